@@ -82,10 +82,11 @@ class CakeShares final : public Allocator {
   // `room` lends working memory, so that layers use the same.
   double Preference(LayerView& view, int64_t window, LayerView& room) const {
     RowOps& ops = *view.ops().rows;
-    const int64_t n = view.width(), rows = std::min(window, n), before = n - rows;
+    const int64_t n = view.width(), before = n - std::min(window, n);
     const int64_t heads = view.shape().query_heads;
     if (before == 0) return 0;
-    const Tensor attention = view.WindowAttention(rows);
+    const Tensor attention = view.WindowAttention(std::min(window, n));
+    const int64_t rows = attention.shape[1];
     const Tensor work = room.Scratch(DType::kF32, {rows, before});
     const Tensor mean = room.Scratch(DType::kF32, {before});
     const Tensor variance = room.Scratch(DType::kF32, {before});

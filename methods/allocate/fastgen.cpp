@@ -64,12 +64,13 @@ class FastGenPolicies final : public Allocator {
     }
   };
 
-  // The heads of a layer. scores: [kv_heads, n], protected entries +inf, so in every policy.
+  // The heads of a layer. scores: [kv_heads, n or more], protected entries +inf, so in every
+  // policy.
   std::vector<Head> Measure(LayerView& view, const Tensor& scores) const {
     Ops& ops = view.ops();
     const int64_t heads = view.shape().kv_heads, group = view.shape().group(), n = view.width();
-    const int64_t rows = std::min(window_, n);
-    const Tensor attention = view.WindowAttention(rows);
+    const Tensor attention = view.WindowAttention(std::min(window_, n));
+    const int64_t rows = attention.shape[1];
     const Tensor drawn = view.Scratch(DType::kF32, {1, n}), in = view.Scratch(DType::kF32, {1, n});
     const Tensor found = view.Scratch(DType::kF32, {heads * kPolicies * 2});
     for (int64_t h = 0; h < heads; ++h) {
@@ -79,8 +80,8 @@ class FastGenPolicies final : public Allocator {
       for (int64_t policy = 0; policy < kPolicies; ++policy) {
         // A kind's scores go up to half a kind more.
         const float least = static_cast<float>(kPolicies - 1 - policy) - 0.25f;
-        ops.rows->Combine(Filled(view, n, least).Reshape({1, n}), scores.Slice(h, h + 1),
-                          Binary::kLess, in);
+        ops.rows->Combine(Filled(view, n, least).Reshape({1, n}),
+                          Columns(scores.Slice(h, h + 1), 0, n), Binary::kLess, in);
         const int64_t at = 2 * (h * kPolicies + policy);
         ops.rows->ReduceRows(in, Reduction::kSum, found.Slice(at, at + 1));
         ops.rows->Combine(in, drawn, Binary::kMultiply, in);

@@ -58,8 +58,9 @@ class SimLayerKv final : public Allocator {
   double Laziness(LayerView& view) const {
     RowOps& ops = *view.ops().rows;
     const int64_t n = view.width(), heads = view.shape().query_heads;
-    const int64_t rows = std::min(window_, n), sinks = std::min(sinks_, n);
-    const Tensor attention = view.WindowAttention(rows).Reshape({heads * rows, n});
+    const int64_t sinks = std::min(sinks_, n);
+    const Tensor by_head = view.WindowAttention(std::min(window_, n));
+    const Tensor attention = by_head.Reshape({heads * by_head.shape[1], n});
     const Tensor mean = view.Scratch(DType::kF32, {1, n}), sums = view.Scratch(DType::kF32, {2});
     ops.ReduceColumns(attention, Reduction::kMean, mean[0]);
     ops.ReduceRows(Columns(mean, 0, sinks), Reduction::kSum, sums.Slice(0, 1));

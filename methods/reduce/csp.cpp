@@ -80,10 +80,11 @@ class Csp final : public Reducer {
     RowOps& ops = *view.ops().rows;
     const int64_t before = of.shape[1] - rows, group = view.shape().group();
     const Tensor attention = view.WindowAttention(rows);
-    const Tensor mask = view.Scratch(DType::kF32, {rows});
-    ops.Affine(Columns(of, before, before + rows), 1.0f, 0.0f, mask.Reshape({1, rows}));
+    const int64_t seen = attention.shape[1], n = of.shape[1];
+    const Tensor mask = view.Scratch(DType::kF32, {seen});
+    ops.Affine(Columns(of, n - seen, n), 1.0f, 0.0f, mask.Reshape({1, seen}));
     const Tensor wide = Spread(view, mask, before);
-    const Tensor masked = view.Scratch(DType::kF32, {rows, before});
+    const Tensor masked = view.Scratch(DType::kF32, {seen, before});
     const Tensor sum = view.Scratch(DType::kF32, {1, before});
     const Tensor one = view.Scratch(DType::kF32, {before});
     for (int64_t q = head * group; q < (head + 1) * group; ++q) {

@@ -32,7 +32,7 @@ class CakeScore final : public WindowScorer {
     RowOps& ops = *view.ops().rows;
     const int64_t heads = view.shape().query_heads, before = out.shape[1];
     const Tensor attention = view.WindowAttention(rows);
-    const Tensor centred = view.Scratch(DType::kF32, {rows, before});
+    const Tensor centred = view.Scratch(DType::kF32, {attention.shape[1], before});
     const Tensor variance = view.Scratch(DType::kF32, {before});
     const Tensor scores = view.Scratch(DType::kF32, {heads, before});
     for (int64_t h = 0; h < heads; ++h) {

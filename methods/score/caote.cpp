@@ -29,6 +29,7 @@ class Caote final : public Scorer {
     return sums_ ? Needs{.column_sums = true} : Needs{.window = window_};
   }
   int64_t protects() const override { return sums_ ? 0 : window_; }
+  bool takes_uneven() const override { return true; }
   Status Check(const ModelShape&) const override { return reduction_.Check(); }
 
   void Score(LayerView& view, Tensor out) const override {
@@ -38,17 +39,21 @@ class Caote final : public Scorer {
     if (n == 0) return;
     const Tensor weights = Weights(view);
     const Tensor moves = view.Scratch(DType::kF32, {shape.query_heads, n});
-    const Tensor least = Filled(view, n, kLeastRest);
+    const Tensor all_least = Filled(view, n, kLeastRest);
     const Tensor output = view.Scratch(DType::kF32, {dim});
-    const Tensor away = view.Scratch(DType::kF32, {n, dim});
-    const Tensor rest = view.Scratch(DType::kF32, {1, n});
+    const Tensor all_away = view.Scratch(DType::kF32, {n, dim});
+    const Tensor all_rest = view.Scratch(DType::kF32, {n});
     for (int64_t q = 0; q < shape.query_heads; ++q) {
-      const Tensor values = view.Values(q / group), row = weights.Slice(q, q + 1);
-      const Tensor move = moves.Slice(q, q + 1);
-      ops.linear->MatMulNN(row.Reshape({1, 1, n}), values.Reshape({1, n, dim}), 1.0f,
+      const int64_t length = view.lengths()[static_cast<size_t>(q / group)];
+      if (length == 0) continue;
+      const auto own = [&](const Tensor& t) { return t.Slice(0, length).Reshape({1, length}); };
+      const Tensor values = view.Values(q / group), row = own(weights[q]), move = own(moves[q]);
+      const Tensor least = all_least.Slice(0, length), away = all_away.Slice(0, length);
+      const Tensor rest = own(all_rest);
+      ops.linear->MatMulNN(row.Reshape({1, 1, length}), values.Reshape({1, length, dim}), 1.0f,
                            output.Reshape({1, 1, dim}));
       ops.rows->Combine(values, output, Binary::kSubtract, away);
-      ops.rows->ReduceRows(away, Reduction::kNorm, move.Reshape({n}));
+      ops.rows->ReduceRows(away, Reduction::kNorm, move.Reshape({length}));
       ops.rows->Affine(row, -1.0f, 1.0f, rest);
       ops.rows->Combine(rest, least, Binary::kMax, rest);
       ops.rows->Combine(move, row, Binary::kMultiply, move);

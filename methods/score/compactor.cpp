@@ -24,6 +24,7 @@ class Compactor final : public Scorer {
 
   Needs needs() const override { return {.chunk_sums = {of_}, .raw_keys = true}; }
   Status Check(const ModelShape& shape) const override { return CheckRawKeys(shape); }
+  bool takes_uneven() const override { return true; }
 
   void Score(LayerView& view, Tensor out) const override {
     Ops& ops = view.ops();
@@ -37,6 +38,13 @@ class Compactor final : public Scorer {
     LeverageScores(view, sketch_, of_.first, leverage);
     ops.rows->Affine(leverage, blending_, 0.0f, leverage);
     ops.rows->Combine(body, leverage, Binary::kAdd, body);
+    for (int64_t h = 0; h < heads; ++h) {
+      const int64_t length = view.lengths()[static_cast<size_t>(h)];
+      if (length == view.width() || length == 0) continue;
+      const Tensor last =
+          Columns(out.Slice(h, h + 1), std::max<int64_t>(length - of_.last, 0), length);
+      if (of_.last > 0) ops.rows->Fill(kForcedScore, last);
+    }
   }
 
  private:

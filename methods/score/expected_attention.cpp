@@ -56,19 +56,26 @@ class ExpectedAttention final : public Scorer {
         "part; use it with separate query and key projections");
   }
 
+  bool takes_uneven() const override { return true; }
+
   void Score(LayerView& view, Tensor out) const override {
     Ops& ops = view.ops();
     const ModelShape& shape = view.shape();
-    const int64_t n = view.width(), body = n - sinks_, dim = shape.key_dim, group = shape.group();
-    if (body <= 0) return ops.rows->Fill(1.0f, out);
+    const int64_t most = view.width() - sinks_, dim = shape.key_dim, group = shape.group();
+    if (most <= 0) return ops.rows->Fill(1.0f, out);
     const Tensor mean = Mean(view), rotation = MeanRotationToCome(view, future_);
     const Tensor covariance = covariance_ ? Covariance(view) : Tensor();
     const auto root = std::sqrt(static_cast<float>(dim));
-    const Tensor turned = view.Scratch(DType::kF32, {body, dim});
-    const Tensor spread = view.Scratch(DType::kF32, {body, dim});
-    const Tensor weights = view.Scratch(DType::kF32, {group, body});
-    const Tensor energy = view.Scratch(DType::kF32, {1, body});
+    const Tensor all_turned = view.Scratch(DType::kF32, {most, dim});
+    const Tensor all_spread = view.Scratch(DType::kF32, {most, dim});
+    const Tensor all_weights = view.Scratch(DType::kF32, {group * most});
+    const Tensor all_energy = view.Scratch(DType::kF32, {most});
     for (int64_t h = 0; h < shape.kv_heads; ++h) {
+      const int64_t n = view.lengths()[static_cast<size_t>(h)], body = n - sinks_;
+      if (body <= 0) continue;
+      const Tensor turned = all_turned.Slice(0, body), spread = all_spread.Slice(0, body);
+      const Tensor weights = all_weights.Slice(0, group * body).Reshape({group, body});
+      const Tensor energy = all_energy.Slice(0, body).Reshape({1, body});
       ops.rows->Convert(view.Keys(h, sinks_), turned);
       if (!rotation.empty()) {
         // One row of as many heads as there are keys: all turn alike.

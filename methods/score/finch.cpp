@@ -19,23 +19,35 @@ class Finch final : public WindowScorer {
 
   Status Check(const ModelShape&) const override { return reduction_.Check(); }
   int64_t rows_behind_chunks() const override { return protects(); }
+  bool takes_uneven() const override { return true; }
 
  protected:
   void ScoreBefore(LayerView& view, int64_t rows, Tensor out) const override {
     const int64_t heads = view.shape().query_heads, n = view.width(), before = out.shape[1];
-    std::vector<float> counts;
-    for (int64_t r = 0; r < rows; ++r) counts.push_back(static_cast<float>(before + r));
-    const Tensor weights = Upload(view, std::span<const float>(counts));
     const Tensor attention = view.WindowAttention(rows);  // [query_heads, rows, width]
+    const int64_t seen = attention.shape[1];
     const Tensor mean = view.Scratch(DType::kF32, {heads, n});
+    Tensor weights;
     for (int64_t h = 0; h < heads; ++h) {
-      view.ops().linear->MatMulNN(weights.Reshape({1, 1, rows}), attention[h].Reshape({1, rows, n}),
-                                  1.0f / static_cast<float>(rows), mean[h].Reshape({1, 1, n}));
+      const int64_t own = view.lengths()[static_cast<size_t>(h / view.shape().group())];
+      if (h % view.shape().group() == 0) weights = EntriesBefore(view, own, seen);
+      view.ops().linear->MatMulNN(weights.Reshape({1, 1, seen}), attention[h].Reshape({1, seen, n}),
+                                  1.0f / static_cast<float>(seen), mean[h].Reshape({1, 1, n}));
+      if (own == n) continue;
+      const Tensor behind = Columns(mean.Slice(h, h + 1), own - (n - before), before);
+      view.ops().rows->Fill(0.0f, behind);
     }
     reduction_.Apply(view, Columns(mean, 0, before), out);
   }
 
  private:
+  // How many entries are before each of the last `rows` of `length`: [rows].
+  static Tensor EntriesBefore(LayerView& view, int64_t length, int64_t rows) {
+    std::vector<float> counts;
+    for (int64_t r = 0; r < rows; ++r) counts.push_back(static_cast<float>(length - rows + r));
+    return Upload(view, std::span<const float>(counts));
+  }
+
   ScoreReduction reduction_;
 };
 

@@ -22,6 +22,7 @@ class H2o final : public Scorer {
   Needs needs() const override { return {.column_sums = true, .step_attention = true}; }
   Status Check(const ModelShape&) const override { return reduction_.Check(); }
   bool ages() const override { return true; }
+  bool takes_uneven() const override { return true; }
 
   void Score(LayerView& view, Tensor out) const override {
     reduction_.Apply(view, view.ColumnSums(), out);

@@ -34,9 +34,10 @@ class Keyformer final : public Scorer {
   bool ages() const override { return true; }
 
   void Score(LayerView& view, Tensor out) const override {
-    const int64_t n = view.width(), rows = std::min(window_, n), heads = view.shape().query_heads;
+    const int64_t n = view.width(), heads = view.shape().query_heads;
     if (n == 0) return;
-    const Tensor attention = view.WindowAttention(rows);
+    const Tensor attention = view.WindowAttention(std::min(window_, n));
+    const int64_t rows = attention.shape[1];
     const Tensor work = view.Scratch(DType::kF32, {rows, n});
     const Tensor sums = view.Scratch(DType::kF32, {heads, n});
     for (int64_t h = 0; h < heads; ++h) {

@@ -16,6 +16,7 @@ class LavaScore final : public WindowScorer {
       : WindowScorer(params), reduction_(ScoreReduction::From(params)) {}
 
   Status Check(const ModelShape&) const override { return reduction_.Check(); }
+  bool takes_uneven() const override { return true; }
 
  protected:
   void ScoreBefore(LayerView& view, int64_t rows, Tensor out) const override {
@@ -30,13 +31,15 @@ class LavaScore final : public WindowScorer {
   }
 
  private:
-  // Looks at the first `count` entries of each KV head.
+  // Looks at the entries before the window, of which the longest KV head has `count`.
   static std::vector<float> LongestValues(LayerView& view, int64_t count) {
     RowOps& ops = *view.ops().rows;
     const int64_t heads = view.shape().kv_heads;
     const Tensor lengths = view.Scratch(DType::kF32, {heads, count});
     for (int64_t h = 0; h < heads; ++h) {
-      ops.ReduceRows(view.Values(h).Slice(0, count), Reduction::kSumAbs, lengths[h]);
+      const int64_t own = view.lengths()[static_cast<size_t>(h)] - (view.width() - count);
+      if (own == 0) continue;
+      ops.ReduceRows(view.Values(h).Slice(0, own), Reduction::kSumAbs, lengths[h].Slice(0, own));
     }
     const Tensor longest = view.Scratch(DType::kF32, {heads});
     ops.ReduceRows(lengths, Reduction::kMax, longest);

@@ -106,6 +106,7 @@ class LazyEviction final : public Scorer {
 KVG_REGISTER_STAGE({
     .kind = StageKind::kScore,
     .id = "lazyeviction",
+    .version = 2,
     .paper = "arXiv:2506.15969",
     .summary = "entries to which attention is about to come back",
     .departures = {"the paper's code is not at hand: the two terms are added, and `least` is a "

@@ -15,6 +15,7 @@ class Leverage final : public Scorer {
 
   Needs needs() const override { return {.raw_keys = true}; }
   Status Check(const ModelShape& shape) const override { return CheckRawKeys(shape); }
+  bool takes_uneven() const override { return true; }
   void Score(LayerView& view, Tensor out) const override { LeverageScores(view, sketch_, 0, out); }
 
  private:

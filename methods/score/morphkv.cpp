@@ -24,11 +24,11 @@ class MorphKv final : public WindowScorer {
     Ops& ops = view.ops();
     const ModelShape& shape = view.shape();
     const int64_t dim = shape.key_dim, group = shape.group();
-    const int64_t counted = std::max<int64_t>(rows - 1, 1);
-    const Tensor queries = view.WindowQueries(counted);
+    const Tensor queries = view.WindowQueries(std::max<int64_t>(rows - 1, 1));
+    const int64_t counted = queries.shape[0], window = view.width() - out.shape[1];
     const Tensor own = view.Scratch(DType::kF32, {counted, dim});
     for (int64_t h = 0; h < shape.kv_heads; ++h) {
-      const int64_t before = view.lengths()[static_cast<size_t>(h)] - rows;
+      const int64_t before = view.lengths()[static_cast<size_t>(h)] - window;
       if (before == 0) continue;
       const Tensor keys = view.Keys(h).Slice(0, before).Reshape({1, before, dim});
       const Tensor most = view.Scratch(DType::kF32, {counted, before});

@@ -15,6 +15,7 @@ class NonCausal final : public Scorer {
       : of_({.rows = params.Int("chunk"), .padded = params.Bool("compat")}) {}
 
   Needs needs() const override { return {.chunk_sums = {of_}}; }
+  bool takes_uneven() const override { return true; }
   void Score(LayerView& view, Tensor out) const override { NonCausalScores(view, of_, out); }
 
  private:

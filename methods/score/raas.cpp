@@ -49,6 +49,7 @@ class Raas final : public Scorer {
 KVG_REGISTER_STAGE({
     .kind = StageKind::kScore,
     .id = "raas",
+    .version = 2,
     .paper = "arXiv:2502.11147",
     .summary = "when an entry was last paid a share of attention",
     .departures = {"entry by entry, where the paper estimates for pages of 16",

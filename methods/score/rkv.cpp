@@ -36,7 +36,7 @@ class Rkv final : public WindowScorer {
     RowOps& ops = *view.ops().rows;
     const Room room(view, view.width());
     for (int64_t h = 0; h < view.shape().kv_heads; ++h) {
-      const int64_t before = view.lengths()[static_cast<size_t>(h)] - rows;
+      const int64_t before = view.lengths()[static_cast<size_t>(h)] - (view.width() - out.shape[1]);
       if (before == 0) continue;
       const Tensor scores = Columns(out.Slice(h, h + 1), 0, before);
       const Tensor redundancy = Redundancy(view, h, room);
@@ -79,12 +79,13 @@ class Rkv final : public WindowScorer {
     Tensor ones, threshold_room;
   };
 
-  // scores: [1, before], of a row that may be strided.
-  void Attention(LayerView& view, int64_t head, int64_t rows, const Tensor& scores) const {
+  // most_rows: of the window. scores: [1, before], of a row that may be strided.
+  void Attention(LayerView& view, int64_t head, int64_t most_rows, const Tensor& scores) const {
     Ops& ops = view.ops();
     const ModelShape& shape = view.shape();
     const int64_t dim = shape.key_dim, before = scores.shape[1], group = shape.group();
-    const Tensor queries = view.WindowQueries(rows);
+    const Tensor queries = view.WindowQueries(most_rows);
+    const int64_t rows = queries.shape[0];
     const Tensor own = view.Scratch(DType::kF32, {rows, dim});
     const Tensor logits = view.Scratch(DType::kF32, {rows, before});
     const Tensor most = view.Scratch(DType::kF32, {rows, before});

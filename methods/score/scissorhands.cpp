@@ -26,8 +26,9 @@ class Scissorhands final : public Scorer {
 
   void Score(LayerView& view, Tensor out) const override {
     RowOps& ops = *view.ops().rows;
-    const int64_t heads = view.shape().query_heads, n = view.width(), rows = std::min(window_, n);
-    const Tensor attention = view.WindowAttention(rows);
+    const int64_t heads = view.shape().query_heads, n = view.width();
+    const Tensor attention = view.WindowAttention(std::min(window_, n));
+    const int64_t rows = attention.shape[1];
     const Tensor counts = view.Scratch(DType::kF32, {heads, n});
     const Tensor below = view.Scratch(DType::kF32, {heads, n});
     for (int64_t r = 0; r < rows; ++r) {

@@ -18,6 +18,7 @@ class Vatp final : public Scorer {
   Needs needs() const override { return {.column_sums = true, .step_attention = true}; }
   Status Check(const ModelShape&) const override { return reduction_.Check(); }
   bool ages() const override { return true; }
+  bool takes_uneven() const override { return true; }
 
   void Score(LayerView& view, Tensor out) const override {
     reduction_.Apply(view, view.ColumnSums(), out);

@@ -164,6 +164,33 @@ Status CheckStore(const Method& method, const Pipeline& p, const ModelShape& sha
   return {};
 }
 
+// Layers that read by the choices of others hold what those hold, where they hold it.
+Status CheckSharedChoices(const Method& method, const Pipeline& p, const ModelShape& shape) {
+  if (p.read == nullptr || !p.read->shares_choices()) return {};
+  const std::string owner = Owner(StageKind::kRead, *method.read);
+  const auto refuse = [&](std::string_view what, std::string_view other) {
+    return BadInput(StrCat(owner, " lets layers read by the choices of others, and ", what,
+                           ", so that they hold other entries; ", other));
+  };
+  if (p.thin != nullptr) {
+    return refuse(StrCat(Owner(StageKind::kThin, *method.thin), " drops rows between layers"),
+                  "leave out one of the two");
+  }
+  if (p.reduce != nullptr && p.reduce->evicts()) {
+    return refuse(StrCat(Owner(StageKind::kReduce, *method.reduce), " chooses for each layer"),
+                  "leave out one of the two");
+  }
+  for (int64_t l = 0; l < shape.layers; ++l) {
+    const Result<StorePlan> plan = p.store->Plan(shape, l);
+    if (!p.store->classifies() && !(plan.ok() && plan->Get<SharedDirections>() != nullptr)) {
+      continue;
+    }
+    return refuse(StrCat(Owner(StageKind::kStore, *method.store), " orders entries anew"),
+                  "use store.plain");
+  }
+  return {};
+}
+
 // `given` entries a head, but never less than what is protected.
 HeadBudget BudgetOfHead(const Method& method, int64_t given, int64_t length) {
   HeadBudget head_budget;
@@ -276,6 +303,7 @@ Status CheckAll(const Method& method, const ModelShape& shape, const Budget& bud
   KVG_TRY(CheckStage(StageKind::kRead, method.read, p.read.get(), after));
   KVG_TRY(CheckStage(StageKind::kTrigger, method.trigger, p.trigger.get(), after));
   KVG_TRY(CheckStore(method, p, after));
+  KVG_TRY(CheckSharedChoices(method, p, after));
   return CheckBudget(method, p, after, budget, prompt_tokens);
 }
 

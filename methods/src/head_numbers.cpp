@@ -30,7 +30,7 @@ std::vector<float> AttentionBeyond(LayerView& view, const Tensor& scores, int64_
   for (int64_t h = 0; h < heads; ++h) {
     ops.rows->ReduceColumns(attention.Slice(h * group, (h + 1) * group).Reshape({group * rows, n}),
                             Reduction::kMean, drawn[0]);
-    ops.rows->Combine(scores.Slice(h, h + 1), forced, Binary::kLess, open);
+    ops.rows->Combine(Columns(scores.Slice(h, h + 1), 0, n), forced, Binary::kLess, open);
     ops.rows->Combine(drawn, open, Binary::kMultiply, drawn);
     ops.rows->ReduceRows(drawn, Reduction::kSum, shares.Slice(h, h + 1));
   }

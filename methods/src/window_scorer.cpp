@@ -40,8 +40,9 @@ Tensor WindowScorer::MeanAttention(LayerView& view, int64_t rows, int64_t before
   for (int64_t h = 0; h < heads; ++h) {
     view.ops().rows->ReduceColumns(Columns(attention[h], 0, before), Reduction::kMean, mean[h]);
     const int64_t length = view.lengths()[static_cast<size_t>(h / view.shape().group())];
-    if (length - rows == before) continue;
-    const Tensor behind = Columns(mean.Slice(h, h + 1), length - rows, before);
+    const int64_t own = length - (view.width() - before);
+    if (own == before) continue;
+    const Tensor behind = Columns(mean.Slice(h, h + 1), own, before);
     view.ops().rows->Fill(0.0f, behind);
   }
   return mean;

@@ -686,25 +686,3 @@ class Think(Sequence):
                 stay = top(scores, model.dim - int(model.dim * pruned), self.margins, f"think {l}.{h}")
                 gone = np.setdiff1d(np.arange(model.dim), stay)
                 self.keys[l][h][: self.tokens - recent, gone] = 0
-
-
-class Quest(Sequence):
-    """Each query head reads the pages whose bounds allow the largest product with it."""
-
-    def compress(self, page, tokens, dense_layers):
-        self.page, self.most, self.dense = page, max(3, tokens // page), dense_layers
-
-    def reads(self, l, h, q):
-        keys, page = self.keys[l][h], self.page
-        pages = -(-len(keys) // page)
-        mask = np.ones((len(q), len(keys)), dtype=bool)
-        if l < self.dense or pages <= self.most:
-            return mask
-        low = np.stack([keys[p * page : (p + 1) * page].min(0) for p in range(pages)])
-        high = np.stack([keys[p * page : (p + 1) * page].max(0) for p in range(pages)])
-        mask[:] = False
-        for row, x in enumerate(q):
-            bound = np.maximum(x * low, x * high).sum(1)
-            for p in top(bound, self.most, self.margins, f"quest {l}.{h}"):
-                mask[row, p * page : (p + 1) * page] = True
-        return mask

@@ -23,6 +23,56 @@ def masked_answer(sequence, l, queries, masks):
     return out, None
 
 
+class Quest(Sequence):
+    """Each query head reads the pages whose bounds allow the largest product with it."""
+
+    def compress(self, page, tokens, dense_layers):
+        self.page, self.most, self.dense = page, max(3, tokens // page), dense_layers
+
+    def reads(self, l, h, q):
+        keys, page = self.keys[l][h], self.page
+        pages = -(-len(keys) // page)
+        mask = np.ones((len(q), len(keys)), dtype=bool)
+        if l < self.dense or pages <= self.most:
+            return mask
+        low = np.stack([keys[p * page : (p + 1) * page].min(0) for p in range(pages)])
+        high = np.stack([keys[p * page : (p + 1) * page].max(0) for p in range(pages)])
+        mask[:] = False
+        for row, x in enumerate(q):
+            bound = np.maximum(x * low, x * high).sum(1)
+            for p in top(bound, self.most, self.margins, f"quest {l}.{h}"):
+                mask[row, p * page : (p + 1) * page] = True
+        return mask
+
+
+class LeadLayers(Sequence):
+    """Layers that read everything choose what the layers behind them read: each query head its largest
+    products, or a layer the entries to which a query head's softmax gives most."""
+
+    def compress(self, layers, tokens, by_layer=False):
+        self.leads, self.most, self.by_layer = layers, tokens, by_layer
+        self.prompt, self.chosen = self.tokens, None
+
+    def answer(self, l, queries):
+        n = len(self.keys[l][0])
+        if l not in self.leads:
+            masks = [np.ones((len(own), n), dtype=bool) for own in queries]
+            return masked_answer(self, l, queries, masks if l < self.leads[0] else self.chosen)
+        products = [own @ self.keys[l][h].T for h, own in enumerate(queries)]
+        self.chosen = [np.zeros((len(own), n), dtype=bool) for own in queries]
+        if self.by_layer:
+            # Of the prompt alone; what was decoded is read besides.
+            given = [softmax(own[:, : self.prompt] / math.sqrt(self.model.dim)) for own in products]
+            best = top(np.vstack(given).max(0), self.most, self.margins, f"omnikv {l}")
+            for mask in self.chosen:
+                mask[:, best] = mask[:, self.prompt :] = True
+        else:
+            for h, own in enumerate(products):
+                for row, x in enumerate(own):
+                    self.chosen[h][row, top(x, self.most, self.margins, f"tidaldecode {l}.{h}")] = True
+        return masked_answer(self, l, queries, [np.ones((len(own), n), dtype=bool) for own in queries])
+
+
 class Sparq(Sequence):
     """The dims of the largest numbers of a group's queries choose entries; what their softmax leaves
     to the others is answered by the mean value."""
@@ -191,6 +241,58 @@ class RetrievalAttention(Sequence):
         return masked_answer(self, l, queries, masks)
 
 
+class Subspace(Sequence):
+    """The entries with the largest products in a few directions of a KV head's keys: their principal
+    components after rotation, or their largest channels before it."""
+
+    def compress(self, rank, tokens, channels=False):
+        self.most, self.directions = tokens, {}
+        for l in range(self.model.layers):
+            for h in range(self.model.groups):
+                keys = self.keys[l][h]
+                if channels:
+                    size = np.abs(self.prefill.raw[l][h]).mean(0)
+                    best = top(size, rank, self.margins, f"channels {l}.{h}")
+                    self.directions[l, h] = np.eye(self.model.dim)[best]
+                else:
+                    sizes, vectors = np.linalg.eigh(np.cov(keys.T))
+                    self.margins.note((sizes[-rank] - sizes[-rank - 1]) / sizes[-1], f"components {l}.{h}")
+                    self.directions[l, h] = vectors[:, -rank:].T
+
+    def answer(self, l, queries):
+        masks = []
+        for h, own in enumerate(queries):
+            few = self.directions[l, h]
+            products = (own @ few.T) @ (self.keys[l][h] @ few.T).T
+            mask = np.zeros(products.shape, dtype=bool)
+            for row, x in enumerate(products):
+                mask[row, top(x, self.most, self.margins, f"subspace {l}.{h}")] = True
+            masks.append(mask)
+        return masked_answer(self, l, queries, masks)
+
+
+class TopP(Sequence):
+    """The fewest entries whose attention sums to a share, the largest first, for each query head."""
+
+    def compress(self, share, dense_layers):
+        self.share, self.dense = share, dense_layers
+
+    def answer(self, l, queries):
+        masks = []
+        for h, own in enumerate(queries):
+            given = softmax(own @ self.keys[l][h].T / math.sqrt(self.model.dim))
+            mask = np.full(given.shape, l < self.dense)
+            for row, x in enumerate(given):
+                if l < self.dense:
+                    continue
+                sums = np.cumsum(np.sort(x)[::-1])
+                count = int(np.searchsorted(sums, self.share)) + 1
+                self.margins.note(np.abs(sums - self.share).min(), f"twilight sum {l}.{h}")
+                mask[row, top(x, count, self.margins, f"twilight {l}.{h}")] = True
+            masks.append(mask)
+        return masked_answer(self, l, queries, masks)
+
+
 class Recycled(Sequence):
     """Every few steps everything is read, and the entries that a KV head's query heads give most to
     are all that is read of the past until the next such step."""
@@ -258,6 +360,26 @@ class SentenceKv(Sequence):
 
 # Name, what to ask the program for, the oracle in words, its class and settings.
 CASES = [
+    ("loki",
+     dict(method="loki", budget="none", set=["read.rank=8", "read.tokens=48"]),
+     "mask_attn_pca_topk of hpcgroup/loki, restated in NumPy; components are those of the prompt's keys",
+     Subspace, dict(rank=8, tokens=48)),
+    ("double_sparsity",
+     dict(method="double_sparsity", budget="none", set=["read.rank=8", "read.tokens=48"]),
+     "LlamaAttention_heavy_hitter of andy-yang-1/DoubleSparse, restated in NumPy; channels by the prompt's keys",
+     Subspace, dict(rank=8, tokens=48, channels=True)),
+    ("twilight",
+     dict(method="twilight", budget="none", set=["read.share=0.7", "read.dense_layers=1"]),
+     "top_p_unnormalized of tsinghua-ideal/Twilight over full attention, restated in NumPy",
+     TopP, dict(share=0.7, dense_layers=1)),
+    ("tidaldecode",
+     dict(method="tidaldecode", budget="none", set=["read.layers=0,2", "read.tokens=48"]),
+     "llama_tidal_attention_forward of DerrickYLJ/TidalDecode, restated in NumPy",
+     LeadLayers, dict(layers=(0, 2), tokens=48)),
+    ("omnikv",
+     dict(method="omnikv", budget="none", set=["read.layers=1,2", "read.tokens=48"]),
+     "select_tokens_by_attn_universal of antgroup/OmniKV, softmax_before_last, restated in NumPy",
+     LeadLayers, dict(layers=(1, 2), tokens=48, by_layer=True)),
     ("sentencekv",
      dict(method="sentencekv", budget="none", set=["read.tokens=48", "read.sinks=8", "read.local=24"]),
      "zzbright1998/SentenceKV's ranking of sentences, restated in NumPy; every entry of the prompt is held",

@@ -12,7 +12,8 @@ import string
 
 import numpy as np
 
-from method_oracles import MiniCache, Quest, Sequence, Think, gumbel, philox, pool_average, pool_max
+from method_oracles import MiniCache, Sequence, Think, gumbel, philox, pool_average, pool_max
+from method_reads import Quest
 from method_weights import pooled_weights
 from method_oracles import protect, sample_seed, softmax, top, uniform
 

@@ -53,7 +53,10 @@ inline Method LoadShipped(const std::string& id, const std::vector<std::string>&
 inline std::vector<std::string> KeepingAll(const std::string& id) {
   const Method method = LoadShipped(id);
   std::vector<std::string> overrides;
-  if (method.read) overrides.emplace_back("read.tokens=100000");
+  if (method.read) {
+    const bool by_share = method.read->spec->id == "top_p";
+    overrides.emplace_back(by_share ? "read.share=1" : "read.tokens=100000");
+  }
   if (method.reduce && !method.takes_budget) {
     const std::string_view reducer = method.reduce->spec->id;
     if (reducer == "threshold") overrides.emplace_back("reduce.least=-1e30");

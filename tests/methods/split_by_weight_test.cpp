@@ -10,6 +10,7 @@
 
 #include "fake_view.h"
 #include "methods/calibration.h"
+#include "stage_calls.h"
 
 namespace kvgauge {
 namespace {

@@ -281,7 +281,8 @@ TEST_F(ChunkTest, WhatCannotIsRefusedByName) {
   EXPECT_THAT(why(Shipped("noncausal")), HasSubstr("score.noncausal scores entries among"));
   EXPECT_THAT(why(Shipped("cake")), HasSubstr("allocate.cake shares entries out by a prompt"));
   EXPECT_THAT(why(Shipped("fastv")), HasSubstr("thin.fastv lets rows of a whole prompt go"));
-  EXPECT_THAT(why(Shipped("ada_expected_attention")), HasSubstr("hold as many entries"));
+  EXPECT_THAT(why(Shipped("capkv", {"allocate.id=ada"})), HasSubstr("hold as many entries"));
+  EXPECT_EQ(why(Shipped("ada_expected_attention")), "");
   EXPECT_THAT(why(full_, 0), HasSubstr("chunk_tokens 0; expected 1 or more"));
   EXPECT_THAT(why(full_, -3), HasSubstr("chunk_tokens -3; expected 1 or more"));
   const Method wide = Shipped("snapkv");  // looks back from 32 rows

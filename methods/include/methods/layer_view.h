@@ -72,7 +72,8 @@ class LayerView {
 
   // The last min(rows, prompt) query rows: attention over all entries [query_heads, rows, width]
   // and the rotated queries [rows, query_heads, key_dim]. rows <= the declared window. After
-  // prefill, when all heads hold the whole prompt, or after a chunk of it, whose rows they are.
+  // prefill, when all heads hold the whole prompt, or after a chunk of it or a turn, whose rows
+  // they are: fewer than asked for where it is shorter.
   // While decoding(), if step_window was declared:
   // the last min(rows, shortest head) rows, whose own entries are the last of every head; each
   // attends over what is held now.

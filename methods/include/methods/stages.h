@@ -110,11 +110,12 @@ class Scorer : public Stage {
 // How many entries each head may hold.
 struct AllocationInput {
   const ModelShape* shape = nullptr;
-  int64_t length = 0;    // entries every head holds now
+  int64_t length = 0;    // entries every head holds now; the most, where a turn follows others
   int64_t per_head = 0;  // what the budget gives each head on average, protected ones included
-  int64_t protected_entries = 0;        // per head; their scores are +inf; at most per_head
-  int64_t window = 0;                   // prompt rows from which the scorer looks back; 0: none
-  std::span<const Tensor> scores = {};  // [layers] of [kv_heads, length]; empty unless needs_scores
+  int64_t protected_entries = 0;  // per head; their scores are +inf; at most per_head
+  int64_t window = 0;             // prompt rows from which the scorer looks back; 0: none
+  // [layers] of [kv_heads, length], -inf beyond a head's own; empty unless needs_scores.
+  std::span<const Tensor> scores = {};
   std::span<LayerView* const> views = {};  // [layers]
 };
 // entries[layer][kv_head], each in [protected_entries, length].
@@ -221,6 +222,12 @@ class Reader : public Stage {
   // q: [query_heads, key_dim]. words: [query_heads, ceil(width / 64)] i64, zero on entry; bit e of
   // word p lets the head read entry 64 p + e. Returns false to read everything.
   virtual bool Select(LayerView& view, State& state, const Tensor& q, Tensor words) const = 0;
+  // True if layers read by the choices of others: all must hold the same entries in one order, so
+  // such a reader goes with no stage that evicts or reorders some.
+  virtual bool shares_choices() const { return false; }
+  // The layer whose State Select is given for this one: itself, or one below that chose in the same
+  // step.
+  virtual int64_t LedBy(int64_t layer) const { return layer; }
   // True if Correct adjusts the result of attention for the entries that were not read.
   virtual bool corrects() const { return false; }
   // Called if corrects(), after attention over the entries of the last Select. Changes `out`,

@@ -24,9 +24,10 @@ class WindowScorer : public Scorer {
   explicit WindowScorer(const Params& params, bool slides = false)
       : window_(params.Int("window")), slides_(slides) {}
 
-  // rows: those of the window, at least 1. out: [kv_heads, entries before the window], may be
-  // strided; there is at least one such entry. The window's entries are the last `rows` of each
-  // head: a shorter one has fewer before them, and the rest of its row does not count.
+  // rows: those of the window, at least 1; after a turn that is shorter, WindowAttention(rows) has
+  // fewer. out: [kv_heads, entries before the window], may be strided; there is at least one such
+  // entry. The window's entries are the last `rows` of each head: a shorter one has fewer before
+  // them, and the rest of its row does not count.
   virtual void ScoreBefore(LayerView& view, int64_t rows, Tensor out) const = 0;
   // The same of the newest row alone, for scorers with any_time() that do not slide.
   virtual void ScoreStep(LayerView& view, Tensor out) const;

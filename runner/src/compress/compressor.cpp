@@ -8,6 +8,7 @@
 #include "core/strings.h"
 #include "methods/calibration.h"
 #include "methods/tensors.h"
+#include "src/compress/chunk_checks.h"
 #include "src/compress/compressor_impl.h"
 
 namespace kvgauge {
@@ -66,6 +67,7 @@ Status Compressor::Impl::ReducePrompt(const PromptState& state, const PromptScor
   std::vector<Buffer> memory;
   std::vector<Tensor> own;  // [layers] scores, protected entries +inf
   int64_t width = 0;
+  bool even = true;  // as any cache before its first reduction
   {
     std::span<const Tensor> shared;
     if (scores != nullptr) {
@@ -77,6 +79,8 @@ Status Compressor::Impl::ReducePrompt(const PromptState& state, const PromptScor
       views.push_back(std::make_unique<CacheView>(source, layer));
       view_pointers.push_back(views.back().get());
       CacheView& view = *views.back();
+      KVG_TRY(CheckEvenHeads(view, method_, *pipeline_.score));
+      for (const int64_t length : view.lengths()) even &= length == views[0]->width();
       width = std::max(width, view.width());
       if (!after_prefill && !ages()) continue;
       memory.push_back(ops_.memory->Allocate(shape_.kv_heads * view.width() * 4));
@@ -103,16 +107,21 @@ Status Compressor::Impl::ReducePrompt(const PromptState& state, const PromptScor
   }
   {
     const Stopwatch watch(ops_, seconds().select);
+    std::vector<Buffer> wide_memory;
+    std::vector<Tensor> wide;
     const bool scored = pipeline_.allocate->needs_scores();
-    KVG_ASSIGN(allocated_,
-               pipeline_.allocate->Allocate(
-                   {.shape = &shape_,
-                    .length = width,
-                    .per_head = head_budget_.entries,
-                    .protected_entries = head_budget_.sinks + head_budget_.recent,
-                    .window = pipeline_.score->needs().window,
-                    .scores = scored ? std::span<const Tensor>(own) : std::span<const Tensor>(),
-                    .views = view_pointers}));
+    for (size_t layer = 0; scored && !even && layer < own.size(); ++layer) {
+      wide.push_back(ScoresAtWidth(*views[layer], own[layer], width, wide_memory.emplace_back()));
+    }
+    const std::span<const Tensor> compared = wide.empty() ? own : wide;
+    KVG_ASSIGN(allocated_, pipeline_.allocate->Allocate(
+                               {.shape = &shape_,
+                                .length = width,
+                                .per_head = head_budget_.entries,
+                                .protected_entries = head_budget_.sinks + head_budget_.recent,
+                                .window = pipeline_.score->needs().window,
+                                .scores = scored ? compared : std::span<const Tensor>(),
+                                .views = view_pointers}));
     KVG_TRY(CheckAllocation());
   }
   if (!after_prefill) return {};

@@ -53,7 +53,8 @@ bool StepReads::ChooseEntries(const ViewSource& source, KvCache& cache, int64_t 
   reader_->Append(view, indexed_[index], *states_[index]);
   indexed_[index].assign(view.lengths().begin(), view.lengths().end());
   const Tensor words = view.Scratch(DType::kI64, {shape_.query_heads, (view.width() + 63) / 64});
-  chosen_[index] = reader_->Select(view, *states_[index], q, words);
+  const auto leader = static_cast<size_t>(reader_->LedBy(layer));
+  chosen_[index] = reader_->Select(view, *states_[leader], q, words);
   if (!chosen_[index]) return false;
   cache.SetRead(layer, words);
   ops_.select->CountBits(words, Counts(0)[layer], Counts(1)[layer]);

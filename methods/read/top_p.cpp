@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reads the fewest entries that together have a share of the attention, as many as that takes.
+//
+// Paper: Twilight, arXiv:2502.02770, its pruner over full attention. Needs the query of each decode
+// step. Each query head takes its entries by what its softmax gives them, the largest first, until
+// their sum reaches `share`.
+#include <algorithm>
+#include <cmath>
+
+#include "methods/registry.h"
+#include "methods/tensors.h"
+
+namespace kvgauge {
+namespace {
+
+class TopP final : public Reader {
+ public:
+  explicit TopP(const Params& params)
+      : share_(static_cast<float>(params.Real("share"))),
+        dense_layers_(params.Int("dense_layers")) {}
+
+  struct NoIndex final : State {
+    int64_t bytes() const override { return 0; }
+  };
+
+  std::unique_ptr<State> Begin(LayerView&) const override { return std::make_unique<NoIndex>(); }
+  void Append(LayerView&, std::span<const int64_t>, State&) const override {}
+
+  bool Select(LayerView& view, State&, const Tensor& q, Tensor words) const override {
+    const int64_t n = view.width(), heads = view.shape().query_heads, group = view.shape().group();
+    if (view.layer() < dense_layers_ || share_ >= 1 || n == 0) return false;
+    const Tensor given = Attention(view, q);
+    const std::vector<int32_t> counts = FewestOf(view, given);
+    const int32_t most = *std::max_element(counts.begin(), counts.end());
+    const Tensor chosen = view.Scratch(DType::kI32, {heads, most});
+    view.ops().select->TopK(given, Upload(view, counts), chosen);
+    for (int64_t h = 0; h < view.shape().kv_heads; ++h) {
+      const int64_t length = view.lengths()[h], begin = h * group, end = begin + group;
+      if (length == 0) continue;
+      view.ops().select->MarkRuns(chosen.Slice(begin, end), 1, length,
+                                  Columns(words.Slice(begin, end), 0, (length + 63) / 64));
+    }
+    return true;
+  }
+
+ private:
+  // [query_heads, width], 0 beyond a head's own entries.
+  static Tensor Attention(LayerView& view, const Tensor& q) {
+    Ops& ops = view.ops();
+    const int64_t heads = view.shape().query_heads, group = view.shape().group(), dim = q.shape[1];
+    const float scale = 1.0f / std::sqrt(static_cast<float>(dim));
+    const Tensor given = view.Scratch(DType::kF32, {heads, view.width()});
+    const Tensor query = view.Scratch(DType::kF32, {group, dim});
+    for (int64_t h = 0; h < view.shape().kv_heads; ++h) {
+      const int64_t length = view.lengths()[h];
+      if (length == 0) continue;
+      const Tensor products = view.Scratch(DType::kF32, {group, length});
+      ops.rows->Convert(q.Slice(h * group, (h + 1) * group), query);
+      ops.linear->MatMulNT(query.Reshape({1, group, dim}), view.Keys(h).Reshape({1, length, dim}),
+                           1.0f, products.Reshape({1, group, length}));
+      ops.rows->Softmax(products, scale,
+                        Columns(given.Slice(h * group, (h + 1) * group), 0, length));
+    }
+    return given;
+  }
+
+  // The least number of entries of each query head whose attention sums to `share_`.
+  std::vector<int32_t> FewestOf(LayerView& view, const Tensor& given) const {
+    const int64_t group = view.shape().group();
+    std::vector<int32_t> too_few(static_cast<size_t>(given.shape[0]), 0), enough;
+    for (int64_t q = 0; q < given.shape[0]; ++q) {
+      enough.push_back(static_cast<int32_t>(view.lengths()[q / group]));
+    }
+    while (true) {
+      std::vector<int32_t> middle = enough;
+      bool open = false;
+      for (size_t q = 0; q < middle.size(); ++q) {
+        if (enough[q] - too_few[q] <= 1) continue;
+        open = true;
+        middle[q] = too_few[q] + (enough[q] - too_few[q]) / 2;
+      }
+      if (!open) return enough;
+      const std::vector<float> sums = SumsOfBest(view, given, middle);
+      for (size_t q = 0; q < middle.size(); ++q) {
+        if (enough[q] - too_few[q] <= 1) continue;
+        (sums[q] >= share_ ? enough : too_few)[q] = middle[q];
+      }
+    }
+  }
+
+  static std::vector<float> SumsOfBest(LayerView& view, const Tensor& given,
+                                       const std::vector<int32_t>& counts) {
+    Ops& ops = view.ops();
+    const int64_t heads = given.shape[0];
+    const int32_t width = *std::max_element(counts.begin(), counts.end());
+    const Tensor index = view.Scratch(DType::kI32, {heads, width});
+    const Tensor best = view.Scratch(DType::kF32, {heads, width});
+    const Tensor sums = view.Scratch(DType::kF32, {heads});
+    ops.select->TopK(given, Upload(view, counts), index);
+    // An index of -1, behind the end of a shorter row, gathers zeros.
+    for (int64_t q = 0; q < heads; ++q) {
+      ops.select->Gather(AsColumn(given[q]), index[q], AsColumn(best[q]));
+    }
+    ops.rows->ReduceRows(best, Reduction::kSum, sums);
+    return Fetch(ops, sums);
+  }
+
+  float share_;
+  int64_t dense_layers_;
+};
+
+KVG_REGISTER_STAGE({
+    .kind = StageKind::kRead,
+    .id = "top_p",
+    .paper = "arXiv:2502.02770",
+    .summary = "reads the fewest entries that together have a share of the attention",
+    .departures =
+        {"attention is that of the keys as they are stored, where the reference estimates "
+         "it by a copy of them in 4 bits",
+         "all entries are candidates, where the reference also prunes what another "
+         "method chose"},
+    .params = {RealParam("share", 0.85, 0.001, 1, "share of its attention that a query head reads"),
+               IntParam("dense_layers", 2, 0, 1000, "first layers that read everything")},
+    .make = Make<TopP>(),
+});
+
+}  // namespace
+}  // namespace kvgauge
