@@ -397,11 +397,13 @@ void AddDoctor(CommandTable& table) {
 }  // namespace
 
 void AddModelFlags(CLI::App& command, ModelFlags& flags) {
-  SearchShipped(command
-                    .add_option("model", flags.model,
-                                "checkpoint directory (Hugging Face layout), or a config.json with "
-                                "--weights random:SEED")
-                    ->required());
+  SearchShipped(
+      command
+          .add_option(
+              "model", flags.model,
+              "checkpoint directory (Hugging Face layout), a GGUF file, or a config.json with "
+              "--weights random:SEED")
+          ->required());
   command
       .add_option("--dtype", flags.dtype, "weights and products: auto (as stored), f32, f16, bf16")
       ->capture_default_str();

@@ -78,7 +78,7 @@ Result<std::string> FingerprintOf(const ModelFlags& flags) {
     source = MakeRandomWeights(ExpectedTensors(config), *options.random_seed,
                                options.dtype.value_or(config.stored_dtype));
   } else {
-    KVG_ASSIGN(source, OpenSafetensors(flags.model));
+    KVG_ASSIGN(source, OpenWeights(flags.model, options.dtype.value_or(config.stored_dtype)));
   }
   return ModelFingerprint(config, *source);
 }

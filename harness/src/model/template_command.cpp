@@ -29,7 +29,7 @@ Result<ChatSwitches> SwitchesOf(const TemplateFlags& flags) {
 
 Status RunTemplate(const TemplateOptions& options) {
   KVG_ASSIGN(const ChatSwitches switches, SwitchesOf(options.chat));
-  if (!DirectoryExists(options.model)) {
+  if (!DirectoryExists(options.model) && !FileExists(options.model)) {
     return BadInput(StrCat(options.model, ": there is no such directory"));
   }
   KVG_ASSIGN(const ChatTemplate chat,

@@ -26,7 +26,7 @@ std::string ModelDirectory(const std::string& model, const std::vector<StoredRun
     for (const Json& entry : *models) {
       if (!entry.is_object() || entry.value("name", "") != model) continue;
       std::string path = entry.value("path", entry.value("model", ""));
-      if (DirectoryExists(path)) return path;
+      if (DirectoryExists(path) || path.ends_with(".gguf")) return path;
       // A config.json with random weights: its tokenizer lies beside it.
       if (FileExists(path)) return std::filesystem::path(path).parent_path().string();
     }

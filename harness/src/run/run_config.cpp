@@ -25,12 +25,14 @@ namespace fs = std::filesystem;
 constexpr int64_t kMostSamples = 1 << 30;
 constexpr size_t kMostContenders = 4096;
 
-// ".../ref-gqa" and ".../ref-gqa/config.json" are "ref-gqa", ".../bench-s.json" is "bench-s".
+// ".../ref-gqa" and ".../ref-gqa/config.json" are "ref-gqa", ".../bench-s.json" is "bench-s",
+// ".../tiny.gguf" is "tiny".
 std::string NameOfPath(const std::string& path) {
   fs::path p = fs::path(path).lexically_normal();
   if (p.filename().empty()) p = p.parent_path();
   if (p.filename() == "config.json") p = p.parent_path();
-  return p.extension() == ".json" ? p.stem().string() : p.filename().string();
+  const bool file = p.extension() == ".json" || p.extension() == ".gguf";
+  return file ? p.stem().string() : p.filename().string();
 }
 
 // What stands beside a path that is not there, and the shipped models.
@@ -465,7 +467,7 @@ Result<std::string> FindRunFile(const std::string& name) {
 }  // namespace
 
 std::string RunModel::directory() const {
-  if (DirectoryExists(path)) return path;
+  if (DirectoryExists(path) || path.ends_with(".gguf")) return path;
   const std::string parent = fs::path(path).parent_path().string();
   return parent.empty() ? "." : parent;
 }

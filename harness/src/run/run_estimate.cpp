@@ -121,8 +121,8 @@ class MemoryPlanner {
     const bool drawn = of.spec->weights != "file";
     return {.config = &of.config,
             .shape = of.shape,
-            .weight_bytes =
-                PlannedWeightBytes(of.config, of.dtype, drawn ? of.dtype : of.config.stored_dtype),
+            .weight_bytes = PlannedWeightBytes(of.config, of.dtype,
+                                               drawn ? of.dtype : of.config.TableType(of.dtype)),
             .ops = plan.ops.get()};
   }
 

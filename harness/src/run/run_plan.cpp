@@ -44,7 +44,7 @@ Result<PlanModel> OpenModel(const RunModel& spec) {
   if (options.random_seed) {
     source = MakeRandomWeights(ExpectedTensors(model.config), *options.random_seed, model.dtype);
   } else {
-    KVG_ASSIGN(source, OpenSafetensors(spec.path));
+    KVG_ASSIGN(source, OpenWeights(spec.path, model.dtype));
   }
   KVG_ASSIGN(model.fingerprint, ModelFingerprint(model.config, *source));
   if (!HasTokenizer(spec.directory())) {
@@ -247,6 +247,7 @@ Result<Json> Protocol(const RunPlan& plan, const PlanGroup& group,
   if (group.compress_at == CompressAt::kChunk) {
     protocol["chunk_tokens"] = plan.config->chunk_tokens;
   }
+  if (!model.config.weight_format.empty()) protocol["weight_format"] = model.config.weight_format;
   // A text task keeps what it was before there were pictures.
   if (pictures) {
     KVG_ASSIGN(protocol["pictures"], PicturesProtocol(model.spec->path));

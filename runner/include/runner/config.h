@@ -169,10 +169,15 @@ struct ModelConfig {
   std::optional<MoeConfig> moe;
 
   DType stored_dtype = DType::kF32;  // torch_dtype / dtype
-  int64_t bos_id = -1;               // -1: none
+  // How weights are stored where that is not a float for each: "gguf: q4_k, q6_k, f32".
+  std::string weight_format;
+  int64_t bos_id = -1;  // -1: none
   int64_t pad_id = -1;
   std::vector<int64_t> eos_ids;  // generation_config.json wins over config.json
 
+  // The type of tables that are looked up in, where all else is `dtype`: they stay as stored,
+  // unless they have to be made.
+  DType TableType(DType dtype) const;
   int64_t layer_count() const { return static_cast<int64_t>(layers.size()); }
   // Bytes one token adds to a plain full cache of this dtype, all layers.
   int64_t KvBytesPerToken(DType dtype) const;
@@ -191,8 +196,12 @@ struct FamilyInfo {
 std::vector<FamilyInfo> ModelFamilies();
 
 // Reads `path`: a config.json, or the directory that holds it (then generation_config.json counts
-// too). Keys that change the forward pass and are not understood are errors that name the key.
+// too); or a GGUF file, or the directory that holds one, whose metadata is read instead. Keys that
+// change the forward pass and are not understood are errors that name the key.
 Result<ModelConfig> ReadModelConfig(const std::string& path);
+
+// The JSON that the config at `path` (ModelConfig::path) was read from.
+Result<Json> ReadConfigDocument(const std::string& path);
 
 // The same from parsed JSON; `origin` begins every message.
 Result<ModelConfig> ParseModelConfig(const Json& json, const std::string& origin);

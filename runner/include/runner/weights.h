@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where weights come from. One small interface: safetensors now, other containers later.
+// Where weights come from: one small interface, whatever the container.
 #pragma once
 
 #include <cstdint>
@@ -19,6 +19,12 @@ struct WeightTensor {
   std::shared_ptr<const void> owner;
 };
 
+// What a tensor is, without its numbers.
+struct WeightInfo {
+  DType dtype = DType::kF32;
+  std::vector<int64_t> shape;
+};
+
 // Thread-safe: every call is const and may run beside others.
 class WeightSource {
  public:
@@ -31,6 +37,8 @@ class WeightSource {
   // kMaxRank dimensions the last ones are viewed as one. Types that
   // DType lacks (F64, F8_*, BOOL ...) may be in a file, but are kUnsupported here.
   virtual Result<WeightTensor> Get(const std::string& name) const = 0;
+  // What Get would give, without making it.
+  virtual Result<WeightInfo> Describe(const std::string& name) const;
   // For messages: the file that holds the tensor, or what makes it.
   virtual std::string OriginOf(const std::string& name) const = 0;
   // Hex SHA-256 over names, dtypes, shapes and content, in name order, so that it is the same for
@@ -40,6 +48,11 @@ class WeightSource {
   // tensor broadly, as training and merging do; it is no proof against an edit of a few values.
   virtual std::string Fingerprint() const = 0;
 };
+
+// Opens the weights of a checkpoint: a GGUF file, the one that a directory holds, or safetensors
+// (OpenSafetensors). Tensors in blocks of few bits become `dtype`, one by one when they are asked
+// for; floats stay as they are stored.
+Result<std::unique_ptr<WeightSource>> OpenWeights(const std::string& path, DType dtype);
 
 // Opens `directory`/model.safetensors, or the shards that model.safetensors.index.json lists; both
 // at once are an error. Tensors that the index does not list are not there, with a warning.

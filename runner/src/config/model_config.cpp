@@ -8,6 +8,7 @@
 #include "runner/config.h"
 #include "src/config/common.h"
 #include "src/config/family.h"
+#include "src/config/gguf_config.h"
 #include "src/config/vision_text.h"
 
 namespace kvgauge {
@@ -158,7 +159,27 @@ Result<ModelConfig> ParseModelConfig(const Json& json, const std::string& origin
   return config;
 }
 
+DType ModelConfig::TableType(DType dtype) const {
+  if (weight_format.empty()) return stored_dtype;
+  return SizeOf(dtype) > SizeOf(stored_dtype) ? dtype : stored_dtype;
+}
+
+Result<Json> ReadConfigDocument(const std::string& path) {
+  KVG_ASSIGN(const std::optional<std::string> gguf, FindGguf(path));
+  if (!gguf) return ReadConfigJson(path);
+  KVG_ASSIGN(const GgufFile file, OpenGgufFile(*gguf));
+  return ConfigOfGguf(file);
+}
+
 Result<ModelConfig> ReadModelConfig(const std::string& path) {
+  KVG_ASSIGN(const std::optional<std::string> gguf, FindGguf(path));
+  if (gguf) {
+    KVG_ASSIGN(const GgufFile metadata, OpenGgufFile(*gguf));
+    KVG_ASSIGN(const Json json, ConfigOfGguf(metadata));
+    KVG_ASSIGN(ModelConfig config, ParseModelConfig(json, *gguf));
+    config.weight_format = metadata.WeightFormat();
+    return config;
+  }
   const bool directory = DirectoryExists(path);
   const std::string file = directory ? path + "/config.json" : path;
   KVG_ASSIGN(const Json json, ReadConfigJson(file));

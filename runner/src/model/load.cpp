@@ -113,7 +113,7 @@ ModelShape ShapeOf(const ModelConfig& config, DType cache_dtype) {
 }
 
 Result<std::string> ModelFingerprint(const ModelConfig& config, const WeightSource& source) {
-  KVG_ASSIGN(const Json json, ReadJsonFile(config.path));
+  KVG_ASSIGN(const Json json, ReadConfigDocument(config.path));
   return Sha256Hex(CanonicalJson(json) + source.Fingerprint());
 }
 
@@ -160,12 +160,12 @@ Result<std::unique_ptr<Model>> Model::Load(const std::string& directory,
     return Unsupported(StrCat(config.path, ": ", config.family,
                               " has no latent attention, so its cache cannot keep latents"));
   }
-  KVG_TRY(CheckFits(config, dtype, options.random_seed ? dtype : config.stored_dtype, ops));
+  KVG_TRY(CheckFits(config, dtype, options.random_seed ? dtype : config.TableType(dtype), ops));
   std::unique_ptr<WeightSource> source;
   if (options.random_seed) {
     source = MakeRandomWeights(ExpectedTensors(config), *options.random_seed, dtype);
   } else {
-    KVG_ASSIGN(source, OpenSafetensors(directory));
+    KVG_ASSIGN(source, OpenWeights(directory, dtype));
     KVG_TRY(CheckWeights(config, *source));
   }
   KVG_ASSIGN(std::string fingerprint, ModelFingerprint(config, *source));

@@ -82,16 +82,15 @@ Status CheckStoredTensor(const TensorSpec& spec, const WeightSource& source) {
                            "' is missing; the config needs it with shape ", ShapeText(spec.shape),
                            DidYouMean(spec.name, source.Names())));
   }
-  KVG_ASSIGN(const WeightTensor stored, source.Get(spec.name));
-  const Tensor& view = stored.view;
-  const std::vector<int64_t> shape(view.shape.begin(), view.shape.begin() + view.rank);
-  if (shape != spec.shape) {
+  KVG_ASSIGN(const WeightInfo stored, source.Describe(spec.name));
+  if (stored.shape != spec.shape) {
     return BadInput(StrCat(source.OriginOf(spec.name), ": tensor '", spec.name, "' has shape ",
-                           ShapeText(shape), ", but the config needs ", ShapeText(spec.shape)));
+                           ShapeText(stored.shape), ", but the config needs ",
+                           ShapeText(spec.shape)));
   }
-  if (!IsFloat(view.dtype)) {
+  if (!IsFloat(stored.dtype)) {
     return BadInput(StrCat(source.OriginOf(spec.name), ": tensor '", spec.name, "' is stored as ",
-                           NameOf(view.dtype), "; expected f32, f16 or bf16"));
+                           NameOf(stored.dtype), "; expected f32, f16 or bf16"));
   }
   return {};
 }

@@ -9,8 +9,10 @@
 #include "core/json.h"
 #include "core/sha256.h"
 #include "core/strings.h"
+#include "src/checkpoint/gguf/file.h"
 #include "src/text/jinja/template.h"
 #include "src/text/shipped_templates.h"
+#include "src/text/tokenizer/gguf_vocabulary.h"
 #include "src/text/tokenizer/json_fields.h"
 
 namespace kvgauge {
@@ -58,8 +60,31 @@ Status ReadMember(const std::string& path, std::vector<NamedTemplate>& out) {
   return {};
 }
 
+// The templates in the metadata of a GGUF file: one, and others with a name behind its key.
+Result<std::vector<NamedTemplate>> TemplatesOfGguf(const std::string& path) {
+  constexpr std::string_view kKey = "tokenizer.chat_template";
+  KVG_ASSIGN(const GgufFile file, OpenGgufHeader(path));
+  std::vector<NamedTemplate> found;
+  for (const auto& [key, value] : file.header.metadata) {
+    const bool own = key == kKey;
+    if (!own && !key.starts_with(StrCat(kKey, "."))) continue;
+    NamedTemplate one;
+    one.name = own ? "default" : key.substr(kKey.size() + 1);
+    one.path = StrCat(path, ": ", key);
+    const std::optional<std::string_view> text = value.Text();
+    if (!text || FindInvalidUtf8(*text) != std::string_view::npos) {
+      return BadInput(StrCat(one.path, ", expected a text in UTF-8"));
+    }
+    one.text = *text;
+    found.push_back(std::move(one));
+  }
+  return found;
+}
+
 // All templates of a checkpoint. Files of their own come before what the configuration holds.
 Result<std::vector<NamedTemplate>> TemplatesOf(const std::string& directory) {
+  KVG_ASSIGN(const std::optional<std::string> gguf, FindGguf(directory));
+  if (gguf) return TemplatesOfGguf(*gguf);
   std::vector<NamedTemplate> found;
   const std::string path = StrCat(directory, "/", kFile);
   if (FileExists(path)) {
@@ -86,6 +111,14 @@ std::string JsonText(const std::string& text) { return Json(RepairUtf8(text)).du
 
 // Special tokens by the names that templates know them by.
 Status ReadTokens(const std::string& directory, std::map<std::string, std::string>& tokens) {
+  KVG_ASSIGN(const std::optional<std::string> gguf, FindGguf(directory));
+  if (gguf) {
+    KVG_ASSIGN(const GgufFile file, OpenGgufHeader(*gguf));
+    using Specials = std::map<std::string, std::string>;
+    KVG_ASSIGN(const Specials specials, GgufSpecialTokens(file.header, *gguf));
+    for (const auto& [key, token] : specials) tokens[key] = JsonText(token);
+    return {};
+  }
   for (const std::string file : {"/special_tokens_map.json", "/tokenizer_config.json"}) {
     const std::string path = directory + file;
     KVG_ASSIGN(const Json json, ReadObject(path));

@@ -17,6 +17,15 @@ namespace kvgauge {
 
 Result<std::unique_ptr<Tokenizer>> LoadTokenizerJson(const std::string& directory);
 Result<std::unique_ptr<Tokenizer>> LoadSentencePiece(const std::string& directory);
+// A SentencePiece model as the library reads it, and what is known of its special tokens.
+struct PieceModelParts {
+  std::string kind;
+  std::string path;  // for messages
+  std::string model;
+  TokenizerConfig config;
+  std::string fingerprint;
+};
+Result<std::unique_ptr<Tokenizer>> MakeSentencePiece(PieceModelParts parts);
 // A byte-level vocabulary; its class says how texts are cut and which tokens are special.
 Result<std::unique_ptr<Tokenizer>> LoadVocabMerges(const std::string& directory);
 

@@ -126,12 +126,12 @@ class RunDetokenizer final : public Detokenizer {
 
 class SentencePieceTokenizer final : public Tokenizer {
  public:
-  static Result<std::unique_ptr<Tokenizer>> Load(const std::string& directory);
+  static Result<std::unique_ptr<Tokenizer>> Make(PieceModelParts parts);
 
   Result<std::vector<int32_t>> Encode(std::string_view text,
                                       const EncodeOptions& options) const override;
   std::unique_ptr<Detokenizer> NewDetokenizer(const DecodeOptions& options) const override;
-  std::string Kind() const override { return "SentencePiece (tokenizer.model)"; }
+  std::string Kind() const override { return kind_; }
   int64_t VocabSize() const override { return std::max(vocabulary_.size(), added_.size()); }
   std::string TokenText(int32_t id) const override {
     const AddedToken* token = added_.Find(id);
@@ -147,6 +147,7 @@ class SentencePieceTokenizer final : public Tokenizer {
  private:
   Status EncodeText(std::string_view text, bool at_start, std::vector<int32_t>& out) const;
 
+  std::string kind_;
   sentencepiece::SentencePieceProcessor processor_;
   Vocabulary vocabulary_;
   AddedVocabulary added_;
@@ -157,17 +158,12 @@ class SentencePieceTokenizer final : public Tokenizer {
   bool clean_up_ = false;
 };
 
-Result<std::unique_ptr<Tokenizer>> SentencePieceTokenizer::Load(const std::string& directory) {
-  const std::string path = directory + "/tokenizer.model";
-  KVG_ASSIGN(std::string model, ReadFile(path));
-  KVG_ASSIGN(TokenizerConfig config, ReadTokenizerConfig(directory));
-  // A model begins with its first piece, field 1.
-  if (!model.starts_with('\n')) {
-    return BadInput(StrCat(path,
-                           ": neither a SentencePiece model, which begins with byte 0x0A, nor a "
-                           "tiktoken vocabulary, lines of base64 and a rank"));
-  }
+Result<std::unique_ptr<Tokenizer>> SentencePieceTokenizer::Make(PieceModelParts parts) {
+  const std::string& path = parts.path;
+  std::string model = std::move(parts.model);
+  TokenizerConfig config = std::move(parts.config);
   auto made = std::make_unique<SentencePieceTokenizer>();
+  made->kind_ = std::move(parts.kind);
   const NormalizerFlags flags = ReadNormalizerFlags(model);
   if (!config.legacy && flags.add_dummy_prefix) {
     made->prefix_at_start_only_ = true;
@@ -183,10 +179,10 @@ Result<std::unique_ptr<Tokenizer>> SentencePieceTokenizer::Load(const std::strin
   for (int id = 0; id < pieces; ++id) {
     KVG_TRY(made->vocabulary_.Add(made->processor_.IdToPiece(id), id, pieces, path));
   }
-  const auto piece_or = [&](const std::string& named, int id) {
-    return named.empty() && id >= 0 ? made->processor_.IdToPiece(id) : named;
-  };
   if (!FileExists(config.path)) {
+    const auto piece_or = [&](const std::string& named, int id) {
+      return named.empty() && id >= 0 ? made->processor_.IdToPiece(id) : named;
+    };
     config.bos = piece_or(config.bos, made->processor_.bos_id());
     config.eos = piece_or(config.eos, made->processor_.eos_id());
     config.unk = piece_or(config.unk, made->processor_.unk_id());
@@ -205,9 +201,7 @@ Result<std::unique_ptr<Tokenizer>> SentencePieceTokenizer::Load(const std::strin
   if (config.add_eos.value_or(false) && eos) made->suffix_.push_back(*eos);
   made->decoder_ = Decoder::SentencePiece(flags.add_dummy_prefix || flags.remove_extra_whitespaces);
   made->clean_up_ = config.clean_up;
-  KVG_ASSIGN(made->fingerprint_,
-             FingerprintFiles(directory, {"tokenizer.model", "tokenizer_config.json",
-                                          "special_tokens_map.json", "added_tokens.json"}));
+  made->fingerprint_ = std::move(parts.fingerprint);
   return std::unique_ptr<Tokenizer>(std::move(made));
 }
 
@@ -259,8 +253,26 @@ Result<std::vector<int32_t>> SentencePieceTokenizer::Encode(std::string_view tex
 
 }  // namespace
 
+Result<std::unique_ptr<Tokenizer>> MakeSentencePiece(PieceModelParts parts) {
+  return SentencePieceTokenizer::Make(std::move(parts));
+}
+
 Result<std::unique_ptr<Tokenizer>> LoadSentencePiece(const std::string& directory) {
-  return SentencePieceTokenizer::Load(directory);
+  PieceModelParts parts;
+  parts.kind = "SentencePiece (tokenizer.model)";
+  parts.path = directory + "/tokenizer.model";
+  KVG_ASSIGN(parts.model, ReadFile(parts.path));
+  KVG_ASSIGN(parts.config, ReadTokenizerConfig(directory));
+  // A model begins with its first piece, field 1.
+  if (!parts.model.starts_with('\n')) {
+    return BadInput(StrCat(parts.path,
+                           ": neither a SentencePiece model, which begins with byte 0x0A, nor a "
+                           "tiktoken vocabulary, lines of base64 and a rank"));
+  }
+  KVG_ASSIGN(parts.fingerprint,
+             FingerprintFiles(directory, {"tokenizer.model", "tokenizer_config.json",
+                                          "special_tokens_map.json", "added_tokens.json"}));
+  return MakeSentencePiece(std::move(parts));
 }
 
 }  // namespace kvgauge

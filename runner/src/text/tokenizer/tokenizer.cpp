@@ -7,6 +7,8 @@
 #include "core/files.h"
 #include "core/sha256.h"
 #include "core/strings.h"
+#include "src/checkpoint/gguf/file.h"
+#include "src/text/tokenizer/gguf_vocabulary.h"
 #include "src/text/tokenizer/loaders.h"
 
 namespace kvgauge {
@@ -80,12 +82,19 @@ std::optional<int32_t> IdOfToken(std::string_view text, const Vocabulary& vocabu
 }
 
 bool HasTokenizer(const std::string& directory) {
+  const Result<std::optional<std::string>> gguf = FindGguf(directory);
+  if (gguf.ok() && *gguf) {
+    const Result<GgufFile> file = OpenGgufHeader(**gguf);
+    return file.ok() && HasGgufVocabulary(file->header);
+  }
   const auto has = [&](std::string_view name) { return FileExists(StrCat(directory, "/", name)); };
   return has("tokenizer.json") || has("tokenizer.model") || has(kQwenTiktokenFile) ||
          (has("vocab.json") && has("merges.txt"));
 }
 
 Result<std::unique_ptr<Tokenizer>> LoadTokenizer(const std::string& directory) {
+  KVG_ASSIGN(const std::optional<std::string> gguf, FindGguf(directory));
+  if (gguf) return LoadGgufTokenizer(*gguf);
   if (FileExists(directory + "/tokenizer.json")) return LoadTokenizerJson(directory);
   if (FileExists(directory + "/tokenizer.model")) {
     KVG_ASSIGN(const bool tiktoken, IsTiktoken(directory + "/tokenizer.model"));

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "src/checkpoint/gguf/file.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "core/strings.h"
+
+namespace kvgauge {
+namespace {
+
+constexpr std::string_view kEnding = ".gguf";
+
+// "model-00001-of-00003.gguf".
+bool IsOneOfSeveral(std::string_view path) {
+  path.remove_suffix(kEnding.size());
+  constexpr size_t kTail = std::string_view("-00001-of-00003").size();
+  return path.size() > kTail && path.substr(path.size() - 9).starts_with("-of-");
+}
+
+}  // namespace
+
+Result<std::optional<std::string>> FindGguf(const std::string& path) {
+  if (!DirectoryExists(path)) {
+    if (!path.ends_with(kEnding)) return std::optional<std::string>();
+    return std::optional<std::string>(path);
+  }
+  std::vector<std::string> found;
+  std::error_code error;
+  for (std::filesystem::directory_iterator it(path, error), end; !error && it != end;
+       it.increment(error)) {
+    const std::string name = it->path().filename().string();
+    if (name.ends_with(kEnding)) found.push_back(name);
+  }
+  if (found.empty()) return std::optional<std::string>();
+  std::sort(found.begin(), found.end());
+  if (found.size() > 1) {
+    return BadInput(StrCat(path, ": ", found.size(), " GGUF files are here (", Join(found, ", "),
+                           "); name the one to read"));
+  }
+  for (const char* other : {"model.safetensors", "model.safetensors.index.json"}) {
+    if (!FileExists(StrCat(path, "/", other))) continue;
+    return BadInput(StrCat(path, ": both ", found[0], " and ", other,
+                           " are here, and they may hold different weights; remove one, or name "
+                           "the GGUF file"));
+  }
+  return std::optional<std::string>(StrCat(path, "/", found[0]));
+}
+
+const GgufValue* GgufFile::Find(std::string_view key) const {
+  return header.Find(StrCat(architecture->name, ".", key));
+}
+
+const GgufTensor* GgufFile::FindTensor(std::string_view name) const {
+  const auto found = std::ranges::lower_bound(header.tensors, name, {}, &GgufTensor::name);
+  return found != header.tensors.end() && found->name == name ? &*found : nullptr;
+}
+
+std::string GgufFile::WeightFormat() const {
+  std::map<std::string_view, uint64_t> bytes;
+  for (const GgufTensor& tensor : header.tensors) {
+    bytes[tensor.type->name] += tensor.end - tensor.begin;
+  }
+  std::vector<std::pair<uint64_t, std::string>> order;
+  for (const auto& [name, size] : bytes) order.emplace_back(size, name);
+  std::sort(order.rbegin(), order.rend());
+  std::vector<std::string> names;
+  for (const auto& [size, name] : order) names.push_back(name);
+  return StrCat("gguf: ", Join(names, ", "));
+}
+
+DType GgufFile::StoredType() const {
+  bool f16 = false, f32 = false, other = false;
+  for (const GgufTensor& tensor : header.tensors) {
+    if (tensor.shape.size() < 2) continue;  // vectors are f32 in every file
+    if (tensor.name.ends_with("ffn_gate_inp.weight")) continue;
+    f16 = f16 || tensor.type->name == "f16";
+    f32 = f32 || tensor.type->name == "f32";
+    other = other || (tensor.type->name != "f16" && tensor.type->name != "f32");
+  }
+  if (other || f16 == f32) return DType::kBF16;
+  return f16 ? DType::kF16 : DType::kF32;
+}
+
+Result<GgufFile> OpenGgufHeader(const std::string& path) {
+  if (IsOneOfSeveral(path)) {
+    return Unsupported(StrCat(path,
+                              ": one of several files that hold a model, which is not read; join "
+                              "them into one (gguf-split --merge)"));
+  }
+  GgufFile file;
+  KVG_ASSIGN(file.map, MappedFile::Open(path));
+  KVG_ASSIGN(file.header, ParseGgufHeader(file.map->bytes(), path));
+  return file;
+}
+
+Result<GgufFile> OpenGgufFile(const std::string& path) {
+  KVG_ASSIGN(GgufFile file, OpenGgufHeader(path));
+  constexpr std::string_view kKey = "general.architecture";
+  const GgufValue* value = file.header.Find(kKey);
+  const std::optional<std::string_view> name = value ? value->Text() : std::nullopt;
+  if (!name) return BadInput(StrCat(path, ": key '", kKey, "' is missing or not a text"));
+  const GgufValue* experts = file.header.Find(StrCat(*name, ".expert_count"));
+  const bool mixture = experts != nullptr && experts->Int().value_or(0) > 0;
+  file.architecture = FindGgufArchitecture(*name, mixture);
+  if (file.architecture == nullptr) {
+    const std::vector<std::string> known = GgufArchitectureNames();
+    return Unsupported(StrCat(
+        path, ": key '", kKey, "': ", Quoted(*name, 60), mixture ? " with experts" : "",
+        " is not read", DidYouMean(std::string(*name), known), "; read are ", Join(known, ", ")));
+  }
+  return file;
+}
+
+}  // namespace kvgauge

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// A GGUF file as a checkpoint: its metadata, and its tensors under the names and in the shapes that
+// a Hugging Face checkpoint of the same model has them.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "core/dtype.h"
+#include "core/files.h"
+#include "core/result.h"
+#include "runner/weights.h"
+#include "src/checkpoint/gguf/header.h"
+#include "src/checkpoint/gguf/names.h"
+
+namespace kvgauge {
+
+// The GGUF file that `path` is, or the one that the directory `path` holds; nothing where it has
+// none. Several of them, or one beside safetensors, are an error.
+Result<std::optional<std::string>> FindGguf(const std::string& path);
+
+struct GgufFile {
+  std::shared_ptr<const MappedFile> map;
+  GgufHeader header;
+  const GgufArchitecture* architecture = nullptr;
+
+  const std::string& path() const { return map->path(); }
+  // Of "<architecture>.<key>"; null when it is not there.
+  const GgufValue* Find(std::string_view key) const;
+  const GgufTensor* FindTensor(std::string_view name) const;
+  // "gguf: q4_k, q6_k, f32": the types of its tensors, that of most bytes first.
+  std::string WeightFormat() const;
+  // The type to compute in where nobody says: that of the matrices, bf16 of quantised ones.
+  DType StoredType() const;
+};
+
+// The header alone, whatever the architecture: that of a file of a vocabulary may be any.
+Result<GgufFile> OpenGgufHeader(const std::string& path);
+// The file must be of an architecture that is read.
+Result<GgufFile> OpenGgufFile(const std::string& path);
+
+// Tensors are made when they are asked for. Those in blocks become `dtype`, rounded once; a vector
+// or a router becomes f32.
+Result<std::unique_ptr<WeightSource>> OpenGgufWeights(const std::string& path, DType dtype);
+
+}  // namespace kvgauge

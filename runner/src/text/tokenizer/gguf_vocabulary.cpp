@@ -1,0 +1,311 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "src/text/tokenizer/gguf_vocabulary.h"
+
+#include <algorithm>
+#include <bit>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "core/json.h"
+#include "core/sha256.h"
+#include "core/strings.h"
+#include "src/checkpoint/gguf/file.h"
+#include "src/text/tokenizer/byte_level_class.h"
+#include "src/text/tokenizer/loaders.h"
+
+namespace kvgauge {
+namespace {
+
+constexpr std::string_view kScope = "tokenizer.ggml.";
+constexpr int64_t kMostTokens = int64_t{1} << 24;
+
+// As SentencePiece numbers them.
+enum TokenType : int64_t { kNormal = 1, kUnknown = 2, kControl = 3, kUserDefined = 4, kByte = 6 };
+
+struct Words {
+  std::vector<std::string_view> tokens;
+  std::vector<int64_t> types;  // one for each
+  std::map<std::string, std::string> specials;
+  std::optional<bool> add_bos, add_eos, add_space;
+};
+
+std::string KeyOf(std::string_view name) { return StrCat(kScope, name); }
+
+std::optional<bool> Flag(const GgufHeader& header, std::string_view name) {
+  const GgufValue* value = header.Find(KeyOf(name));
+  return value == nullptr ? std::nullopt : value->Bool();
+}
+
+Result<std::vector<std::string_view>> TextsOf(const GgufHeader& header, std::string_view name,
+                                              const std::string& path) {
+  const GgufValue* value = header.Find(KeyOf(name));
+  const auto texts = value != nullptr ? value->Texts() : std::nullopt;
+  if (!texts || texts->empty() || std::ssize(*texts) > kMostTokens) {
+    return BadInput(StrCat(path, ": key '", kScope, name, "' is missing or no list of 1 to ",
+                           kMostTokens, " texts"));
+  }
+  for (size_t i = 0; i < texts->size(); ++i) {
+    if (FindInvalidUtf8((*texts)[i]) == std::string_view::npos) continue;
+    return BadInput(StrCat(path, ": key '", kScope, name, "', element ", i, ": not UTF-8"));
+  }
+  return *texts;
+}
+
+Result<Words> ReadWords(const GgufHeader& header, const std::string& path) {
+  Words words;
+  KVG_ASSIGN(words.tokens, TextsOf(header, "tokens", path));
+  words.types.assign(words.tokens.size(), kNormal);
+  if (const GgufValue* value = header.Find(KeyOf("token_type"))) {
+    const auto types = value->Ints();
+    if (!types || types->size() != words.tokens.size() ||
+        std::ranges::any_of(*types, [](int64_t type) { return type < 1 || type > kByte; })) {
+      return BadInput(StrCat(path, ": key '", kScope,
+                             "token_type', expected a number from 1 to 6 "
+                             "for each of the ",
+                             words.tokens.size(), " tokens"));
+    }
+    words.types = *types;
+  }
+  KVG_ASSIGN(words.specials, GgufSpecialTokens(header, path));
+  words.add_bos = Flag(header, "add_bos_token");
+  words.add_eos = Flag(header, "add_eos_token");
+  words.add_space = Flag(header, "add_space_prefix");
+  return words;
+}
+
+// Over all that ids follow from.
+std::string Fingerprint(const GgufHeader& header) {
+  Sha256 hash;
+  for (const auto& [key, value] : header.metadata) {
+    if (!key.starts_with(kScope)) continue;
+    const std::string head = StrCat(key, " ", value.bytes().size(), "\n");
+    hash.Update(head.data(), head.size());
+    hash.Update(value.bytes().data(), value.bytes().size());
+  }
+  return hash.Finish();
+}
+
+// --- byte-level ---
+
+struct ByteLevelRule {
+  std::string_view name;  // tokenizer.ggml.pre
+  HotPattern pattern;
+  bool nfc = false;
+  bool digits_apart = false;  // each digit is cut off before the pattern looks
+  bool whole_tokens = false;  // a piece that is a token is that token
+  bool bos_by_default = false;
+};
+constexpr ByteLevelRule kRules[] = {
+    {"gpt-2", HotPattern::kGpt2},
+    {"llama-bpe", HotPattern::kLlama3, false, false, true, true},
+    {"llama-v3", HotPattern::kLlama3, false, false, true, true},
+    {"llama3", HotPattern::kLlama3, false, false, true, true},
+    {"qwen2", HotPattern::kQwen2, true},
+    {"smollm", HotPattern::kGpt2, false, true},
+};
+
+Result<const ByteLevelRule*> FindRule(const GgufHeader& header, const std::string& path) {
+  const std::string key = KeyOf("pre");
+  const GgufValue* value = header.Find(key);
+  const std::string name(value != nullptr ? value->Text().value_or("") : "");
+  std::vector<std::string> known;
+  for (const ByteLevelRule& rule : kRules) {
+    if (rule.name == name) return &rule;
+    known.emplace_back(rule.name);
+  }
+  return Unsupported(StrCat(path, ": key '", key, "': ", Quoted(name, 60),
+                            ", a way to cut texts that is not known", DidYouMean(name, known),
+                            "; known are ", Join(known, ", ")));
+}
+
+Status SetSteps(const ByteLevelRule& rule, PipelineParts& parts) {
+  if (!rule.digits_apart) return SetByteLevelSteps(rule.pattern, rule.nfc, false, parts);
+  KVG_ASSIGN(parts.normalizer, Normalizer::Parse(Json(), "normalizer"));
+  const Json steps = {{{"type", "Digits"}, {"individual_digits", true}},
+                      {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", true}}};
+  KVG_ASSIGN(parts.pre_tokenizer,
+             PreTokenizer::Parse({{"type", "Sequence"}, {"pretokenizers", steps}}, "digits"));
+  return {};
+}
+
+Result<std::vector<BpeMerge>> ReadMerges(const GgufHeader& header, const std::string& path) {
+  KVG_ASSIGN(const std::vector<std::string_view> lines, TextsOf(header, "merges", path));
+  std::vector<BpeMerge> merges;
+  merges.reserve(lines.size());
+  for (size_t i = 0; i < lines.size(); ++i) {
+    const size_t space = lines[i].find(' ');
+    if (space == std::string_view::npos || space == 0 || space + 1 == lines[i].size() ||
+        lines[i].find(' ', space + 1) != std::string_view::npos) {
+      return BadInput(StrCat(path, ": key '", kScope, "merges', element ", i, ": ",
+                             Quoted(lines[i], 60), ", expected two tokens and a space between"));
+    }
+    merges.push_back(
+        {std::string(lines[i].substr(0, space)), std::string(lines[i].substr(space + 1))});
+  }
+  return merges;
+}
+
+Result<std::unique_ptr<Tokenizer>> LoadByteLevel(const GgufHeader& header, const Words& words,
+                                                 const std::string& path) {
+  KVG_ASSIGN(const ByteLevelRule* rule, FindRule(header, path));
+  PipelineParts parts;
+  parts.vocabulary = std::make_unique<Vocabulary>();
+  parts.vocabulary->Reserve(words.tokens.size());
+  const std::string where = StrCat(path, ": key '", kScope, "tokens'");
+  for (size_t i = 0; i < words.tokens.size(); ++i) {
+    const auto id = static_cast<int64_t>(i);
+    KVG_TRY(parts.vocabulary->Add(words.tokens[i], id, words.tokens.size(), where));
+    if (words.types[i] != kControl && words.types[i] != kUserDefined) continue;
+    AddedToken token{.id = static_cast<int32_t>(id),
+                     .content = std::string(words.tokens[i]),
+                     .special = words.types[i] == kControl,
+                     .normalized = false};
+    KVG_TRY(
+        parts.added.Add(std::move(token), static_cast<int32_t>(id), words.tokens.size(), where));
+  }
+  KVG_TRY(SetSteps(*rule, parts));
+  KVG_ASSIGN(const std::vector<BpeMerge> merges, ReadMerges(header, path));
+  KVG_ASSIGN(parts.model, MakeBpe(*parts.vocabulary, merges,
+                                  {.byte_level = true, .ignore_merges = rule->whole_tokens}, path));
+  const auto id_of = [&](const char* key) {
+    const auto found = words.specials.find(key);
+    return found == words.specials.end() ? std::nullopt : parts.vocabulary->Find(found->second);
+  };
+  const std::optional<int32_t> bos = id_of("bos_token"), eos = id_of("eos_token");
+  if (bos && words.add_bos.value_or(rule->bos_by_default)) parts.prefix.push_back(*bos);
+  if (eos && words.add_eos.value_or(false)) parts.suffix.push_back(*eos);
+  parts.decoder = Decoder::ByteLevel();
+  parts.kind = StrCat("byte-level BPE (GGUF; ", rule->name, ")");
+  return PipelineTokenizer::Make(std::move(parts), bos, Fingerprint(header));
+}
+
+// --- SentencePiece ---
+
+// The library's own format: fields of messages, written one after the other.
+class WireWriter {
+ public:
+  void Number(uint64_t field, uint64_t value) {
+    Varint(field << 3);
+    Varint(value);
+  }
+  void Float(uint64_t field, float value) {
+    Varint(field << 3 | 5);
+    const auto bits = std::bit_cast<uint32_t>(value);
+    for (int i = 0; i < 4; ++i) bytes_.push_back(static_cast<char>(bits >> (8 * i)));
+  }
+  void Bytes(uint64_t field, std::string_view bytes) {
+    Varint(field << 3 | 2);
+    Varint(bytes.size());
+    bytes_ += bytes;
+  }
+  const std::string& bytes() const { return bytes_; }
+
+ private:
+  void Varint(uint64_t value) {
+    for (; value >= 0x80; value >>= 7) bytes_.push_back(static_cast<char>(value | 0x80));
+    bytes_.push_back(static_cast<char>(value));
+  }
+  std::string bytes_;
+};
+
+Result<std::string> ModelOf(const GgufHeader& header, const Words& words, const std::string& path) {
+  const GgufValue* value = header.Find(KeyOf("scores"));
+  const auto scores = value != nullptr ? value->Reals() : std::nullopt;
+  if (!scores || scores->size() != words.tokens.size()) {
+    return BadInput(StrCat(path, ": key '", kScope,
+                           "scores' is missing or no number for each of "
+                           "the ",
+                           words.tokens.size(), " tokens"));
+  }
+  constexpr uint64_t kPiece = 1, kTrainer = 2, kNormalizer = 3;
+  WireWriter model, trainer, normalizer;
+  for (size_t i = 0; i < words.tokens.size(); ++i) {
+    WireWriter piece;
+    piece.Bytes(1, words.tokens[i]);
+    piece.Float(2, static_cast<float>((*scores)[i]));
+    piece.Number(3, static_cast<uint64_t>(words.types[i]));
+    model.Bytes(kPiece, piece.bytes());
+  }
+  constexpr uint64_t kModelType = 3, kBpe = 2, kByteFallback = 35;
+  trainer.Number(kModelType, kBpe);
+  trainer.Number(kByteFallback, std::ranges::count(words.types, kByte) > 0 ? 1 : 0);
+  model.Bytes(kTrainer, trainer.bytes());
+  constexpr uint64_t kName = 1, kAddDummyPrefix = 3, kRemoveExtraWhitespaces = 4;
+  normalizer.Bytes(kName, "identity");
+  normalizer.Number(kAddDummyPrefix, words.add_space.value_or(true) ? 1 : 0);
+  normalizer.Number(kRemoveExtraWhitespaces, 0);
+  model.Bytes(kNormalizer, normalizer.bytes());
+  return model.bytes();
+}
+
+Result<std::unique_ptr<Tokenizer>> LoadPieces(const GgufHeader& header, const Words& words,
+                                              const std::string& path) {
+  KVG_ASSIGN(const std::string model, ModelOf(header, words, path));
+  TokenizerConfig config;
+  config.path = path;
+  const auto named = [&](const char* key) {
+    const auto found = words.specials.find(key);
+    return found == words.specials.end() ? std::string() : found->second;
+  };
+  config.bos = named("bos_token");
+  config.eos = named("eos_token");
+  config.unk = named("unk_token");
+  config.add_bos = words.add_bos;
+  config.add_eos = words.add_eos;
+  for (size_t i = 0; i < words.tokens.size(); ++i) {
+    const std::string token(words.tokens[i]);
+    const bool special = words.types[i] == kControl || words.types[i] == kUnknown;
+    if (special)
+      config.specials.push_back({.content = token, .special = true, .normalized = false});
+  }
+  return MakeSentencePiece({.kind = "SentencePiece (GGUF)",
+                            .path = path,
+                            .model = model,
+                            .config = std::move(config),
+                            .fingerprint = Fingerprint(header)});
+}
+
+}  // namespace
+
+bool HasGgufVocabulary(const GgufHeader& header) { return header.Find(KeyOf("tokens")) != nullptr; }
+
+Result<std::map<std::string, std::string>> GgufSpecialTokens(const GgufHeader& header,
+                                                             const std::string& path) {
+  std::map<std::string, std::string> specials;
+  if (!HasGgufVocabulary(header)) return specials;
+  KVG_ASSIGN(const std::vector<std::string_view> tokens, TextsOf(header, "tokens", path));
+  struct Row {
+    std::string_view file;
+    const char* name;
+  };
+  for (const auto& [file, name] :
+       {Row{"bos_token_id", "bos_token"}, Row{"eos_token_id", "eos_token"},
+        Row{"unknown_token_id", "unk_token"}, Row{"padding_token_id", "pad_token"}}) {
+    const GgufValue* value = header.Find(KeyOf(file));
+    if (value == nullptr) continue;
+    const std::optional<int64_t> id = value->Int();
+    if (!id || *id < 0 || *id >= std::ssize(tokens)) {
+      return BadInput(StrCat(path, ": key '", kScope, file, "', expected an id below ",
+                             tokens.size(), ", the number of tokens"));
+    }
+    specials.emplace(name, tokens[static_cast<size_t>(*id)]);
+  }
+  return specials;
+}
+
+Result<std::unique_ptr<Tokenizer>> LoadGgufTokenizer(const std::string& path) {
+  KVG_ASSIGN(const GgufFile file, OpenGgufHeader(path));
+  const std::string key = KeyOf("model");
+  const GgufValue* value = file.header.Find(key);
+  const std::string model(value != nullptr ? value->Text().value_or("") : "");
+  if (model != "gpt2" && model != "llama") {
+    return Unsupported(StrCat(path, ": key '", key, "': ", Quoted(model, 60),
+                              ", expected gpt2 (byte-level BPE) or llama (SentencePiece BPE)"));
+  }
+  KVG_ASSIGN(const Words words, ReadWords(file.header, path));
+  return model == "gpt2" ? LoadByteLevel(file.header, words, path)
+                         : LoadPieces(file.header, words, path);
+}
+
+}  // namespace kvgauge

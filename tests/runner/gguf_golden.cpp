@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+// GGUF files against independent readers (tests/golden/gguf, scripts/goldens/make_gguf).
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "core/json.h"
+#include "core/strings.h"
+#include "runner/chat_template.h"
+#include "runner/generate.h"
+#include "runner/tokenizer.h"
+#include "src/checkpoint/gguf/blocks.h"
+#include "support/compare.h"
+#include "support/fixtures.h"
+#include "support/test_ops.h"
+
+namespace kvgauge {
+namespace {
+
+const std::string kFolder = std::string(KVG_TEST_DATA) + "/golden/gguf/";
+
+std::vector<std::string> FilesOf(bool vocabularies) {
+  std::vector<std::string> names;
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(kFolder, ignored)) {
+    if (entry.path().extension() != ".gguf") continue;
+    const std::string name = entry.path().stem();
+    if (name.starts_with("vocab_") == vocabularies) names.push_back(name);
+  }
+  std::ranges::sort(names);
+  return names;
+}
+
+TEST(GgufGolden, BlocksToTheBit) {
+  const Result<std::unique_ptr<WeightSource>> source =
+      OpenSafetensorsFile(kFolder + "blocks.safetensors");
+  ASSERT_TRUE(source.ok());
+  for (const BlockType& type : BlockTypes()) {
+    const std::string name(type.name);
+    const Result<WeightTensor> bytes = (*source)->Get(name + ".bytes");
+    ASSERT_TRUE(bytes.ok()) << name;
+    const std::vector<float> want = ReadFixture<float>(**source, name + ".values", DType::kF32);
+    ASSERT_EQ(bytes->view.Numel() / type.bytes * type.elements, std::ssize(want)) << name;
+    std::vector<float> got(want.size());
+    ReadBlocks(type, static_cast<const uint8_t*>(bytes->view.data), std::ssize(got), got.data());
+    EXPECT_TRUE(SameBits(got, want)) << name;
+  }
+}
+
+class GgufModel : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(GgufModel, LogitsAreTheReferences) {
+  const std::string path = kFolder + GetParam();
+  const Result<std::unique_ptr<WeightSource>> expected =
+      OpenSafetensorsFile(path + ".expected.safetensors");
+  ASSERT_TRUE(expected.ok());
+  const std::vector<int32_t> ids = ReadIds(**expected, "ids");
+  const std::vector<float> want = ReadFixture<float>(**expected, "logits", DType::kF32);
+  const auto [low, high] = std::minmax_element(want.begin(), want.end());
+  const std::unique_ptr<Ops> ops = MakeTestOps("cpu", 2);
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    ModelOptions options;
+    options.dtype = dtype;
+    const Result<std::unique_ptr<Model>> model = Model::Load(path + ".gguf", options, *ops);
+    ASSERT_TRUE(model.ok()) << model.error().message;
+    EXPECT_TRUE((*model)->config().weight_format.starts_with("gguf: "));
+    // Rounding moves a close choice of experts.
+    if (dtype != DType::kF32 && (*model)->config().moe) continue;
+    KvCache cache = (*model)->NewCache(std::ssize(ids));
+    std::vector<float> got;
+    const Status status = Prefill(**model, Prompt::FromTokens(ids), cache, Model::kChunkRows, true,
+                                  [&](const Tensor& rows) -> Status {
+                                    const std::vector<float> some = HostFloats(*ops, rows);
+                                    got.insert(got.end(), some.begin(), some.end());
+                                    return {};
+                                  });
+    ASSERT_TRUE(status.ok());
+    const double range = double{*high} - double{*low};
+    EXPECT_TRUE(AllWithin(got, want, range * (dtype == DType::kF32 ? 1e-4 : 5e-2)));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, GgufModel, ::testing::ValuesIn(FilesOf(false)));
+
+class GgufVocabulary : public ::testing::TestWithParam<std::string> {};
+
+std::string TextOf(const Json& json) {
+  if (json.is_string()) return json.get<std::string>();
+  const Json parts = json.contains("parts") ? json["parts"] : Json::array({json["repeat"]});
+  std::string out;
+  for (const Json& part : parts) {
+    for (int i = 0; i < part[1].get<int>(); ++i) out += part[0].get<std::string>();
+  }
+  return out;
+}
+
+TEST_P(GgufVocabulary, IdsAreThoseOfTheCheckpoint) {
+  const std::string name = GetParam().substr(std::string("vocab_").size());
+  const std::string directory = std::string(KVG_TEST_DATA) + "/golden/tokenizers/" + name;
+  const auto own = LoadTokenizer(directory);
+  const auto stored = LoadTokenizer(kFolder + GetParam() + ".gguf");
+  ASSERT_TRUE(own.ok());
+  ASSERT_TRUE(stored.ok()) << stored.error().message;
+  EXPECT_EQ((*stored)->VocabSize(), (*own)->VocabSize());
+  EXPECT_EQ((*stored)->bos_id(), (*own)->bos_id());
+  const Result<Json> cases = ReadJsonFile(directory + "/cases.json");
+  ASSERT_TRUE(cases.ok() && cases->size() >= 150);
+  for (const Json& item : *cases) {
+    const std::string text = TextOf(item["text"]);
+    for (const bool special : {true, false}) {
+      for (const bool parse : {true, false}) {
+        const EncodeOptions options{.add_special = special, .parse_special = parse};
+        const auto want = (*own)->Encode(text, options), got = (*stored)->Encode(text, options);
+        ASSERT_TRUE(want.ok() && got.ok());
+        EXPECT_EQ(*got, *want) << Quoted(text) << " special " << special << " parse " << parse;
+        EXPECT_EQ((*stored)->Spell(*want), (*own)->Spell(*want)) << Quoted(text);
+      }
+    }
+  }
+}
+
+TEST_P(GgufVocabulary, TemplateIsTheFiles) {
+  const std::string path = kFolder + GetParam() + ".gguf";
+  const Result<ChatTemplate> chat = ChatTemplate::Load(path, "auto");
+  ASSERT_TRUE(chat.ok()) << chat.error().message;
+  EXPECT_EQ(chat->name(), "checkpoint");
+  const auto tokenizer = LoadTokenizer(path);
+  ASSERT_TRUE(tokenizer.ok());
+  const auto bos = (*tokenizer)->bos_id();
+  const Result<std::string> text = chat->Render({{"user", "hi"}}, true);
+  ASSERT_TRUE(text.ok()) << text.error().message;
+  EXPECT_EQ(*text, (bos ? (*tokenizer)->TokenText(*bos) : "") + "hi");
+}
+
+INSTANTIATE_TEST_SUITE_P(All, GgufVocabulary, ::testing::ValuesIn(FilesOf(true)));
+
+TEST(GgufGolden, HasFixtures) {
+  EXPECT_GE(FilesOf(false).size(), 10u);
+  EXPECT_GE(FilesOf(true).size(), 7u);
+}
+
+}  // namespace
+}  // namespace kvgauge

@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+// GGUF files: their headers, sound and lying, and what goes with a file that is no model.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "core/files.h"
+#include "core/strings.h"
+#include "runner/config.h"
+#include "runner/tokenizer.h"
+#include "runner/weights.h"
+#include "src/checkpoint/gguf/header.h"
+
+namespace kvgauge {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+// A file as the format says, in parts that a test may make wrong.
+class FileOf {
+ public:
+  FileOf& Number(uint64_t value, int width) {
+    for (int i = 0; i < width; ++i) bytes.push_back(static_cast<char>(value >> (8 * i)));
+    return *this;
+  }
+  FileOf& Text(const std::string& text) {
+    Number(text.size(), 8);
+    bytes += text;
+    return *this;
+  }
+  FileOf& Header(uint64_t tensors, uint64_t keys, uint32_t version = 3) {
+    bytes += "GGUF";
+    return Number(version, 4).Number(tensors, 8).Number(keys, 8);
+  }
+  FileOf& Key(const std::string& key, uint32_t value) {
+    return Text(key).Number(4, 4).Number(value, 4);
+  }
+  FileOf& KeyText(const std::string& key, const std::string& value) {
+    return Text(key).Number(8, 4).Text(value);
+  }
+  FileOf& Tensor(const std::string& name, const std::vector<uint64_t>& dims, uint32_t type,
+                 uint64_t offset) {
+    Text(name).Number(dims.size(), 4);
+    for (const uint64_t dim : dims) Number(dim, 8);
+    return Number(type, 4).Number(offset, 8);
+  }
+  FileOf& Pad(size_t alignment = 32) {
+    while (bytes.size() % alignment != 0) bytes.push_back('\0');
+    return *this;
+  }
+  FileOf& Data(size_t count) {
+    bytes += std::string(count, '\0');
+    return *this;
+  }
+  std::string bytes;
+};
+
+Result<GgufHeader> Parse(const std::string& bytes) {
+  return ParseGgufHeader({reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()}, "m.gguf");
+}
+
+std::string ErrorOf(const FileOf& file) {
+  const Result<GgufHeader> parsed = Parse(file.bytes);
+  EXPECT_FALSE(parsed.ok());
+  if (parsed.ok()) return "";
+  EXPECT_THAT(parsed.error().message, HasSubstr("m.gguf"));
+  return parsed.error().message;
+}
+
+FileOf SoundFile() {
+  FileOf file;
+  file.Header(2, 3).KeyText("general.architecture", "llama").Key("llama.block_count", 7);
+  file.Text("list").Number(9, 4).Number(8, 4).Number(2, 8).Text("a").Text("bc");
+  file.Tensor("b", {64, 2}, 8, 32).Tensor("a", {3}, 0, 0).Pad().Data(32 + 4 * 34);
+  return file;
+}
+
+TEST(GgufHeader, ReadsKeysAndPlaces) {
+  const FileOf file = SoundFile();
+  const Result<GgufHeader> header = Parse(file.bytes);
+  ASSERT_TRUE(header.ok()) << header.error().message;
+  EXPECT_EQ(header->Find("general.architecture")->Text(), "llama");
+  EXPECT_EQ(header->Find("llama.block_count")->Int(), 7);
+  EXPECT_FALSE(header->Find("llama.block_count")->Text());
+  EXPECT_THAT(*header->Find("list")->Texts(), ElementsAre("a", "bc"));
+  EXPECT_EQ(header->Find("none"), nullptr);
+  ASSERT_EQ(header->tensors.size(), 2u);
+  EXPECT_EQ(header->tensors[0].name, "a");
+  EXPECT_THAT(header->tensors[1].shape, ElementsAre(2, 64));
+  EXPECT_EQ(header->tensors[1].type->name, "q8_0");
+  EXPECT_EQ(header->tensors[1].end, file.bytes.size());
+}
+
+TEST(GgufHeader, EveryCutIsRefused) {
+  const std::string bytes = SoundFile().bytes;
+  for (size_t size = 0; size < bytes.size(); ++size) {
+    EXPECT_FALSE(Parse(bytes.substr(0, size)).ok()) << size;
+  }
+}
+
+TEST(GgufHeader, NamesWhatIsWrong) {
+  FileOf file;
+  file.bytes = "GGML and more of it";
+  EXPECT_THAT(ErrorOf(file), HasSubstr("no GGUF file"));
+  EXPECT_THAT(ErrorOf(FileOf().Header(0, 0, 1)), HasSubstr("version 1"));
+  EXPECT_THAT(ErrorOf(FileOf().Header(0, 0, 3 << 24)), HasSubstr("big-endian"));
+  EXPECT_THAT(ErrorOf(FileOf().Header(uint64_t{1} << 60, 0)), HasSubstr("more than"));
+  EXPECT_THAT(ErrorOf(FileOf().Header(0, uint64_t{1} << 60)), HasSubstr("more than"));
+  EXPECT_THAT(ErrorOf(FileOf().Header(0, 2).Key("a", 1).Key("a", 1)), HasSubstr("'a' is there"));
+  EXPECT_THAT(ErrorOf(FileOf().Header(0, 1).Text("a").Number(13, 4).Number(0, 8)),
+              AllOf(HasSubstr("'a'"), HasSubstr("unknown type 13")));
+  // The lengths of a text and of a list wrap when bytes are counted.
+  EXPECT_THAT(ErrorOf(FileOf().Header(0, 1).Text("a").Number(8, 4).Number(~uint64_t{0}, 8)),
+              HasSubstr("beyond the end"));
+  EXPECT_THAT(ErrorOf(FileOf().Header(0, 1).Text("a").Number(9, 4).Number(10, 4).Number(
+                  uint64_t{1} << 61, 8)),
+              HasSubstr("beyond the end"));
+  EXPECT_THAT(ErrorOf(FileOf().Header(0, 1).Text("a").Number(9, 4).Number(9, 4).Number(1, 8)),
+              HasSubstr("array of arrays"));
+}
+
+// One tensor and data enough for most claims.
+std::string TensorError(const std::string& name, const std::vector<uint64_t>& dims, uint32_t type,
+                        uint64_t offset) {
+  FileOf file;
+  file.Header(1, 0).Tensor(name, dims, type, offset).Pad().Data(256);
+  return ErrorOf(file);
+}
+
+TEST(GgufHeader, NamesTheTensorThatLies) {
+  EXPECT_THAT(TensorError("t", {8}, 0, 4), AllOf(HasSubstr("'t'"), HasSubstr("alignment")));
+  EXPECT_THAT(TensorError("t", {65}, 0, 0), HasSubstr("256 bytes of data"));
+  EXPECT_THAT(TensorError("t", {8}, 0, uint64_t{1} << 63), HasSubstr("'t'"));
+  EXPECT_THAT(TensorError("t", {uint64_t{1} << 40, uint64_t{1} << 40}, 0, 0),
+              HasSubstr("dimension 1"));
+  EXPECT_THAT(TensorError("t", {uint64_t{1} << 62}, 0, 0), HasSubstr("'t'"));
+  EXPECT_THAT(TensorError("t", {0}, 0, 0), HasSubstr("dimension 0 is 0"));
+  EXPECT_THAT(TensorError("t", {}, 0, 0), HasSubstr("0 dimensions"));
+  EXPECT_THAT(TensorError("t", {1, 1, 1, 1, 1}, 0, 0), HasSubstr("5 dimensions"));
+  EXPECT_THAT(TensorError("t", {33}, 8, 0), AllOf(HasSubstr("'t'"), HasSubstr("q8_0")));
+  EXPECT_THAT(TensorError("t", {256}, 16, 0), AllOf(HasSubstr("'t'"), HasSubstr("iq2_xxs")));
+  EXPECT_THAT(TensorError("t", {256}, 777, 0), HasSubstr("unknown type 777"));
+  EXPECT_THAT(TensorError("", {8}, 0, 0), HasSubstr("tensor 0"));
+  FileOf file;
+  file.Header(2, 0).Tensor("a", {16}, 0, 0).Tensor("b", {8}, 0, 32).Pad().Data(256);
+  EXPECT_THAT(ErrorOf(file), AllOf(HasSubstr("'b'"), HasSubstr("begins inside"), HasSubstr("'a'")));
+  FileOf twice;
+  twice.Header(2, 0).Tensor("a", {8}, 0, 0).Tensor("a", {8}, 0, 32).Pad().Data(256);
+  EXPECT_THAT(ErrorOf(twice), HasSubstr("twice"));
+  FileOf aligned;
+  aligned.Header(0, 1).Key("general.alignment", 24);
+  EXPECT_THAT(ErrorOf(aligned), AllOf(HasSubstr("general.alignment"), HasSubstr("24")));
+}
+
+class GgufDirectory : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    path_ = ::testing::TempDir() + "gguf_" +
+            ::testing::UnitTest::GetInstance()->current_test_info()->name();
+    std::filesystem::remove_all(path_);
+    std::filesystem::create_directories(path_);
+  }
+  void TearDown() override { std::filesystem::remove_all(path_); }
+  void Write(const std::string& name, const std::string& bytes) {
+    std::ofstream(path_ + "/" + name, std::ios::binary) << bytes;
+  }
+  std::string ConfigError(const std::string& path) {
+    const Result<ModelConfig> config = ReadModelConfig(path);
+    EXPECT_FALSE(config.ok());
+    return config.ok() ? "" : config.error().message;
+  }
+
+  std::string path_;
+};
+
+TEST_F(GgufDirectory, HoldsOneFormat) {
+  Write("a.gguf", SoundFile().bytes);
+  Write("model.safetensors", "x");
+  EXPECT_THAT(ConfigError(path_), AllOf(HasSubstr("a.gguf"), HasSubstr("model.safetensors")));
+  EXPECT_FALSE(OpenWeights(path_, DType::kF32).ok());
+  std::filesystem::remove(path_ + "/model.safetensors");
+  Write("b.gguf", SoundFile().bytes);
+  EXPECT_THAT(ConfigError(path_), HasSubstr("2 GGUF files"));
+  EXPECT_THAT(ConfigError(path_ + "/model-00001-of-00002.gguf"), HasSubstr("one of several"));
+}
+
+TEST_F(GgufDirectory, RefusesWhatItDoesNotKnow) {
+  FileOf other;
+  other.Header(0, 1).KeyText("general.architecture", "lama");
+  Write("m.gguf", other.bytes);
+  EXPECT_THAT(ConfigError(path_), AllOf(HasSubstr("'lama'"), HasSubstr("did you mean 'llama'")));
+
+  FileOf key;
+  key.Header(1, 2).KeyText("general.architecture", "llama").Key("llama.new_thing", 1);
+  key.Tensor("token_embd.weight", {8, 4}, 0, 0).Pad().Data(128);
+  Write("m.gguf", key.bytes);
+  EXPECT_THAT(ConfigError(path_), AllOf(HasSubstr("llama.new_thing"), HasSubstr("understood")));
+
+  FileOf tensor;
+  tensor.Header(1, 1).KeyText("general.architecture", "llama");
+  tensor.Tensor("blk.0.surprise.weight", {8}, 0, 0).Pad().Data(32);
+  Write("m.gguf", tensor.bytes);
+  const auto weights = OpenWeights(path_, DType::kF32);
+  ASSERT_FALSE(weights.ok());
+  EXPECT_THAT(weights.error().message, HasSubstr("'blk.0.surprise.weight'"));
+
+  FileOf vocabulary;
+  vocabulary.Header(0, 3).KeyText("general.architecture", "llama");
+  vocabulary.KeyText("tokenizer.ggml.model", "gpt2").KeyText("tokenizer.ggml.pre", "new-one");
+  Write("m.gguf", vocabulary.bytes);
+  EXPECT_FALSE(LoadTokenizer(path_).ok());
+}
+
+}  // namespace
+}  // namespace kvgauge
