@@ -31,7 +31,7 @@ struct VisualInput {
   VisionSpec spec;
   // Pictures in the order of the flags, then videos.
   std::vector<ShownVisual> shown;
-  // Of each: its pixels as far as few bytes are held; else empty, and `load` makes them again, or
+  // Pixels of each as far as few bytes are held; else empty, and `load` makes them again, or
   // says that the file changed.
   std::vector<PixelValues> held;
   std::vector<std::function<Result<PixelValues>()>> load;

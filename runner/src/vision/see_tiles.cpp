@@ -9,7 +9,7 @@
 namespace kvgauge {
 namespace {
 
-// Of some units, each of so many rows of qkv [rows, 3 * width]: the mean of columns
+// The mean, over some units of so many rows of qkv [rows, 3 * width] each, of columns
 // [first, first + width).
 std::vector<float> MeanColumns(const std::vector<float>& qkv, std::span<const int32_t> rows,
                                int64_t unit, int64_t first, int64_t width) {
