@@ -25,7 +25,7 @@ class Chunks final : public Reducer {
   std::vector<HeadPlan> Reduce(LayerView& view, const ReduceInput& input, State*) const override {
     const int64_t heads = view.shape().kv_heads;
     Tensor together;
-    if (!own_ && input.step == 0) {
+    if (!own_ && input.step == 0 && SameLengths(view)) {
       together = view.Scratch(DType::kF32, {1, view.width()});
       for (int64_t h = 0; h < heads; ++h) {
         const Means means = MeansOf(view, input.scores.Slice(h, h + 1));
@@ -56,6 +56,12 @@ class Chunks final : public Reducer {
     Tensor of_entries;  // [1, n], of the run that an entry is in
     Tensor forced;      // [1, n], 1 where the entry is protected, else 0
   };
+
+  // Heads of different lengths hold different entries at a place, so runs have nothing in common.
+  static bool SameLengths(const LayerView& view) {
+    const auto lengths = view.lengths();
+    return std::ranges::all_of(lengths, [&](int64_t length) { return length == lengths.front(); });
+  }
 
   // scores: [1, n]
   Means MeansOf(LayerView& view, const Tensor& scores) const {
@@ -94,7 +100,9 @@ KVG_REGISTER_STAGE({
     .paper = "arXiv:2502.00299",
     .summary = "keeps whole runs of neighbouring entries, by their mean score",
     .departures = {"the budget is spent to the last entry, so one run may stay in part",
-                   "layers do not reuse each other's choice", "decode steps choose for each head"},
+                   "layers do not reuse each other's choice",
+                   "decode steps choose for each head, and so does a later turn where heads hold "
+                   "different numbers of entries"},
     .params = {IntParam("size", 20, 1, 4096, "entries of a run"),
                ChoiceParam("heads", "all", {"all", "own"},
                            "one choice for the prompt of a layer, or one for each head")},
