@@ -8,6 +8,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "methods/largest_sums.h"
 #include "methods/registry.h"
 #include "methods/split_by_weight.h"
 #include "methods/tensors.h"
@@ -59,46 +60,17 @@ class ZigZagKv final : public Allocator {
     ops.rows->Combine(scores, forced, Binary::kMin, masses);
     ops.rows->Combine(masses, free, Binary::kMultiply, masses);
     ops.rows->Combine(masses, zero, Binary::kMax, masses);
-    const std::vector<float> whole = SumsOfBest(view, masses, std::vector<int64_t>(heads, n));
-    std::vector<int64_t> too_few(heads, 0), enough(heads, n);
-    while (true) {
-      std::vector<int64_t> middle(heads);
-      bool open = false;
-      for (int64_t h = 0; h < heads; ++h) {
-        open |= enough[h] - too_few[h] > 1;
-        middle[h] = (too_few[h] + enough[h] + 1) / 2;
-      }
-      if (!open) break;
-      const std::vector<float> sums = SumsOfBest(view, masses, middle);
-      for (int64_t h = 0; h < heads; ++h) {
-        if (enough[h] - too_few[h] <= 1) continue;
-        (sums[h] >= mass_ * whole[h] ? enough : too_few)[h] = middle[h];
-      }
-    }
+    const std::vector<int32_t> all(static_cast<size_t>(heads), static_cast<int32_t>(n));
+    const std::vector<float> whole = SumsOfLargest(view, masses, all);
+    std::vector<float> goals;
+    for (const float sum : whole) goals.push_back(mass_ * sum);
+    const std::vector<int32_t> enough = FewestLargest(view, masses, goals, all);
     double needed = 0;
     for (int64_t h = 0; h < heads; ++h) {
       // Without any mass no entry is needed.
       if (whole[h] > 0) needed += static_cast<double>(enough[h]);
     }
     return needed / static_cast<double>(heads);
-  }
-
-  static std::vector<float> SumsOfBest(LayerView& view, const Tensor& masses,
-                                       const std::vector<int64_t>& counts) {
-    Ops& ops = view.ops();
-    const int64_t heads = masses.shape[0], n = masses.shape[1];
-    const int64_t width = *std::max_element(counts.begin(), counts.end());
-    const std::vector<int32_t> narrow(counts.begin(), counts.end());
-    const Tensor index = view.Scratch(DType::kI32, {heads, width});
-    ops.select->TopK(masses, Upload(view, narrow), index);
-    const Tensor best = view.Scratch(DType::kF32, {heads, width});
-    for (int64_t h = 0; h < heads; ++h) {
-      // An index of -1, behind the end of a shorter row, gathers zeros.
-      ops.select->Gather(masses[h].Reshape({n, 1}), index[h], AsColumn(best[h]));
-    }
-    const Tensor sums = view.Scratch(DType::kF32, {heads});
-    ops.rows->ReduceRows(best, Reduction::kSum, sums);
-    return Fetch(ops, sums);
   }
 
   float mass_;

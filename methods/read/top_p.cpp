@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "methods/largest_sums.h"
 #include "methods/registry.h"
 #include "methods/tensors.h"
 
@@ -67,42 +68,12 @@ class TopP final : public Reader {
   // The least number of entries of each query head whose attention sums to `share_`.
   std::vector<int32_t> FewestOf(LayerView& view, const Tensor& given) const {
     const int64_t group = view.shape().group();
-    std::vector<int32_t> too_few(static_cast<size_t>(given.shape[0]), 0), enough;
+    std::vector<int32_t> lengths;
     for (int64_t q = 0; q < given.shape[0]; ++q) {
-      enough.push_back(static_cast<int32_t>(view.lengths()[q / group]));
+      lengths.push_back(static_cast<int32_t>(view.lengths()[q / group]));
     }
-    while (true) {
-      std::vector<int32_t> middle = enough;
-      bool open = false;
-      for (size_t q = 0; q < middle.size(); ++q) {
-        if (enough[q] - too_few[q] <= 1) continue;
-        open = true;
-        middle[q] = too_few[q] + (enough[q] - too_few[q]) / 2;
-      }
-      if (!open) return enough;
-      const std::vector<float> sums = SumsOfBest(view, given, middle);
-      for (size_t q = 0; q < middle.size(); ++q) {
-        if (enough[q] - too_few[q] <= 1) continue;
-        (sums[q] >= share_ ? enough : too_few)[q] = middle[q];
-      }
-    }
-  }
-
-  static std::vector<float> SumsOfBest(LayerView& view, const Tensor& given,
-                                       const std::vector<int32_t>& counts) {
-    Ops& ops = view.ops();
-    const int64_t heads = given.shape[0];
-    const int32_t width = *std::max_element(counts.begin(), counts.end());
-    const Tensor index = view.Scratch(DType::kI32, {heads, width});
-    const Tensor best = view.Scratch(DType::kF32, {heads, width});
-    const Tensor sums = view.Scratch(DType::kF32, {heads});
-    ops.select->TopK(given, Upload(view, counts), index);
-    // An index of -1, behind the end of a shorter row, gathers zeros.
-    for (int64_t q = 0; q < heads; ++q) {
-      ops.select->Gather(AsColumn(given[q]), index[q], AsColumn(best[q]));
-    }
-    ops.rows->ReduceRows(best, Reduction::kSum, sums);
-    return Fetch(ops, sums);
+    const std::vector<float> goals(lengths.size(), share_);
+    return FewestLargest(view, given, goals, lengths);
   }
 
   float share_;
@@ -118,7 +89,9 @@ KVG_REGISTER_STAGE({
         {"attention is that of the keys as they are stored, where the reference estimates "
          "it by a copy of them in 4 bits",
          "all entries are candidates, where the reference also prunes what another "
-         "method chose"},
+         "method chose",
+         "attention is the softmax over all keys of products over the root of key_dim, also where "
+         "a model has a scale, a soft cap or a window of its own"},
     .params = {RealParam("share", 0.85, 0.001, 1, "share of its attention that a query head reads"),
                IntParam("dense_layers", 2, 0, 1000, "first layers that read everything")},
     .make = Make<TopP>(),
