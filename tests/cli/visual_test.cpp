@@ -104,8 +104,9 @@ TEST_F(CliVisual, LogitsAreThoseOfTheReference) {
     const Json c = Case(model, "one");
     WritePicture("a.ppm", c["pictures"][0]);
     WriteIds(c);
-    const Outcome outcome = Run(StrCat("logits '", Model(model), "' --ids-file ids.json --image a.ppm ",
-                                       "--dtype f32 --out x.npy"));
+    const Outcome outcome =
+        Run(StrCat("logits '", Model(model), "' --ids-file ids.json --image a.ppm ",
+                   "--dtype f32 --out x.npy"));
     ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
     const std::vector<float> want =
         TensorIn(*ReadFile(Model(model) + "/expected.safetensors"), "one.logits");
@@ -195,11 +196,10 @@ TEST_F(CliVisual, BadInput) {
 TEST_F(CliVisual, InspectCountsRowsAndSaysBothRopes) {
   const Outcome outcome = Run(StrCat("inspect '", Model("gemma3_wide"), "' --image-size 56x40"));
   ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
-  EXPECT_THAT(outcome.out,
-              AllOf(HasSubstr("56 x 40: 16 tokens"), HasSubstr("of KV cache"),
-                    HasSubstr("linear, theta 1e+06, factor 8"),
-                    HasSubstr("in sliding layers default, theta 100"),
-                    HasSubstr("sliding window of 6 in 3 of 4 layers")));
+  EXPECT_THAT(outcome.out, AllOf(HasSubstr("56 x 40: 16 tokens"), HasSubstr("of KV cache"),
+                                 HasSubstr("linear, theta 1e+06, factor 8"),
+                                 HasSubstr("in sliding layers default, theta 100"),
+                                 HasSubstr("sliding window of 6 in 3 of 4 layers")));
 }
 
 }  // namespace

@@ -275,7 +275,7 @@ std::vector<float> LastLogits(Model& model, std::vector<int32_t> ids) {
 int32_t BestOf(const std::vector<float>& logits) {
   return static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
 }
-// Of the distribution behind `want` from that behind `got`.
+// The divergence of the distribution behind `got` from that behind `want`.
 double KlByHand(const std::vector<float>& want, const std::vector<float>& got) {
   double want_sum = 0, got_sum = 0, kl = 0;
   for (const float x : want) want_sum += std::exp(double{x});
@@ -360,7 +360,8 @@ TEST_F(EngineTest, ShorterPromptsAreHeldAgainstWholeOnes) {
     EXPECT_NE(cells.at({0, 1}).fidelity->kl_divergence, full.fidelity->kl_divergence);
 
     sample.context = whole->context;
-    const Cells same = RunEngine({At(full_, 1)}, {.compress_at = at, .fidelity_steps = 3}, {sample});
+    const Cells same =
+        RunEngine({At(full_, 1)}, {.compress_at = at, .fidelity_steps = 3}, {sample});
     EXPECT_EQ(same.at({0, 0}).fidelity->kl_divergence, 0);
     EXPECT_EQ(same.at({0, 0}).fidelity->attention_error[0], 0);
   }

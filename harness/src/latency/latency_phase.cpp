@@ -263,8 +263,8 @@ class Phase {
     if (less && question > 0 && question < prompt.size()) {
       question = own.size() - own.now[static_cast<size_t>(prompt.size() - question)];
     }
-    KVG_ASSIGN(LatencyMeasurement measured, MeasureAlone(line, own, steps, processors_, question,
-                                                         options_.chunk_tokens));
+    KVG_ASSIGN(LatencyMeasurement measured,
+               MeasureAlone(line, own, steps, processors_, question, options_.chunk_tokens));
     measured.row.context_tokens = prompt.size();
     return measured;
   }

@@ -78,11 +78,12 @@ struct LatencyTokens {
   std::vector<VisualSpan> spans = {};  // ascending; their rows are those of `visuals`
   std::shared_ptr<const SampleVisuals> visuals = nullptr;
   double vision_s = 0;  // of the tower on these pictures
-  // Of samples, where See stages are measured: the pictures in the order of their rows.
+  // The pictures of a sample in the order of their rows, where See stages are measured.
   std::vector<LatencyPicture> pictures = {};
-  // Of prompts: what each See stage leaves of it. Empty: they leave it as it is.
+  // What each See stage leaves of a prompt. Empty: they leave it as it is.
   std::vector<std::shared_ptr<const LatencyTokens>> left = {};
-  std::vector<int64_t> now = {};  // of what a stage left: where each token of the whole is, and the end
+  // Where each token of the whole prompt is in what a stage left, and the end.
+  std::vector<int64_t> now = {};
 
   LatencyTokens() = default;
   LatencyTokens(std::vector<int32_t> text) : ids(std::move(text)) {}  // NOLINT: text is a prompt

@@ -86,8 +86,8 @@ const LatencyPicture* PictureAt(const LatencyTokens& sample, int64_t row) {
 }
 
 // What See stage `number` leaves of a prompt that shows these pictures.
-LatencyTokens LeftOf(const LatencyTokens& whole,
-                     const std::vector<const LatencyPicture*>& pictures, size_t number) {
+LatencyTokens LeftOf(const LatencyTokens& whole, const std::vector<const LatencyPicture*>& pictures,
+                     size_t number) {
   LatencyTokens left(whole.ids);
   left.spans = whole.spans;
   auto visuals = std::make_shared<SampleVisuals>();

@@ -125,7 +125,9 @@ class MemoryPlanner {
     for (SampleLength& length : lengths) length.whole = whole_beside_ ? length.total : 0;
     return lengths;
   }
-  int64_t Rows(int64_t visual_bytes) const { return whole_beside_ ? 2 * visual_bytes : visual_bytes; }
+  int64_t Rows(int64_t visual_bytes) const {
+    return whole_beside_ ? 2 * visual_bytes : visual_bytes;
+  }
 
   static PlannedModel Planned(const RunPlan& plan, size_t model) {
     const PlanModel& of = plan.models[model];

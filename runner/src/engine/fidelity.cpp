@@ -126,7 +126,7 @@ class FidelityPass {
   const Snapshot& snapshot_;
   int64_t valid_vocab_;
   Prompt prompt_;
-  std::optional<Prompt> whole_;  // the full cache's, where it is another
+  std::optional<Prompt> whole_;      // the full cache's, where it is another
   std::vector<Follower> followers_;  // the full cache first
   int64_t compared_ = 0;
   int32_t next_ = 0;

@@ -98,12 +98,12 @@ bool ReducesTiles(const VisionSpec& spec, const SeeNeeds& needs) {
 }
 
 struct VisionPass::Looked {
-  std::vector<float> qkv;       // of the block that makes the features; [rows, 3 * width]
+  std::vector<float> qkv;  // of the block that makes the features; [rows, 3 * width]
   std::vector<std::vector<float>> attention;  // of the same block; each tile's [heads, rows]
-  std::vector<float> behind;    // of the one that reads them
-  std::vector<float> features;  // [rows without class tokens, width]; one row each
-  std::vector<float> hidden;    // [rows, width]; one row each, where there are class tokens
-  std::vector<float> rows;      // projected; squares, or where asked for
+  std::vector<float> behind;                  // of the one that reads them
+  std::vector<float> features;                // [rows without class tokens, width]; one row each
+  std::vector<float> hidden;  // [rows, width]; one row each, where there are class tokens
+  std::vector<float> rows;    // projected; squares, or where asked for
 };
 
 // The block has not run; `x` is what it would read.
