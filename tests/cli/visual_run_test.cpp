@@ -3,6 +3,7 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <sstream>
 
 #include "cli/visual_fixture.h"
 #include "core/files.h"
@@ -189,6 +190,48 @@ TEST_F(VisualRunTest, ATextModelIsShownNoPictures) {
   EXPECT_EQ(outcome.exit_code, 2);
   EXPECT_THAT(outcome.err, AllOf(HasSubstr("mine.json"), HasSubstr("t/files"),
                                  HasSubstr("a text model and the task shows pictures")));
+}
+
+// The commands of docs/vision.md as they stand there, on tiny models in the place of those that it
+// names.
+TEST_F(VisualRunTest, CommandsOfThePageRun) {
+  Write("cat.jpg", *EncodeJpeg(Drawn(90, 70, 1), 90));
+  for (const char* name : {"a.png", "b.png"}) Write(name, *EncodePng(Drawn(64, 80, 2)));
+  std::vector<std::string> commands;
+  std::istringstream page(*ReadFile(StrCat(KVG_SOURCE_DIR, "/docs/vision.md")));
+  for (std::string line; std::getline(page, line);) {
+    if (!line.starts_with("    kvgauge ")) continue;
+    std::string command = line.substr(12), more;
+    while (command.ends_with("\\") && std::getline(page, more)) {
+      command.pop_back();
+      command += more;
+    }
+    commands.push_back(command);
+  }
+  int run = 0;
+  for (std::string command : commands) {
+    SCOPED_TRACE(command);
+    const size_t model = command.find("~/models/");
+    if (model != std::string::npos) {
+      const size_t end = command.find(' ', model);
+      const bool inspects = command.starts_with("inspect");
+      command.replace(model, end - model,
+                      inspects ? StrCat(KVG_TEST_DATA, "/golden/vision/llava") : Path("eyes"));
+    }
+    // Its weights are not on disk, as a run needs them: the other tests here are runs.
+    if (command.starts_with("run ")) continue;
+    if (command.starts_with("generate ")) command += " --weights random:5 --max-new-tokens 2";
+    // Pictures of 16 rows are shorter than the window.
+    if (command.find("snapkv") != std::string::npos) command += " --set score.window=8";
+    const Outcome outcome = RunProgram(directory_, command);
+    ++run;
+    if (command.find("--video") != std::string::npos) {
+      EXPECT_THAT(outcome.err, HasSubstr("llava shows no videos"));
+      continue;
+    }
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  }
+  EXPECT_EQ(run, 6) << "a new command is run, or this says why not";
 }
 
 // Sixty pictures of four megabytes are never sixty decoded ones: the most that the program holds
