@@ -190,7 +190,7 @@ Status FidelityPass::FeedThose(size_t first, size_t count, const Prompt& prompt,
     const int64_t end = PassEnd(ModelOf(followers_[first]).config(), prompt, begin, most);
     for (size_t i = first; i < first + count;) {
       Follower& follower = followers_[i];
-      const Status room = follower.cache->Append(end - begin);
+      Status room = follower.cache->Append(end - begin);
       if (room.ok()) {
         ++i;
         continue;
