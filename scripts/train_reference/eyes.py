@@ -67,10 +67,14 @@ class Targets:
         self.words = table[torch.tensor(ids)]
         self.middle = table.mean(0)
         self.spread = (self.words - self.middle).square().mean()
+        # Directions in which the embeddings of words differ that no picture shows: a background is no
+        # mixture of things.
         own = torch.linalg.svd(self.words - self.middle, full_matrices=False).Vh
+        others = table - self.middle
+        others = torch.linalg.svd(others - others @ own.T @ own, full_matrices=False).Vh[:48]
         g = torch.Generator().manual_seed(17)
-        mix, _ = torch.linalg.qr(torch.randn(len(own), 12, generator=g))
-        self.map = mix.T @ own                                               # [features, width]
+        mix, _ = torch.linalg.qr(torch.randn(len(others), 12, generator=g))
+        self.map = mix.T @ others                                            # [features, width]
         self.size = size * (self.words - self.middle).norm(dim=1).mean()
         at = (torch.arange(vlm.GRID) - (vlm.GRID - 1) / 2) / (vlm.GRID / 2)
         self.where = torch.stack(torch.meshgrid(at, at, indexing="ij"), -1).reshape(1, -1, 2)

@@ -125,7 +125,7 @@ def start_of(args):
 def optimizers_of(llama, args):
     """The embeddings stay as they are: the eyes were taught to speak in them."""
     llama.model.embed_tokens.requires_grad_(False)
-    new = f"model.layers.{vlm.MATCHING + 1}."
+    new = f"model.layers.{vlm.MATCHING}."
     matrices = {name: p for name, p in llama.named_parameters() if name.endswith("_proj.weight")}
     others = [p for name, p in llama.named_parameters() if name not in matrices and p.requires_grad]
     groups = [{"params": [p for name, p in matrices.items() if name.startswith(new)],
@@ -151,7 +151,23 @@ def train_joint(args, program, tokenizer, image, log):
         state = torch.load(args.origin, weights_only=True)
         llama.load_state_dict(state["text"])
         level, everything, tokens = len(LENGTHS) - 1, True, state["at"]["tokens"]
-    start, step, spent = time.time(), 0, 0.0
+    step, spent, before = 0, 0.0, 0.0
+    run = {name: str(value) for name, value in vars(args).items()}
+    running = args.work / "joint.pt"
+    state = torch.load(running, weights_only=True) if running.is_file() else {"run": None}
+    if state["run"] == run and state["spent"] < 1:
+        llama.load_state_dict(state["text"])
+        for optimizer, values in zip(optimizers, state["optimizers"]):
+            optimizer.load_state_dict(values)
+        level, everything, smooth = state["level"], state["everything"], state["smooth"]
+        step, tokens, spent = state["at"]["step"], state["at"]["tokens"], state["spent"]
+        before = state["at"]["seconds"]
+        print(f"goes on behind step {step}", flush=True)
+        # Other texts than those that were read: streams begin anew.
+        for source in (seen, read):
+            source.seed += 17 * step
+    del state
+    start = time.time() - before
     while spent < 1:
         torch.manual_seed(args.seed * 1000003 + step)
         at = level
@@ -199,8 +215,11 @@ def train_joint(args, program, tokenizer, image, log):
         if step % args.save_every == 0 or spent >= 1:
             temporary = args.work / "joint.new"
             torch.save({"eyes": eyes.state_dict(), "text": llama.state_dict(), "at": entry,
-                        "shape": llama.shape.as_dict()}, temporary)
-            temporary.replace(args.work / "joint.pt")
+                        "shape": llama.shape.as_dict(), "run": run, "spent": spent,
+                        "level": level, "everything": everything, "smooth": smooth,
+                        "optimizers": [optimizer.state_dict() for optimizer in optimizers]},
+                       temporary)
+            temporary.replace(running)
     for source in (seen, read, held):
         source.close()
 
@@ -213,7 +232,7 @@ def main():
     parser.add_argument("--kvgauge", help="the program; default: from the build folders")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--minutes", type=float, required=True, help="length of the stage")
-    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--threads", type=int, default=2)
     eyes = parser.add_argument_group("stage eyes")
     eyes.add_argument("--batch", type=int, default=128, help="pictures a step")
     eyes.add_argument("--unnamed", type=float, default=0.3,
@@ -222,19 +241,19 @@ def main():
     joint.add_argument("--from", dest="origin", type=pathlib.Path, metavar="CHECKPOINT",
                        help="go on with its text model: all forms and lengths from the first step; "
                        "give another --seed")
-    joint.add_argument("--tokens", type=int, default=4096, help="a step")
+    joint.add_argument("--tokens", type=int, default=8192, help="a step")
     joint.add_argument("--text", type=float, default=0.25, help="share of steps on texts")
-    joint.add_argument("--swapped", type=float, default=0.5, help="share of the steps with pictures "
+    joint.add_argument("--swapped", type=float, default=0.3, help="share of the steps with pictures "
                        "in which the first matching layer finds false values in them")
-    joint.add_argument("--share", type=float, default=1.0,
+    joint.add_argument("--share", type=float, default=0.0,
                        help="of what the second matching layer writes at first")
     joint.add_argument("--shorter", type=float, default=0.4,
                        help="share of the steps that stay on pages shorter than the present length")
     joint.add_argument("--least", type=int, default=0, choices=range(len(LENGTHS)),
                        help="the shortest of those, by its number")
     joint.add_argument("--cooldown", type=float, default=0.45, help="share of the time to zero rate")
-    joint.add_argument("--muon", type=float, default=0.004)
-    joint.add_argument("--muon-new", type=float, default=0.008, help="of the second matching layer")
+    joint.add_argument("--muon", type=float, default=0.005)
+    joint.add_argument("--muon-new", type=float, default=0.001, help="of the second matching layer")
     joint.add_argument("--adam", type=float, default=5e-4)
     joint.add_argument("--save-every", type=int, default=10)
     args = parser.parse_args()

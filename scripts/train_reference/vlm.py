@@ -120,22 +120,23 @@ def as_pixels(images):
     return ((x - torch.tensor(MEAN)) / torch.tensor(STD)).permute(0, 3, 1, 2).contiguous()
 
 
-def second_matching_layer(weights, shape, share=0.5):
-    """A reference Llama's weights with one more layer behind the matching one: its copy, which finds
-    the same once more. `share`: of what the copy's heads write. Its MLP begins silent."""
-    grown, found = {}, {}
+def second_matching_layer(weights, shape, share=0.0):
+    """A reference Llama's weights with one more layer before the matching one: its copy, which looks
+    where that one looks. `share`: of what the copy's heads write. Its MLP begins silent, so without
+    a share the model computes what it did."""
+    grown, copied = {}, {}
     for name, weight in weights.items():
         if not name.startswith("model.layers."):
             grown[name] = weight.clone()
             continue
         layer, rest = name.removeprefix("model.layers.").split(".", 1)
         layer = int(layer)
-        grown[f"model.layers.{layer + (layer > MATCHING)}.{rest}"] = weight.clone()
+        grown[f"model.layers.{layer + (layer >= MATCHING)}.{rest}"] = weight.clone()
         if layer == MATCHING:
-            found[rest] = weight.clone()
-    found["self_attn.o_proj.weight"] *= share
-    found["mlp.down_proj.weight"].zero_()
-    grown |= {f"model.layers.{MATCHING + 1}.{rest}": weight for rest, weight in found.items()}
+            copied[rest] = weight.clone()
+    copied["self_attn.o_proj.weight"] *= share
+    copied["mlp.down_proj.weight"].zero_()
+    grown |= {f"model.layers.{MATCHING}.{rest}": weight for rest, weight in copied.items()}
     for name in ("model.embed_tokens.weight", "lm_head.weight"):
         more = torch.zeros(VOCABULARY - len(grown[name]), grown[name].shape[1])
         grown[name] = torch.cat((grown[name], more))

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// The shipped model that sees: it answers pages that it was not trained on, and methods lose them.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "cli/run_fixture.h"
+
+namespace kvgauge {
+namespace {
+
+constexpr char kRefVlm[] = KVG_SOURCE_DIR "/models/ref-vlm";
+
+class RefVlmTest : public RunTest {
+ protected:
+  // Mean scores of a run by method and budget.
+  std::map<std::string, double> ScoresOn(const std::string& task, const std::string& rest) const {
+    Write("mine.json", StrCat(R"({"models": [")", kRefVlm, R"("], "tasks": [)", task, "], ", rest,
+                              "}"));
+    RunInto("r.db", {"--quiet"});
+    const auto store = Open("r.db");
+    std::map<std::string, double> means;
+    for (const StoredCell& cell : CellsOf(*store)) {
+      const std::vector<ScoreRow> scores = ScoresOf(*store, cell);
+      double sum = 0;
+      for (const ScoreRow& row : scores) {
+        EXPECT_EQ(row.status, SampleStatus::kOk) << row.sample_id;
+        sum += row.score;
+      }
+      means[cell.cell.method.name] = sum / static_cast<double>(scores.size());
+    }
+    return means;
+  }
+};
+
+// Greedy answers of the demonstration page, as Hugging Face's Llava gives them.
+TEST_F(RefVlmTest, ReadsTheDemonstrationPage) {
+  const std::string demo = StrCat(kRefVlm, "/demo/");
+  const Outcome outcome =
+      Run({"generate", kRefVlm, "--image", demo + "1.png", "--image", demo + "2.png", "--image",
+           demo + "3.png", "--prompt-file", demo + "page.txt", "--max-new-tokens", "8", "--json"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const Json answer = *ParseJson(outcome.out, "out");
+  EXPECT_THAT(answer["text"].get<std::string>(), testing::StartsWith(kDemoAnswer));
+}
+
+// By chance, three digits are right once in a thousand pages.
+TEST_F(RefVlmTest, AnswersHeldOutPagesAndMethodsTell) {
+  const std::map<std::string, double> pairs =
+      ScoresOn(R"({"task": "visual/pairs", "samples": 12, "source": {"pictures": "8"}})",
+               R"("budgets": ["10%"], "methods": ["full", "snapkv", "random_visual"])");
+  EXPECT_GE(pairs.at("full"), 0.75);
+  EXPECT_GE(pairs.at("snapkv"), 0.75 * pairs.at("full"));
+  EXPECT_LE(pairs.at("random_visual"), 0.25);
+}
+
+TEST_F(RefVlmTest, FindsTheNeedleAtEachDepth) {
+  const std::map<std::string, double> needle = ScoresOn(
+      R"({"task": "visual/needle", "samples": 9, "source": {"pictures": "8", "depths": "0,50,100"}})",
+      R"("budgets": ["10%"], "methods": ["full"])");
+  EXPECT_GE(needle.at("full"), 0.75);
+}
+
+}  // namespace
+}  // namespace kvgauge
