@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trains ref-vlm: first its eyes, then its text model on pages with pictures. README.md has the why.
+"""Trains ref-vlm: its eyes, where one layer looks, then its text model on pages with pictures.
+README.md has the why.
 
 A stage lasts so many minutes: rates and lengths follow the clock, so that a slow machine gives a
 finished, if weaker, model. `log.jsonl` says what was done.
@@ -80,8 +81,9 @@ class TextBatches:
             source.close()
 
 
-def loss_and_hits(llama, eyes, batch, image, swapped):
-    """As in train.py: tasks weigh by the root of their answer tokens, other tokens count little."""
+def loss_and_hits(llama, eyes, batch, image, swapped, looks=0.0):
+    """As in train.py: tasks weigh by the root of their answer tokens, other tokens count little.
+    `looks`: the weight of vlm.Looks."""
     names, ids, kind, pixels, labels = batch
     flat = kind.flatten()
     other = (flat == 0) & (torch.rand(flat.shape) < 0.25)
@@ -94,7 +96,8 @@ def loss_and_hits(llama, eyes, batch, image, swapped):
             with torch.no_grad():
                 features = eyes(vlm.as_pixels(pixels))
         values_from = vlm.swapped_values(ids, image, labels, things) if swapped else None
-        scores = vlm.logits(llama, ids, features, image, picked, values_from)
+        looking = vlm.Looks(ids, kind, image, labels) if looks and pixels is not None else None
+        scores = vlm.logits(llama, ids, features, image, picked, values_from, looking)
     scores = scores.float()
     each = F.cross_entropy(scores, target, reduction="none")
     right, row = scores.argmax(1) == target, picked // ids.shape[1]
@@ -104,7 +107,11 @@ def loss_and_hits(llama, eyes, batch, image, swapped):
         if mine.any():
             hits[name] = right[mine].float().mean().item()
             weight[mine] = mine.sum() ** -0.5
-    return (each * weight).sum() / weight.sum() + 0.05 * each[~answer].mean(), hits
+    loss = (each * weight).sum() / weight.sum() + 0.05 * each[~answer].mean()
+    if looking is not None:
+        loss = loss + looks * looking.loss
+        hits["looks"] = round(looking.loss.item(), 3)  # 0: as wanted
+    return loss, hits
 
 
 def things(labels):
@@ -128,8 +135,10 @@ def optimizers_of(llama, args):
     new = f"model.layers.{vlm.MATCHING}."
     matrices = {name: p for name, p in llama.named_parameters() if name.endswith("_proj.weight")}
     others = [p for name, p in llama.named_parameters() if name not in matrices and p.requires_grad]
-    groups = [{"params": [p for name, p in matrices.items() if name.startswith(new)],
-               "base": args.muon_new},
+    look = [new + f"self_attn.{name}_proj.weight" for name in "qk"]
+    groups = [{"params": [matrices[name] for name in look], "base": args.muon_look},
+              {"params": [p for name, p in matrices.items()
+                          if name.startswith(new) and name not in look], "base": args.muon_new},
               {"params": [p for name, p in matrices.items() if not name.startswith(new)],
                "base": args.muon}]
     return (torch.optim.Muon(groups, lr=args.muon, weight_decay=0.0, momentum=0.95),
@@ -137,11 +146,55 @@ def optimizers_of(llama, args):
                               betas=(0.9, 0.95), weight_decay=0.0))
 
 
+def load_eyes(args, width):
+    eyes = vlm.Eyes(width, len(pages.SHOWN))
+    eyes.load_state_dict(torch.load(args.work / "eyes.pt", weights_only=True)["eyes"])
+    return eyes.requires_grad_(False)
+
+
+def train_looks(args, program, tokenizer, image, log):
+    """Queries and keys of the layer before the matching one, and nothing else."""
+    llama = start_of(args)
+    if args.origin:
+        llama.load_state_dict(torch.load(args.origin, weights_only=True)["text"])
+    eyes = load_eyes(args, llama.shape.width)
+    layer = llama.model.layers[vlm.MATCHING]
+    llama.requires_grad_(False)
+    trained = [layer.self_attn.q_proj.weight, layer.self_attn.k_proj.weight]
+    for weight in trained:
+        weight.requires_grad_(True)
+    muon = torch.optim.Muon(trained, lr=args.muon_look, weight_decay=0.0, momentum=0.95)
+    seen = PageBatches(program, args.seed + 2, tokenizer, image)
+    start, step, spent = time.time(), 0, 0.0
+    while spent < 1:
+        torch.manual_seed(args.seed * 1000003 + step)
+        length = LENGTHS[int(torch.randint(0, len(LENGTHS), ()).item())]
+        _, ids, kind, pixels, labels = seen.get(length, tuple(pages.FORMS), max(1, 4096 // length))
+        looking = vlm.Looks(ids, kind, image, labels)
+        with torch.no_grad():
+            cos, sin = llama.table(length, torch.float)
+            x = vlm.rows_of(llama, ids, eyes(vlm.as_pixels(pixels)), image)
+            for before in llama.model.layers[:vlm.MATCHING]:
+                x = before(x, cos, sin)
+        looking.watch(layer, x, llama)
+        looking.loss.backward()
+        for group in muon.param_groups:
+            group["lr"] = args.muon_look * min(1.0, (step + 1) / 10) * min(1.0, (1 - spent) / 0.5)
+        muon.step()
+        muon.zero_grad(set_to_none=True)
+        step, spent = step + 1, (time.time() - start) / (60 * args.minutes)
+        if step % 10 == 0 or spent >= 1:
+            log({"step": step, "length": length, "loss": round(looking.loss.item(), 4),
+                 "seconds": round(time.time() - start, 1)})
+    torch.save({"text": llama.state_dict()}, args.work / "looks.pt")
+    seen.close()
+
+
 def train_joint(args, program, tokenizer, image, log):
     llama = start_of(args)
-    eyes = vlm.Eyes(llama.shape.width, len(pages.SHOWN))
-    eyes.load_state_dict(torch.load(args.work / "eyes.pt", weights_only=True)["eyes"])
-    eyes.requires_grad_(False)
+    if not args.origin:
+        llama.load_state_dict(torch.load(args.work / "looks.pt", weights_only=True)["text"])
+    eyes = load_eyes(args, llama.shape.width)
     optimizers = optimizers_of(llama, args)
     seen = PageBatches(program, args.seed, tokenizer, image)
     read = TextBatches(program, args.seed + 1, args.text_model)
@@ -182,7 +235,7 @@ def train_joint(args, program, tokenizer, image, log):
         else:
             batch = seen.get(length, tuple(pages.FORMS) if everything else pages.FIRST,
                              max(1, args.tokens // length))
-        loss, hits = loss_and_hits(llama, eyes, batch, image, swapped)
+        loss, hits = loss_and_hits(llama, eyes, batch, image, swapped, args.looks)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(llama.parameters(), 1.0)
         rate = min(1.0, (step + 1) / 10) * min(1.0, (1 - spent) / args.cooldown)
@@ -226,7 +279,7 @@ def train_joint(args, program, tokenizer, image, log):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("stage", choices=("eyes", "joint"))
+    parser.add_argument("stage", choices=("eyes", "looks", "joint"))
     parser.add_argument("--work", type=pathlib.Path, required=True, help="checkpoints and log")
     parser.add_argument("--text-model", type=pathlib.Path, default=data.ROOT / "models/ref-gqa")
     parser.add_argument("--kvgauge", help="the program; default: from the build folders")
@@ -253,7 +306,9 @@ def main():
                        help="the shortest of those, by its number")
     joint.add_argument("--cooldown", type=float, default=0.45, help="share of the time to zero rate")
     joint.add_argument("--muon", type=float, default=0.005)
-    joint.add_argument("--muon-new", type=float, default=0.001, help="of the second matching layer")
+    joint.add_argument("--muon-new", type=float, default=0.001, help="of the layer before")
+    joint.add_argument("--muon-look", type=float, default=0.003, help="of its queries and keys")
+    joint.add_argument("--looks", type=float, default=0.2, help="weight of where that layer looks")
     joint.add_argument("--adam", type=float, default=5e-4)
     joint.add_argument("--save-every", type=int, default=10)
     args = parser.parse_args()
@@ -274,6 +329,8 @@ def main():
     if args.stage == "eyes":
         table = export.origin(args.text_model)["model"]["model.embed_tokens.weight"]
         eyes_stage.train(args, program, table, pages.patch_ids(tokenizer), log)
+    elif args.stage == "looks":
+        train_looks(args, program, tokenizer, image, log)
     else:
         train_joint(args, program, tokenizer, image, log)
 

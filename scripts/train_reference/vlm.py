@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """A small LLaVA for training: a CLIP tower, a projector, and a reference Llama with a second layer
 of matching heads. Parameter names are those of Hugging Face's checkpoints."""
+import math
+
 import torch
 import torch.nn.functional as F
 from torch import nn
 
-from model import Llama, Shape
+from model import Llama, Shape, rotate
 
 SIDE, PATCH = 64, 8
 GRID = SIDE // PATCH
@@ -120,10 +122,10 @@ def as_pixels(images):
     return ((x - torch.tensor(MEAN)) / torch.tensor(STD)).permute(0, 3, 1, 2).contiguous()
 
 
-def second_matching_layer(weights, shape, share=0.0):
+def second_matching_layer(weights, shape, share=0.0, sharp=0.25):
     """A reference Llama's weights with one more layer before the matching one: its copy, which looks
-    where that one looks. `share`: of what the copy's heads write. Its MLP begins silent, so without
-    a share the model computes what it did."""
+    where that one looks, less sharply. `share`: of what the copy's heads write. Its MLP begins
+    silent, so without a share the model computes what it did."""
     grown, copied = {}, {}
     for name, weight in weights.items():
         if not name.startswith("model.layers."):
@@ -135,6 +137,7 @@ def second_matching_layer(weights, shape, share=0.0):
         if layer == MATCHING:
             copied[rest] = weight.clone()
     copied["self_attn.o_proj.weight"] *= share
+    copied["self_attn.q_proj.weight"] *= sharp
     copied["mlp.down_proj.weight"].zero_()
     grown |= {f"model.layers.{MATCHING}.{rest}": weight for rest, weight in copied.items()}
     for name in ("model.embed_tokens.weight", "lm_head.weight"):
@@ -157,16 +160,51 @@ def rows_of(llama, ids, features, image):
     return x.masked_scatter((ids == image)[..., None], features.to(x.dtype).flatten(0, 1))
 
 
-def logits(llama, ids, features, image, picked, values_from=None):
+def logits(llama, ids, features, image, picked, values_from=None, looking=None):
     """Logits of the picked places of the flattened batch. `values_from`: as in model.Attention, for
-    the first matching layer."""
+    the layer before the matching one. `looking`: a `Looks` that watches that layer."""
     kind = ids.device.type
     dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else torch.float
     cos, sin = (table.to(ids.device) for table in llama.table(ids.shape[1], dtype))
     x = rows_of(llama, ids, features, image)
     for i, layer in enumerate(llama.model.layers):
+        if i == MATCHING and looking is not None:
+            looking.watch(layer, x, llama)
         x = layer(x, cos, sin, **({"values_from": values_from} if i == MATCHING else {}))
     return llama.lm_head(llama.model.norm(x.flatten(0, 1)[picked]))
+
+
+class Looks:
+    """Where the last rows of questions look, among the pictures' rows, in the layer before the
+    matching one: at things, and at one as much as at another, is what `loss` wants."""
+
+    def __init__(self, ids, kind, image, labels, most=4):
+        self.seen, self.shown, self.loss = ids == image, labels.flatten() >= 0, 0.0
+        begins = (kind == 1) & (F.pad(kind, (1, 0))[:, :-1] != 1)
+        self.rows = [row.nonzero().flatten() for row in begins]
+        self.rows = [row[torch.randperm(len(row))[:most]] for row in self.rows]
+
+    def watch(self, layer, x, llama):
+        attention, s = layer.self_attn, llama.shape
+        pages, at = 0, 0
+        with torch.autocast(x.device.type, enabled=False):
+            cos, sin = llama.table(x.shape[1], torch.float)
+            for page, seen, rows in zip(x, self.seen, self.rows):
+                shown = self.shown[at:at + int(seen.sum())]
+                at += len(shown)
+                if not len(rows) or not shown.any():
+                    continue
+                h = layer.input_layernorm(page.float()).detach()
+                q = attention.q_proj(h[rows]).view(len(rows), s.heads, -1).transpose(0, 1)
+                k = attention.k_proj(h).view(len(h), s.kv_heads, -1).transpose(0, 1)
+                q, k = rotate(q, cos[rows], sin[rows]), rotate(k, cos, sin)
+                scores = q @ k.repeat_interleave(s.heads // s.kv_heads, 0).mT / s.head_dim ** 0.5
+                later = torch.arange(len(h)) > rows[:, None]
+                scores = scores.masked_fill(later, -1e9).log_softmax(-1)
+                looks = scores.logsumexp(0)[:, seen].log_softmax(-1)    # of the mean over heads
+                self.loss = self.loss - looks[:, shown].mean() - math.log(int(shown.sum()))
+                pages += 1
+        self.loss = self.loss / max(1, pages)
 
 
 def swapped_values(ids, image, labels, kinds):

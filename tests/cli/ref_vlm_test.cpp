@@ -42,7 +42,7 @@ TEST_F(RefVlmTest, ReadsTheDemonstrationPage) {
            demo + "3.png", "--prompt-file", demo + "page.txt", "--max-new-tokens", "8", "--json"});
   ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
   const Json answer = *ParseJson(outcome.out, "out");
-  EXPECT_THAT(answer["text"].get<std::string>(), testing::StartsWith(kDemoAnswer));
+  EXPECT_THAT(answer["text"].get<std::string>(), testing::StartsWith("421"));
 }
 
 // By chance, three digits are right once in a thousand pages.
