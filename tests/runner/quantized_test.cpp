@@ -121,7 +121,7 @@ Tensors Without(Tensors tensors, const std::string& name) {
   return tensors;
 }
 
-Tensors With(Tensors tensors, const std::string& name, FileTensor tensor) {
+Tensors Replaced(Tensors tensors, const std::string& name, FileTensor tensor) {
   tensors[name] = std::move(tensor);
   return tensors;
 }
@@ -250,7 +250,7 @@ TEST_F(QuantizedDirectory, Fp8NamesWhatDoesNotFit) {
       OpenError(kBlocks, Without(BlockTensors(), "m.weight_scale_inv")),
       AllOf(HasSubstr("model.safetensors"), HasSubstr("'m.weight'"), HasSubstr("no scale")));
   EXPECT_THAT(
-      OpenError(kBlocks, With(BlockTensors(), "m.weight_scale_inv", Floats({1, 2}, {1, 2}))),
+      OpenError(kBlocks, Replaced(BlockTensors(), "m.weight_scale_inv", Floats({1, 2}, {1, 2}))),
       AllOf(HasSubstr("'m.weight_scale_inv'"), HasSubstr("[1, 2]"), HasSubstr("[2, 2]")));
   EXPECT_THAT(OpenError({{"quant_method", "fp8"}}, BlockTensors()), HasSubstr("one a row"));
   Json listed = kBlocks;
@@ -262,8 +262,8 @@ TEST_F(QuantizedDirectory, Fp8NamesWhatDoesNotFit) {
                                   {"m.weight_scale_inv", Floats({2, 2}, {1, 2, 3, 4})}}),
               HasSubstr("expected a matrix"));
   for (const float bad : {kNan, kInfinity, -kInfinity}) {
-    EXPECT_THAT(GetError(kBlocks, With(BlockTensors(), "m.weight_scale_inv",
-                                       Floats({2, 2}, {1, 2, bad, 4}))),
+    EXPECT_THAT(GetError(kBlocks, Replaced(BlockTensors(), "m.weight_scale_inv",
+                                           Floats({2, 2}, {1, 2, bad, 4}))),
                 AllOf(HasSubstr("'m.weight_scale_inv'"), HasSubstr("element 2")));
   }
 }
@@ -296,17 +296,17 @@ TEST_F(QuantizedDirectory, PackedNamesWhatDoesNotFit) {
   EXPECT_THAT(OpenError(Packed(false), PackedTensors()), HasSubstr("'m.weight_zero_point'"));
   EXPECT_THAT(OpenError(Packed(true, 12), PackedTensors()),
               AllOf(HasSubstr("16 columns"), HasSubstr("12"), HasSubstr("do not divide")));
-  EXPECT_THAT(OpenError(Packed(), With(PackedTensors(), "m.weight_shape", Words({2}, {2, -3}))),
+  EXPECT_THAT(OpenError(Packed(), Replaced(PackedTensors(), "m.weight_shape", Words({2}, {2, -3}))),
               HasSubstr("-3"));
   // Sizes whose product wraps.
-  EXPECT_THAT(OpenError(Packed(), With(PackedTensors(), "m.weight_shape",
-                                       {"I64", {2}, BytesOf<int64_t>({int64_t{1} << 61, 8})})),
+  EXPECT_THAT(OpenError(Packed(), Replaced(PackedTensors(), "m.weight_shape",
+                                           {"I64", {2}, BytesOf<int64_t>({int64_t{1} << 61, 8})})),
               HasSubstr("2305843009213693952"));
-  EXPECT_THAT(OpenError(Packed(), With(PackedTensors(), "m.weight_shape", Words({2}, {2, 64}))),
+  EXPECT_THAT(OpenError(Packed(), Replaced(PackedTensors(), "m.weight_shape", Words({2}, {2, 64}))),
               AllOf(HasSubstr("'m.weight_packed'"), HasSubstr("[2, 8]")));
-  EXPECT_THAT(
-      GetError(Packed(), With(PackedTensors(), "m.weight_scale", Floats({2, 2}, {1, kNan, 3, 4}))),
-      AllOf(HasSubstr("'m.weight_scale'"), HasSubstr("element 1")));
+  EXPECT_THAT(GetError(Packed(), Replaced(PackedTensors(), "m.weight_scale",
+                                          Floats({2, 2}, {1, kNan, 3, 4}))),
+              AllOf(HasSubstr("'m.weight_scale'"), HasSubstr("element 1")));
   Json ignored = Packed();
   ignored["ignore"] = {"re:^m$"};
   EXPECT_THAT(OpenError(ignored, PackedTensors()), AllOf(HasSubstr("ignore"), HasSubstr("re:^m$")));
@@ -326,13 +326,13 @@ TEST_F(QuantizedDirectory, ActOrderNeedsWholeGroups) {
   EXPECT_THAT(OpenError(ordered, PackedTensors()), HasSubstr("'m.weight_g_idx'"));
   std::vector<int32_t> groups(16, 0);
   std::fill(groups.begin() + 4, groups.begin() + 12, 1);
-  Tensors tensors = With(PackedTensors(), "m.weight_g_idx", Words({16}, groups));
+  Tensors tensors = Replaced(PackedTensors(), "m.weight_g_idx", Words({16}, groups));
   EXPECT_EQ(Numbers(ordered, tensors)[4], -8);  // -4 in the group of scale 2
   groups[0] = 1;
-  EXPECT_THAT(GetError(ordered, With(tensors, "m.weight_g_idx", Words({16}, groups))),
+  EXPECT_THAT(GetError(ordered, Replaced(tensors, "m.weight_g_idx", Words({16}, groups))),
               HasSubstr("7 columns into group 0"));
   groups[0] = 2;
-  EXPECT_THAT(GetError(ordered, With(tensors, "m.weight_g_idx", Words({16}, groups))),
+  EXPECT_THAT(GetError(ordered, Replaced(tensors, "m.weight_g_idx", Words({16}, groups))),
               AllOf(HasSubstr("'m.weight_g_idx'"), HasSubstr("element 0")));
 }
 
@@ -365,17 +365,18 @@ TEST_F(QuantizedDirectory, GptqNamesWhatDoesNotFit) {
   Json wide = kGptq;
   wide["group_size"] = 12;
   EXPECT_THAT(OpenError(wide, GptqTensors()), HasSubstr("do not divide"));
-  EXPECT_THAT(OpenError(kGptq, With(GptqTensors(), "m.qweight", Words({2, 3}, {0, 0, 0, 0, 0, 0}))),
-              HasSubstr("whole words"));
-  EXPECT_THAT(OpenError(kGptq, With(GptqTensors(), "m.qweight", Floats({1}, {0}))),
+  EXPECT_THAT(
+      OpenError(kGptq, Replaced(GptqTensors(), "m.qweight", Words({2, 3}, {0, 0, 0, 0, 0, 0}))),
+      HasSubstr("whole words"));
+  EXPECT_THAT(OpenError(kGptq, Replaced(GptqTensors(), "m.qweight", Floats({1}, {0}))),
               AllOf(HasSubstr("'m.qweight'"), HasSubstr("F32")));
   std::vector<int32_t> groups(16, 0);
   groups[3] = 2;
-  EXPECT_THAT(GetError(kGptq, With(GptqTensors(), "m.g_idx", Words({16}, groups))),
+  EXPECT_THAT(GetError(kGptq, Replaced(GptqTensors(), "m.g_idx", Words({16}, groups))),
               AllOf(HasSubstr("'m.g_idx'"), HasSubstr("element 3")));
   std::vector<float> scales(16, 1.0f);
   scales[5] = kInfinity;
-  EXPECT_THAT(GetError(kGptq, With(GptqTensors(), "m.scales", Floats({2, 8}, scales))),
+  EXPECT_THAT(GetError(kGptq, Replaced(GptqTensors(), "m.scales", Floats({2, 8}, scales))),
               AllOf(HasSubstr("'m.scales'"), HasSubstr("element 5")));
   Json three = {{"quant_method", "gptq"}, {"bits", 3}, {"group_size", 32}};
   EXPECT_THAT(GetError(three, {{"m.qweight", Words({3, 32}, std::vector<int32_t>(96))},
@@ -385,7 +386,7 @@ TEST_F(QuantizedDirectory, GptqNamesWhatDoesNotFit) {
 }
 
 TEST_F(QuantizedDirectory, BiasesOfZerosAreIdle) {
-  Tensors tensors = With(GptqTensors(), "m.bias", Floats({8}, std::vector<float>(8)));
+  Tensors tensors = Replaced(GptqTensors(), "m.bias", Floats({8}, std::vector<float>(8)));
   tensors["n.bias"] = Floats({8}, std::vector<float>(8));
   Write(kGptq, tensors);
   const auto source = OpenWeights(path_, DType::kF32);
@@ -402,9 +403,9 @@ TEST_F(QuantizedDirectory, AwqNamesWhatDoesNotFit) {
                            {"m.scales", Floats({1, 8}, std::vector<float>(8, 1.0f))}};
   EXPECT_THAT(Numbers(awq, tensors), ElementsAre(0, 0, 4, 0, 1, 0, 5, 0, 2, 0, 6, 0, 3, 0, 7, 0));
   EXPECT_THAT(OpenError(awq, Without(tensors, "m.scales")), HasSubstr("'m.scales'"));
-  EXPECT_THAT(OpenError(awq, With(tensors, "m.qzeros", Words({1, 2}, {0, 0}))),
+  EXPECT_THAT(OpenError(awq, Replaced(tensors, "m.qzeros", Words({1, 2}, {0, 0}))),
               AllOf(HasSubstr("'m.qzeros'"), HasSubstr("[1, 1]")));
-  EXPECT_THAT(OpenError(awq, With(tensors, "m.qweight", Words({3, 1}, {0, 0, 0}))),
+  EXPECT_THAT(OpenError(awq, Replaced(tensors, "m.qweight", Words({3, 1}, {0, 0, 0}))),
               HasSubstr("do not divide"));
   Json listed = awq;
   listed["modules_to_not_convert"] = {"m"};
@@ -457,25 +458,26 @@ TEST_F(QuantizedDirectory, BitsAndBytesNamesWhatDoesNotFit) {
   EXPECT_THAT(OpenError(kNf4Config, state("blocksize", 0)), HasSubstr("blocksize"));
   EXPECT_THAT(OpenError(kNf4Config, state("quant_type", "fp4")), HasSubstr("quant_type"));
   EXPECT_THAT(OpenError(kNf4Config, state("unknown", 1)), HasSubstr("unknown"));
-  EXPECT_THAT(OpenError(kNf4Config, With(Nf4Tensors(), "m.weight.quant_state.bitsandbytes__nf4",
-                                         TextTensor("{\"blocksize\": "))),
+  EXPECT_THAT(OpenError(kNf4Config, Replaced(Nf4Tensors(), "m.weight.quant_state.bitsandbytes__nf4",
+                                             TextTensor("{\"blocksize\": "))),
               HasSubstr("JSON"));
   Json fp4 = kNf4Config;
   fp4["bnb_4bit_quant_type"] = "fp4";
   EXPECT_THAT(OpenError(fp4, Nf4Tensors()), AllOf(HasSubstr("'nf4'"), HasSubstr("'fp4'")));
-  EXPECT_THAT(GetError(kNf4Config, With(Nf4Tensors(), "m.weight.absmax", Floats({1}, {kNan}))),
+  EXPECT_THAT(GetError(kNf4Config, Replaced(Nf4Tensors(), "m.weight.absmax", Floats({1}, {kNan}))),
               AllOf(HasSubstr("'m.weight.absmax'"), HasSubstr("element 0")));
-  EXPECT_THAT(GetError(kNf4Config, With(Nf4Tensors(), "m.weight.quant_map",
-                                        Floats({16}, std::vector<float>(16)))),
+  EXPECT_THAT(GetError(kNf4Config, Replaced(Nf4Tensors(), "m.weight.quant_map",
+                                            Floats({16}, std::vector<float>(16)))),
               HasSubstr("table of 16"));
   const Json eight = {{"quant_method", "bitsandbytes"}, {"load_in_8bit", true}};
   const Tensors rows = {{"m.weight", Codes("I8", {2, 2}, 0xff)},
                         {"m.SCB", Floats({2}, {127, 254})}};
   EXPECT_THAT(Numbers(eight, rows), ElementsAre(-1, -1, -2, -2));
-  EXPECT_THAT(OpenError(eight, With(rows, "m.SCB", Floats({3}, {1, 2, 3}))), HasSubstr("'m.SCB'"));
-  EXPECT_THAT(OpenError(eight, With(rows, "m.weight_format", Codes("U8", {}, 1))),
+  EXPECT_THAT(OpenError(eight, Replaced(rows, "m.SCB", Floats({3}, {1, 2, 3}))),
+              HasSubstr("'m.SCB'"));
+  EXPECT_THAT(OpenError(eight, Replaced(rows, "m.weight_format", Codes("U8", {}, 1))),
               HasSubstr("'m.weight_format'"));
-  EXPECT_THAT(GetError(eight, With(rows, "m.SCB", Floats({2}, {1, kInfinity}))),
+  EXPECT_THAT(GetError(eight, Replaced(rows, "m.SCB", Floats({2}, {1, kInfinity}))),
               HasSubstr("element 1"));
 }
 

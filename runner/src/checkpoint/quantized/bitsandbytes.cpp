@@ -37,8 +37,8 @@ constexpr FourBitCode kNf4 = {-1.0f,
                               0.7229568362236023f,
                               1.0f};
 constexpr FourBitCode kFp4 = {
-    0.0f,  0.0625f / 12,  8.0f / 12,  1.0f,  4.0f / 12,  6.0f / 12,  2.0f / 12,  3.0f / 12,
-    -0.0f, -0.0625f / 12, -8.0f / 12, -1.0f, -4.0f / 12, -6.0f / 12, -2.0f / 12, -3.0f / 12};
+    0.0f, 0.0625f / 12,  8.0f / 12,  1.0f,  4.0f / 12,  6.0f / 12,  2.0f / 12,  3.0f / 12,
+    0.0f, -0.0625f / 12, -8.0f / 12, -1.0f, -4.0f / 12, -6.0f / 12, -2.0f / 12, -3.0f / 12};
 constexpr float kCodeTolerance = 1e-6f;
 constexpr int64_t kMostStateBytes = int64_t{1} << 16;
 constexpr std::string_view kState = ".quant_state.bitsandbytes__";
