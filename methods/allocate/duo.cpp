@@ -10,11 +10,11 @@
 // head. A streaming head holds `streaming` entries; with the scorer recency and first entries
 // protected.
 #include <algorithm>
-#include <cmath>
 #include <numeric>
 #include <string>
 
 #include "core/strings.h"
+#include "methods/attention.h"
 #include "methods/head_numbers.h"
 #include "methods/registry.h"
 #include "methods/tensors.h"
@@ -56,7 +56,7 @@ std::vector<float> Reaches(LayerView& view) {
                    RopeDirection::kForward, query.Reshape({1, group, dim}));
     ops.linear->MatMulNT(query.Reshape({1, group, dim}), keys.Reshape({1, n, dim}), 1.0f,
                          attention.Reshape({1, group, n}));
-    ops.rows->Softmax(attention, 1.0f / std::sqrt(static_cast<float>(dim)), attention);
+    SoftmaxOfProducts(view, attention, attention);
     ops.linear->MatMulNT(attention.Reshape({1, group, n}), ramp, 1.0f,
                          reached.Reshape({1, group, 1}));
     ops.rows->ReduceColumns(reached, Reduction::kMean, reaches.Slice(h, h + 1));

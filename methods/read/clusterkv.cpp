@@ -8,18 +8,12 @@
 #include <algorithm>
 
 #include "core/strings.h"
+#include "methods/key_clusters.h"
 #include "methods/registry.h"
 #include "methods/tensors.h"
 
 namespace kvgauge {
 namespace {
-
-// One head's entries [sinks, sinks + members) and the cluster that each is in.
-struct Clusters {
-  int64_t count = 0, members = 0;
-  Buffer means;       // [count, key_dim] f32
-  Buffer assignment;  // [members] i32
-};
 
 class ClusterKv final : public Reader {
  public:
@@ -37,11 +31,11 @@ class ClusterKv final : public Reader {
   }
 
   struct Index final : State {
-    std::vector<Clusters> heads;  // empty: everything is read
+    std::vector<KeyClusters> heads;  // empty: everything is read
 
     int64_t bytes() const override {
       int64_t sum = 0;
-      for (const Clusters& head : heads) {
+      for (const KeyClusters& head : heads) {
         sum += head.means.size_bytes() + head.assignment.size_bytes();
       }
       return sum;
@@ -55,7 +49,13 @@ class ClusterKv final : public Reader {
         std::all_of(view.lengths().begin(), view.lengths().end(), fits)) {
       return index;
     }
-    for (int64_t h = 0; h < view.shape().kv_heads; ++h) index->heads.push_back(Cluster(view, h));
+    for (int64_t h = 0; h < view.shape().kv_heads; ++h) {
+      const int64_t members = std::max<int64_t>(0, view.lengths()[h] - sinks_);
+      KeyClusters clusters =
+          ClusterKeys(view, h, sinks_, members, (members + span_ - 1) / span_, iterations_);
+      clusters.sizes = Buffer();  // which nothing reads
+      index->heads.push_back(std::move(clusters));
+    }
     return index;
   }
 
@@ -76,43 +76,9 @@ class ClusterKv final : public Reader {
   }
 
  private:
-  Clusters Cluster(LayerView& view, int64_t head) const {
-    Ops& ops = view.ops();
-    const int64_t dim = view.shape().key_dim, n = view.lengths()[head];
-    Clusters clusters;
-    clusters.members = std::max<int64_t>(0, n - sinks_);
-    clusters.count = (clusters.members + span_ - 1) / span_;
-    if (clusters.count == 0) return clusters;
-    const int64_t members = clusters.members, count = clusters.count;
-    clusters.means = ops.memory->Allocate(count * dim * SizeOf(DType::kF32));
-    clusters.assignment = ops.memory->Allocate(members * SizeOf(DType::kI32));
-    const Tensor means = clusters.means.As(DType::kF32, {count, dim});
-    const Tensor assignment = clusters.assignment.As(DType::kI32, {members});
-    const Tensor keys = view.Keys(head, sinks_);
-    const Tensor directions = view.Scratch(DType::kF32, {members, dim});
-    ops.rows->RmsNorm(keys, Filled(view, dim, 1.0f), 0.0f, 1e-20f, directions);
-    std::vector<int32_t> start;
-    for (int64_t c = 0; c < count; ++c) {
-      start.push_back(static_cast<int32_t>(c * members / count));
-    }
-    const Tensor centres = view.Scratch(DType::kF32, {count, dim});
-    ops.select->Gather(directions, Upload(view, start), centres);
-    ops.algebra->KMeans(directions, iterations_, centres, assignment);
-    // What a query is compared with are means of the keys themselves.
-    const Tensor sizes = view.Scratch(DType::kF32, {count, 1});
-    const Tensor all = view.Scratch(DType::kF32, {count, dim});
-    ops.select->ScatterAdd(keys, assignment, Tensor(), means);
-    ops.select->ScatterAdd(AsColumn(Filled(view, members, 1.0f)), assignment, Tensor(), sizes);
-    const Tensor row = sizes.Reshape({1, count});
-    ops.rows->Combine(row, Filled(view, count, 1.0f), Binary::kMax, row);
-    ops.linear->MatMulNN(sizes.Reshape({1, count, 1}), Filled(view, dim, 1.0f).Reshape({1, 1, dim}),
-                         1.0f, all.Reshape({1, count, dim}));
-    ops.rows->Combine(means, all, Binary::kDivide, means);
-    return clusters;
-  }
-
   // Entries that each of the group reads: [group, read] i32. q: [group, key_dim]
-  Tensor Choose(LayerView& view, const Clusters& clusters, const Tensor& q, int64_t length) const {
+  Tensor Choose(LayerView& view, const KeyClusters& clusters, const Tensor& q,
+                int64_t length) const {
     Ops& ops = view.ops();
     const int64_t group = q.shape[0], dim = q.shape[1], members = clusters.members;
     const int64_t first = std::min(sinks_, length), decoded = length - first - members;
@@ -120,8 +86,7 @@ class ClusterKv final : public Reader {
     const Tensor scores = view.Scratch(DType::kF32, {group, length});
     ops.rows->Fill(kForcedScore, scores);
     if (members > 0) {
-      const Tensor means = clusters.means.As(DType::kF32, {clusters.count, dim});
-      const Tensor assignment = clusters.assignment.As(DType::kI32, {members});
+      const Tensor means = clusters.Means(dim), assignment = clusters.Assignment();
       const Tensor query = view.Scratch(DType::kF32, {group, dim});
       ops.rows->Convert(q, query);
       const Tensor products = view.Scratch(DType::kF32, {clusters.count, 1});

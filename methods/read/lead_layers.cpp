@@ -9,9 +9,9 @@
 // `prompt_only` entries of the prompt are chosen among, and what was decoded since is read besides.
 #include <algorithm>
 #include <charconv>
-#include <cmath>
 
 #include "core/strings.h"
+#include "methods/attention.h"
 #include "methods/registry.h"
 #include "methods/tensors.h"
 
@@ -131,12 +131,11 @@ class LeadLayers final : public Reader {
 
   void ChooseForLayer(LayerView& view, const Tensor& q, int64_t open, const Tensor& words) const {
     RowOps& rows = *view.ops().rows;
-    const float scale = 1.0f / std::sqrt(static_cast<float>(q.shape[1]));
     const int64_t heads = view.shape().kv_heads;
     const Tensor most = view.Scratch(DType::kF32, {heads, open});
     for (int64_t h = 0; h < heads; ++h) {
       const Tensor given = Products(view, h, q, open);
-      rows.Softmax(given, scale, given);
+      AttentionOfProducts(view, h, 0, QueryRows::Newest(view), given, given);
       rows.ReduceColumns(given, Reduction::kMax, most[h]);
     }
     const Tensor best = view.Scratch(DType::kF32, {1, open});

@@ -8,9 +8,9 @@
 // `sinks` entries, the newest `recent_share` of `tokens` and the best others up to `tokens` are
 // read.
 #include <algorithm>
-#include <cmath>
 
 #include "core/strings.h"
+#include "methods/attention.h"
 #include "methods/registry.h"
 #include "methods/tensors.h"
 
@@ -80,7 +80,7 @@ class PqCache final : public Reader {
       const int64_t length = view.lengths()[h], begin = h * group, end = begin + group;
       if (length == 0) continue;
       Tensor chosen =
-          Choose(view, index.heads[static_cast<size_t>(h)], q.Slice(begin, end), length);
+          Choose(view, h, index.heads[static_cast<size_t>(h)], q.Slice(begin, end), length);
       chosen.shape[0] = group;
       chosen.stride[0] = 0;
       view.ops().select->MarkRuns(chosen, 1, length,
@@ -139,7 +139,8 @@ class PqCache final : public Reader {
   }
 
   // Entries that the heads of the group read: [1, read] i32. q: [group, key_dim]
-  Tensor Choose(LayerView& view, const Codebooks& books, const Tensor& q, int64_t length) const {
+  Tensor Choose(LayerView& view, int64_t head, const Codebooks& books, const Tensor& q,
+                int64_t length) const {
     Ops& ops = view.ops();
     const int64_t group = q.shape[0], dim = q.shape[1], sub = dim / parts_;
     const int64_t first = std::min(sinks_, length), last = std::min(recent_, length - first);
@@ -165,7 +166,7 @@ class PqCache final : public Reader {
           ops.rows->Combine(sum, scores, Binary::kAdd, sum);
         }
       }
-      ops.rows->Softmax(shares, 1.0f / std::sqrt(static_cast<float>(dim)), shares);
+      AttentionOfProducts(view, head, first, QueryRows::Newest(view), shares, shares);
       ops.rows->ReduceColumns(shares, Reduction::kSum, order[0].Slice(first, first + between));
     }
     const int64_t read = std::min(length, first + tokens_);

@@ -8,17 +8,12 @@
 #include <algorithm>
 
 #include "core/strings.h"
+#include "methods/page_bounds.h"
 #include "methods/registry.h"
 #include "methods/tensors.h"
 
 namespace kvgauge {
 namespace {
-
-// Bounds of one head's pages.
-struct PageBounds {
-  int64_t pages = 0, capacity = 0;
-  Buffer low, high;  // [capacity, key_dim] of the cache's type
-};
 
 class Quest final : public Reader {
  public:
@@ -36,7 +31,7 @@ class Quest final : public Reader {
 
     int64_t bytes() const override {
       int64_t pages = 0;
-      for (const PageBounds& head : heads) pages += head.pages;
+      for (const PageBounds& head : heads) pages += head.pages();
       return pages * page_bytes;
     }
   };
@@ -45,7 +40,7 @@ class Quest final : public Reader {
     const ModelShape& shape = view.shape();
     auto index = std::make_unique<Index>();
     if (view.layer() < dense_layers_) return index;
-    index->page_bytes = 2 * shape.key_dim * SizeOf(shape.cache_dtype);
+    index->page_bytes = PageBounds::BytesOfPage(shape);
     index->heads.resize(static_cast<size_t>(shape.kv_heads));
     Append(view, std::vector<int64_t>(static_cast<size_t>(shape.kv_heads), 0), *index);
     return index;
@@ -55,7 +50,7 @@ class Quest final : public Reader {
     auto& index = static_cast<Index&>(state);
     for (size_t h = 0; h < index.heads.size(); ++h) {
       const auto head = static_cast<int64_t>(h);
-      if (first[h] < view.lengths()[h]) Extend(view, head, first[h] / page_, index.heads[h]);
+      if (first[h] < view.lengths()[h]) index.heads[h].Extend(view, head, page_, first[h]);
     }
   }
 
@@ -66,15 +61,15 @@ class Quest final : public Reader {
       return std::max(kLeastPages, (floor_below_ ? std::min(tokens_, length) : tokens_) / page_);
     };
     bool all = true;
-    for (size_t h = 0; h < index.heads.size(); ++h) all &= index.heads[h].pages <= most(h);
+    for (size_t h = 0; h < index.heads.size(); ++h) all &= index.heads[h].pages() <= most(h);
     if (all) return false;  // also in a dense layer, whose index is empty
     const int64_t group = view.shape().group();
     for (int64_t h = 0; h < view.shape().kv_heads; ++h) {
       const PageBounds& bounds = index.heads[h];
       const int64_t length = view.lengths()[h], begin = h * group, end = begin + group;
-      if (bounds.pages == 0) continue;
+      if (bounds.pages() == 0) continue;
       const Tensor chosen = Choose(view, bounds, q.Slice(begin, end),
-                                   std::min(most(static_cast<size_t>(h)), bounds.pages));
+                                   std::min(most(static_cast<size_t>(h)), bounds.pages()));
       view.ops().select->MarkRuns(chosen, page_, length,
                                   Columns(words.Slice(begin, end), 0, (length + 63) / 64));
     }
@@ -84,79 +79,18 @@ class Quest final : public Reader {
  private:
   static constexpr int64_t kLeastPages = 3;
 
-  static Tensor Rows(const Buffer& buffer, const ModelShape& shape, int64_t begin, int64_t end) {
-    return buffer
-        .As(shape.cache_dtype,
-            {buffer.size_bytes() / SizeOf(shape.cache_dtype) / shape.key_dim, shape.key_dim})
-        .Slice(begin, end);
-  }
-
-  // Bounds of all pages from `first` on, from the keys.
-  void Extend(LayerView& view, int64_t head, int64_t first, PageBounds& bounds) const {
-    const ModelShape& shape = view.shape();
-    const int64_t length = view.lengths()[head], dim = shape.key_dim;
-    const int64_t pages = (length + page_ - 1) / page_;
-    Grow(view, first, pages, bounds);
-    const Tensor keys = view.Keys(head, first * page_);
-    for (const bool upper : {false, true}) {
-      const Buffer& to = upper ? bounds.high : bounds.low;
-      Tensor limits = view.Scratch(DType::kF32, {pages - first, dim});
-      Bound(view.ops(), keys, upper, limits);
-      view.ops().rows->Convert(limits, Rows(to, shape, first, pages));
-    }
-    bounds.pages = pages;
-  }
-
-  // keys: [n, dim]; limits: [ceil(n / page), dim]
-  void Bound(Ops& ops, const Tensor& keys, bool upper, Tensor limits) const {
-    const int64_t n = keys.shape[0], dim = keys.shape[1], full = n / page_;
-    if (full > 0) {
-      // Row i of every full page.
-      const auto strided = [&](int64_t i) {
-        Tensor rows = keys.Slice(i, n);
-        rows.shape[0] = full;
-        rows.stride[0] = page_ * dim;
-        return rows;
-      };
-      Tensor whole = limits.Slice(0, full);
-      ops.rows->Convert(strided(0), whole);
-      for (int64_t i = 1; i < page_; ++i) {
-        ops.rows->Combine(whole, strided(i), upper ? Binary::kMax : Binary::kMin, whole);
-      }
-    }
-    if (full * page_ == n) return;
-    ops.rows->ReduceColumns(keys.Slice(full * page_, n), upper ? Reduction::kMax : Reduction::kMin,
-                            limits[full]);
-  }
-
-  // Room for `pages`; the first `keep` stay.
-  static void Grow(LayerView& view, int64_t keep, int64_t pages, PageBounds& bounds) {
-    if (pages <= bounds.capacity) return;
-    const ModelShape& shape = view.shape();
-    bounds.capacity = std::max(pages + 16, 2 * bounds.capacity);
-    for (Buffer* buffer : {&bounds.low, &bounds.high}) {
-      Buffer larger =
-          view.ops().memory->Allocate(bounds.capacity * shape.key_dim * SizeOf(shape.cache_dtype));
-      if (keep > 0) {
-        view.ops().memory->Copy(Rows(*buffer, shape, 0, keep), Rows(larger, shape, 0, keep));
-      }
-      *buffer = std::move(larger);
-    }
-  }
-
   // q: [group, key_dim]. Pages for each of the group: [group, count] i32, rows may be the same.
   Tensor Choose(LayerView& view, const PageBounds& bounds, const Tensor& q, int64_t count) const {
     Ops& ops = view.ops();
-    const int64_t group = q.shape[0], dim = q.shape[1], pages = bounds.pages;
+    const int64_t group = q.shape[0], dim = q.shape[1], pages = bounds.pages();
     // A product with a positive number is largest at the upper bound, with a negative at the lower.
     Tensor scores = view.Scratch(DType::kF32, {group, pages});
     Tensor part = view.Scratch(DType::kF32, {group, pages});
     Tensor half = view.Scratch(DType::kF32, {group, dim});
-    Tensor limits = view.Scratch(DType::kF32, {pages, dim});
     const Tensor zero = view.Scratch(DType::kF32, {dim});
     for (const bool upper : {false, true}) {
       ops.rows->Combine(q, zero, upper ? Binary::kMax : Binary::kMin, half);
-      ops.rows->Convert(Rows(upper ? bounds.high : bounds.low, view.shape(), 0, pages), limits);
+      const Tensor limits = upper ? bounds.High(view) : bounds.Low(view);
       ops.linear->MatMulNT(half.Reshape({1, group, dim}), limits.Reshape({1, pages, dim}), 1.0f,
                            part.Reshape({1, group, pages}));
       ops.rows->Combine(scores, part, Binary::kAdd, scores);

@@ -6,8 +6,8 @@
 // step and every `stride` steps after it the row's attention is summed over the query heads of a KV
 // head, and the `tokens` best entries are what is read of the past in the steps between.
 #include <algorithm>
-#include <cmath>
 
+#include "methods/attention.h"
 #include "methods/registry.h"
 #include "methods/tensors.h"
 
@@ -65,9 +65,9 @@ class Recycled final : public Reader {
     const Tensor given = view.Scratch(DType::kF32, {group, n});
     const Tensor sum = view.Scratch(DType::kF32, {1, n});
     ops.rows->Convert(q, query);
-    ops.linear->MatMulNT(query.Reshape({1, group, dim}), view.Keys(head).Reshape({1, n, dim}),
-                         1.0f / std::sqrt(static_cast<float>(dim)), given.Reshape({1, group, n}));
-    ops.rows->Softmax(given, 1.0f, given);
+    ops.linear->MatMulNT(query.Reshape({1, group, dim}), view.Keys(head).Reshape({1, n, dim}), 1.0f,
+                         given.Reshape({1, group, n}));
+    AttentionOfProducts(view, head, 0, QueryRows::Newest(view), given, given);
     ops.rows->ReduceColumns(given, Reduction::kSum, sum[0]);
     ops.memory->Copy(Best(view, sum, entries.shape[0]), entries);
   }

@@ -4,14 +4,15 @@
 //
 // Paper: SparQ Attention, arXiv:2312.04985. Needs the query of each decode step. A query keeps the
 // `rank` numbers with the largest sum of magnitudes over the query heads of a KV head, and products
-// with keys are taken over these, divided by the root of dims times the share of the
-// query's magnitude that they hold. The `tokens` entries with the largest sum of products over the
+// with keys are taken over these, at the model's scale over the root of the share of the query's
+// magnitude that they hold. The `tokens` entries with the largest sum of products over the
 // query heads are read beside the newest, the last `local` among them. With s the share that a
 // softmax of the products gives to what is read, the result is s * attention + (1 - s) * mean
 // value.
 #include <algorithm>
-#include <cmath>
 
+#include "methods/attention.h"
+#include "methods/largest_channels.h"
 #include "methods/registry.h"
 #include "methods/tensors.h"
 
@@ -75,7 +76,7 @@ class SparQ final : public Reader {
       const Tensor products = Products(view, h, q.Slice(begin, end));
       const Tensor chosen = Choose(view, products, read);
       sums.partial[static_cast<size_t>(h)] = read < length;
-      ShareOf(view, products, chosen, sums.Shares().Slice(begin, end));
+      ShareOf(view, h, products, chosen, sums.Shares().Slice(begin, end));
       Tensor marked = chosen;
       marked.shape[0] = group;
       marked.stride[0] = 0;
@@ -105,49 +106,11 @@ class SparQ final : public Reader {
   }
 
  private:
-  // [n] numbers, each along a row: [n, width].
-  static Tensor Spread(LayerView& view, const Tensor& numbers, int64_t width) {
-    const int64_t n = numbers.shape[0];
-    const Tensor out = view.Scratch(DType::kF32, {n, width});
-    view.ops().linear->MatMulNT(numbers.Reshape({1, n, 1}),
-                                Filled(view, width, 1.0f).Reshape({1, width, 1}), 1.0f,
-                                out.Reshape({1, n, width}));
-    return out;
-  }
-
   // Approximate products of the query heads with the keys: [group, length]. q: [group, key_dim]
   Tensor Products(LayerView& view, int64_t head, const Tensor& q) const {
     Ops& ops = view.ops();
     const int64_t group = q.shape[0], dim = q.shape[1], length = view.lengths()[head];
-    const auto rank = static_cast<int32_t>(std::min(rank_, dim));
-    const Tensor query = view.Scratch(DType::kF32, {group, dim});
-    const Tensor magnitude = view.Scratch(DType::kF32, {group, dim});
-    ops.rows->Convert(q, query);
-    ops.rows->Affine(query, -1.0f, 0.0f, magnitude);
-    ops.rows->Combine(query, magnitude, Binary::kMax, magnitude);
-
-    const Tensor total = view.Scratch(DType::kF32, {1, dim});
-    const Tensor largest = view.Scratch(DType::kI32, {1, rank});
-    const Tensor is_kept = view.Scratch(DType::kF32, {dim});
-    ops.rows->ReduceColumns(magnitude, Reduction::kSum, total[0]);
-    ops.select->TopK(total, Upload(view, std::span(&rank, 1)), largest);
-    ops.select->Scatter(AsColumn(Filled(view, rank, 1.0f)), largest[0], AsColumn(is_kept));
-
-    // 1 / sqrt(dims * share of the magnitude): a query of zeros has all of it.
-    const Tensor whole = view.Scratch(DType::kF32, {1, group});
-    const Tensor held = view.Scratch(DType::kF32, {1, group});
-    ops.rows->ReduceRows(magnitude, Reduction::kSum, whole[0]);
-    ops.rows->Combine(magnitude, is_kept, Binary::kMultiply, magnitude);
-    ops.rows->ReduceRows(magnitude, Reduction::kSum, held[0]);
-    ops.rows->Affine(whole, 1.0f, 1e-30f, whole);
-    ops.rows->Affine(held, 1.0f, 1e-30f, held);
-    ops.rows->Combine(held, whole, Binary::kDivide, held);
-    ops.rows->Activate(held, Activation::kLog, held);
-    ops.rows->Affine(held, -0.5f, -0.5f * std::log(static_cast<float>(dim)), held);
-    ops.rows->Activate(held, Activation::kExp, held);
-
-    ops.rows->Combine(query, is_kept, Binary::kMultiply, query);
-    ops.rows->Combine(query, Spread(view, held[0], dim), Binary::kMultiply, query);
+    const Tensor query = QueriesOfLargestChannels(view, q, rank_);
     const Tensor products = view.Scratch(DType::kF32, {group, length});
     ops.linear->MatMulNT(query.Reshape({1, group, dim}), view.Keys(head).Reshape({1, length, dim}),
                          1.0f, products.Reshape({1, group, length}));
@@ -169,14 +132,14 @@ class SparQ final : public Reader {
   }
 
   // shares: [group], what a softmax of the products gives to the chosen entries.
-  static void ShareOf(LayerView& view, const Tensor& products, const Tensor& chosen,
+  static void ShareOf(LayerView& view, int64_t head, const Tensor& products, const Tensor& chosen,
                       const Tensor& shares) {
     Ops& ops = view.ops();
     const int64_t length = products.shape[1];
     const Tensor is_read = view.Scratch(DType::kF32, {length});
     ops.select->Scatter(AsColumn(Filled(view, chosen.shape[1], 1.0f)), chosen[0],
                         AsColumn(is_read));
-    ops.rows->Softmax(products, 1.0f, products);
+    AttentionOfLogits(view, head, 0, QueryRows::Newest(view), products, products);
     ops.rows->Combine(products, is_read, Binary::kMultiply, products);
     ops.rows->ReduceRows(products, Reduction::kSum, shares);
   }

@@ -5,10 +5,11 @@
 // the last `local` entries are always read; over those between, each query head gives shares by a
 // softmax of query times key, and the `tokens` entries with the largest sum of shares are read by
 // every head of the layer.
-// Products are not scaled by the root of the dims, as in the reference's code (`scaled`: they are).
+// Products stay as they are, as in the reference's code (`scaled`: they have the model's scale, cap
+// and window).
 #include <algorithm>
-#include <cmath>
 
+#include "methods/attention.h"
 #include "methods/registry.h"
 #include "methods/tensors.h"
 
@@ -65,10 +66,13 @@ class TokenSelect final : public Reader {
     ops.rows->Convert(q, query);
     const Tensor keys = view.Keys(head, sinks_).Slice(0, between);
     const Tensor shares = view.Scratch(DType::kF32, {group, between});
-    ops.linear->MatMulNT(query.Reshape({1, group, dim}), keys.Reshape({1, between, dim}),
-                         scaled_ ? 1.0f / std::sqrt(static_cast<float>(dim)) : 1.0f,
+    ops.linear->MatMulNT(query.Reshape({1, group, dim}), keys.Reshape({1, between, dim}), 1.0f,
                          shares.Reshape({1, group, between}));
-    ops.rows->Softmax(shares, 1.0f, shares);
+    if (scaled_) {
+      AttentionOfProducts(view, head, sinks_, QueryRows::Newest(view), shares, shares);
+    } else {
+      ops.rows->Softmax(shares, 1.0f, shares);
+    }
     ops.rows->ReduceColumns(shares, Reduction::kSum, votes[0].Slice(sinks_, sinks_ + between));
     return votes;
   }
@@ -111,7 +115,7 @@ KVG_REGISTER_STAGE({
     .params = {IntParam("tokens", 2048, 1, 1 << 24, "entries that are voted for"),
                IntParam("sinks", 128, 0, 1 << 20, "first entries, always read"),
                IntParam("local", 512, 1, 1 << 20, "last entries, always read"),
-               BoolParam("scaled", false, "products are divided by the root of the dims")},
+               BoolParam("scaled", false, "votes are by the model's scale, cap and window")},
     .make = Make<TokenSelect>(),
 });
 

@@ -5,8 +5,8 @@
 // step. Each query head takes its entries by what its softmax gives them, the largest first, until
 // their sum reaches `share`.
 #include <algorithm>
-#include <cmath>
 
+#include "methods/attention.h"
 #include "methods/largest_sums.h"
 #include "methods/registry.h"
 #include "methods/tensors.h"
@@ -49,7 +49,6 @@ class TopP final : public Reader {
   static Tensor Attention(LayerView& view, const Tensor& q) {
     Ops& ops = view.ops();
     const int64_t heads = view.shape().query_heads, group = view.shape().group(), dim = q.shape[1];
-    const float scale = 1.0f / std::sqrt(static_cast<float>(dim));
     const Tensor given = view.Scratch(DType::kF32, {heads, view.width()});
     const Tensor query = view.Scratch(DType::kF32, {group, dim});
     for (int64_t h = 0; h < view.shape().kv_heads; ++h) {
@@ -59,8 +58,8 @@ class TopP final : public Reader {
       ops.rows->Convert(q.Slice(h * group, (h + 1) * group), query);
       ops.linear->MatMulNT(query.Reshape({1, group, dim}), view.Keys(h).Reshape({1, length, dim}),
                            1.0f, products.Reshape({1, group, length}));
-      ops.rows->Softmax(products, scale,
-                        Columns(given.Slice(h * group, (h + 1) * group), 0, length));
+      AttentionOfProducts(view, h, 0, QueryRows::Newest(view), products,
+                          Columns(given.Slice(h * group, (h + 1) * group), 0, length));
     }
     return given;
   }
@@ -89,9 +88,7 @@ KVG_REGISTER_STAGE({
         {"attention is that of the keys as they are stored, where the reference estimates "
          "it by a copy of them in 4 bits",
          "all entries are candidates, where the reference also prunes what another "
-         "method chose",
-         "attention is the softmax over all keys of products over the root of key_dim, also where "
-         "a model has a scale, a soft cap or a window of its own"},
+         "method chose"},
     .params = {RealParam("share", 0.85, 0.001, 1, "share of its attention that a query head reads"),
                IntParam("dense_layers", 2, 0, 1000, "first layers that read everything")},
     .make = Make<TopP>(),

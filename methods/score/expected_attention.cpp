@@ -3,11 +3,11 @@
 // normally distributed before rotation, turned by the mean rotation of the next positions.
 //
 // Paper: Expected Attention, arXiv:2510.00636; after kvpress's ExpectedAttentionPress. Needs mean
-// and covariance of the prompt's queries before rotation. A key's expected weight is
-// exp(mean . k / sqrt(d) + k . covariance . k / 2d), made a share of the whole by a softmax,
-// averaged over the query heads of a group and multiplied by the length of the value. A calibration
-// holds mean and covariance over texts instead, as kvpress's ExpectedAttentionStatsPress does.
-#include <cmath>
+// and covariance of the prompt's queries before rotation. With the model's scale s of products a
+// key's expected weight is exp(s mean . k + s^2 k . covariance . k / 2), made a share of the whole
+// by a softmax, averaged over the query heads of a group and multiplied by the length of the value.
+// A calibration holds mean and covariance over texts instead, as kvpress's
+// ExpectedAttentionStatsPress does.
 #include <string>
 
 #include "core/strings.h"
@@ -65,7 +65,7 @@ class ExpectedAttention final : public Scorer {
     if (most <= 0) return ops.rows->Fill(1.0f, out);
     const Tensor mean = Mean(view), rotation = MeanRotationToCome(view, future_);
     const Tensor covariance = covariance_ ? Covariance(view) : Tensor();
-    const auto root = std::sqrt(static_cast<float>(dim));
+    const float scale = shape.attention_scale;
     const Tensor all_turned = view.Scratch(DType::kF32, {most, dim});
     const Tensor all_spread = view.Scratch(DType::kF32, {most, dim});
     const Tensor all_weights = view.Scratch(DType::kF32, {group * most});
@@ -86,10 +86,9 @@ class ExpectedAttention final : public Scorer {
       for (int64_t g = 0; g < group; ++g) {
         const int64_t q = h * group + g;
         const Tensor row = weights.Slice(g, g + 1);
-        ops.linear->MatMulNT(mean[q].Reshape({1, 1, dim}), keys, 1.0f / root,
-                             row.Reshape({1, 1, body}));
+        ops.linear->MatMulNT(mean[q].Reshape({1, 1, dim}), keys, scale, row.Reshape({1, 1, body}));
         if (!covariance_) continue;
-        ops.linear->MatMulNN(keys, covariance[q].Reshape({1, dim, dim}), 0.5f / (root * root),
+        ops.linear->MatMulNN(keys, covariance[q].Reshape({1, dim, dim}), 0.5f * scale * scale,
                              spread.Reshape({1, body, dim}));
         ops.rows->Combine(spread, turned, Binary::kMultiply, spread);
         ops.rows->ReduceRows(spread, Reduction::kSum, energy.Reshape({body}));

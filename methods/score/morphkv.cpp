@@ -6,8 +6,8 @@
 // rows, in decode those of the answer. The first of these rows does not count, as the reference
 // looks back after the next token has taken its place.
 #include <algorithm>
-#include <cmath>
 
+#include "methods/attention.h"
 #include "methods/tensors.h"
 #include "methods/window_scorer.h"
 
@@ -40,7 +40,7 @@ class MorphKv final : public WindowScorer {
         const Tensor to = g == 0 ? most : shares;
         ops.linear->MatMulNT(own.Reshape({1, counted, dim}), keys, 1.0f,
                              to.Reshape({1, counted, before}));
-        ops.rows->Softmax(to, 1.0f / std::sqrt(static_cast<float>(dim)), to);
+        AttentionOfProducts(view, h, 0, QueryRows::Last(view, counted), to, to);
         if (g > 0) ops.rows->Combine(most, shares, Binary::kMax, most);
       }
       ops.rows->ReduceColumns(most, most_ ? Reduction::kMax : Reduction::kSum,

@@ -7,10 +7,10 @@
 // entry that with the last one that is more alike than `threshold`; averaged over the others, and a
 // softmax over entries. The score is `mix` of the one less 1 - `mix` of the other.
 #include <algorithm>
-#include <cmath>
 #include <numeric>
 
 #include "core/strings.h"
+#include "methods/attention.h"
 #include "methods/tensors.h"
 #include "methods/window_scorer.h"
 
@@ -98,7 +98,7 @@ class Rkv final : public WindowScorer {
       ops.linear->MatMulNT(own.Reshape({1, rows, dim}), keys, 1.0f, to.Reshape({1, rows, before}));
       if (g > 0) ops.rows->Combine(most, logits, Binary::kMax, most);
     }
-    ops.rows->Softmax(most, 1.0f / std::sqrt(static_cast<float>(dim)), most);
+    AttentionOfProducts(view, head, 0, QueryRows::Last(view, rows), most, most);
     const Tensor mean = view.Scratch(DType::kF32, {1, before});
     ops.rows->ReduceColumns(most, Reduction::kMean, mean[0]);
     ops.select->Pool(mean, kernel_, Pooling::kMax, scores);

@@ -110,6 +110,25 @@ class FastKv(Thinned):
                 self.keep(l, h, self.best(np.append(self.scores[l][h], np.zeros(w)), budget - w, w, f"fastkv {l}.{h}"))
 
 
+class PyramidInfer(Thinned):
+    """Behind each layer but the first, a share of the rows before the recent ones that falls along a
+    cosine; by what the recent rows give, later ones more."""
+
+    def choose(self, layer, q, k, attention):
+        s, below = self.settings, layer - 1
+        recent = 1 + int(self.tokens * s.recent)
+        before = len(attention[0]) - recent
+        least = min(s.least, self.tokens - recent)
+        share = (1 - s.decay) * (math.cos(math.pi * below / self.model.layers) + 1) / 2 + s.decay
+        count = int(before * share)
+        if below == 0 or below % s.every or before <= least or count <= least:
+            return None
+        rows = attention.mean(0)[-recent:, :before] * np.linspace(1, s.weight, recent)[:, None]
+        scores = np.append(rows.mean(0), np.zeros(recent))
+        scores[: s.sinks] = np.inf
+        return self.best(scores, count, recent, f"pyramidinfer {layer}")
+
+
 class GemFilter(Thinned):
     """An early layer picks rows by bare products; the model reads them by themselves."""
 
@@ -129,6 +148,9 @@ CASES = [
     ("fastv", dict(method="fastv", budget="none", set=["thin.rows=all"]), RUN, FastV, dict(shares={2: 0.5})),
     ("fastv_few", dict(method="fastv", budget="none", set=["thin.rows=all", "thin.layer=1", "thin.drop=0.875"]), RUN,
      FastV, dict(shares={1: 0.125})),
+    ("pyramidinfer", dict(method="pyramidinfer", budget="none", set=["thin.drop=0.3"]),
+     RUN + "; mutonix/pyramidinfer 61ac641, modeling_llama_pyramidinfer.py", PyramidInfer,
+     dict(recent=0.2, decay=0.7, weight=1.2, sinks=4, least=64, every=1)),
     ("pyramiddrop", dict(method="pyramiddrop", budget="none", set=["thin.rows=all"]),
      RUN + "; by the attention of the layer below", FastV, dict(shares={1: 0.5, 2: 0.25, 3: 0.125})),
 ]

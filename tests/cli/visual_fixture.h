@@ -42,6 +42,18 @@ class VisualRunTest : public RunTest {
     tokenizer["added_tokens"].push_back(mark);
     Write("eyes/tokenizer.json", tokenizer.dump());
   }
+  // A task of the pictures that data/s/t.jsonl names.
+  void WriteFileTask(const std::string& methods, const std::string& model = "eyes/config.json",
+                     const std::string& keys = "") const {
+    Write("t.json", R"({"name": "t/files", "version": 1, "group": "t", "description": "d",
+      "metric": "accuracy", "max_new_tokens": 2, "source": {"name": "pictures",
+      "file": "s/t.jsonl", "container": "jsonl", "images": "image", "image_file": "s/{image}",
+      "mark": "<image>", "question": "{question}", "answers": "answer"}})");
+    Write("mine.json", StrCat(R"({"models": [{"path": ")", Path(model),
+                              R"(", "name": "eyes", "weights": "random:5"}], "data": ")",
+                              Path("data"), R"(", "tasks": [")", Path("t.json"), R"("], )", keys,
+                              R"("budgets": ["60%"], "methods": [)", methods, "]}"));
+  }
   // Pages of pictures for the tiny model.
   std::string Seeing(const std::string& methods, const std::string& keys = "",
                      const std::string& source = R"("pictures": "3", "samples": 1)") const {

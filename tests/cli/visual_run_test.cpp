@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs on tasks with pictures: what is recorded of them, and that they are looked at once.
+#include <sys/resource.h>
+
 #include <algorithm>
+#include <sstream>
 
 #include "cli/visual_fixture.h"
 #include "core/files.h"
@@ -11,6 +14,7 @@
 namespace kvgauge {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -151,14 +155,7 @@ TEST_F(VisualRunTest, OneBadPictureFailsItsSample) {
     lines += Json{{"question", "<image> What?"}, {"answer", "a"}, {"image", name}}.dump() + "\n";
   }
   Write("data/s/t.jsonl", lines);
-  Write("t.json", R"({"name": "t/files", "version": 1, "group": "t", "description": "d",
-      "metric": "accuracy", "max_new_tokens": 2, "source": {"name": "pictures",
-      "file": "s/t.jsonl", "container": "jsonl", "images": "image", "image_file": "s/{image}",
-      "mark": "<image>", "question": "{question}", "answers": "answer"}})");
-  Write("mine.json", StrCat(R"({"models": [{"path": ")", Path("eyes/config.json"),
-                            R"(", "name": "eyes", "weights": "random:5"}], "data": ")",
-                            Path("data"), R"(", "tasks": [")", Path("t.json"), R"("],
-      "budgets": ["60%"], "methods": ["uniform_visual"]})"));
+  WriteFileTask(R"("uniform_visual")");
   const Outcome outcome = RunInto("r.db", {"--json"});
   EXPECT_EQ((*ParseJson(outcome.out, "out"))["failed"], 4) << outcome.err;
   const auto store = Open("r.db");
@@ -174,6 +171,126 @@ TEST_F(VisualRunTest, OneBadPictureFailsItsSample) {
     ASSERT_EQ(reasons.size(), 4u);
     EXPECT_THAT(reasons, ElementsAre("", "", HasSubstr(".ppm"), HasSubstr(".ppm")));
   }
+}
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool kSanitized = true;
+#elif defined(__has_feature)
+constexpr bool kSanitized = __has_feature(address_sanitizer) || __has_feature(thread_sanitizer);
+#else
+constexpr bool kSanitized = false;
+#endif
+
+TEST_F(VisualRunTest, ATextModelIsShownNoPictures) {
+  std::filesystem::create_directories(Path("data/s"));
+  Write("data/s/a.ppm", EncodePpm(Drawn(80, 64, 1)));
+  Write("data/s/t.jsonl", R"({"question": "<image> What?", "answer": "a", "image": "a.ppm"})");
+  WriteFileTask(R"("uniform_visual")", "config.json");
+  const Outcome outcome = Run({"run", Path("mine.json"), "--db", Path("r.db")});
+  EXPECT_EQ(outcome.exit_code, 2);
+  EXPECT_THAT(outcome.err, AllOf(HasSubstr("mine.json"), HasSubstr("t/files"),
+                                 HasSubstr("a text model and the task shows pictures")));
+}
+
+// The commands of docs/vision.md as they stand there, on tiny models in the place of those that it
+// names.
+TEST_F(VisualRunTest, CommandsOfThePageRun) {
+  Write("cat.jpg", *EncodeJpeg(Drawn(90, 70, 1), 90));
+  for (const char* name : {"a.png", "b.png"}) Write(name, *EncodePng(Drawn(64, 80, 2)));
+  std::vector<std::string> commands;
+  std::istringstream page(*ReadFile(StrCat(KVG_SOURCE_DIR, "/docs/vision.md")));
+  for (std::string line; std::getline(page, line);) {
+    if (!line.starts_with("    kvgauge ")) continue;
+    std::string command = line.substr(12), more;
+    while (command.ends_with("\\") && std::getline(page, more)) {
+      command.pop_back();
+      command += more;
+    }
+    commands.push_back(command);
+  }
+  int run = 0;
+  for (std::string command : commands) {
+    SCOPED_TRACE(command);
+    const size_t model = command.find("~/models/");
+    if (model != std::string::npos) {
+      const size_t end = command.find(' ', model);
+      const bool inspects = command.starts_with("inspect");
+      command.replace(model, end - model,
+                      inspects ? StrCat(KVG_TEST_DATA, "/golden/vision/llava") : Path("eyes"));
+    }
+    // Its weights are not on disk, as a run needs them: the other tests here are runs.
+    if (command.starts_with("run ")) continue;
+    if (command.starts_with("generate ")) command += " --weights random:5 --max-new-tokens 2";
+    // Pictures of 16 rows are shorter than the window.
+    if (command.find("snapkv") != std::string::npos) command += " --set score.window=8";
+    const Outcome outcome = RunProgram(directory_, command);
+    ++run;
+    if (command.find("--video") != std::string::npos) {
+      EXPECT_THAT(outcome.err, HasSubstr("llava shows no videos"));
+      continue;
+    }
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  }
+  EXPECT_EQ(run, 6) << "a new command is run, or this says why not";
+}
+
+// Sixty pictures of four megabytes are never sixty decoded ones: the most that the program holds
+// hardly differs from what it holds with one.
+TEST_F(VisualRunTest, SixtyPicturesAreDecodedOneByOne) {
+  if (kSanitized) GTEST_SKIP() << "the sanitizer keeps what is freed for a while";
+  std::filesystem::create_directories(Path("data/s"));
+  const auto peak_bytes = [&](const std::vector<std::string>& arguments) {
+    const pid_t child = Start(arguments);
+    int status = 0;
+    struct rusage usage = {};
+    wait4(child, &status, 0, &usage);
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << *ReadFile(Path("err"));
+    return int64_t{usage.ru_maxrss} * 1024;
+  };
+  constexpr int64_t kPicture = int64_t{3} * 1200 * 1200;
+  for (int i = 0; i < 60; ++i) {
+    // Another beginning, so that each is a picture of its own.
+    std::ofstream file(Path(StrCat("data/s/", i, ".ppm")), std::ios::binary);
+    file << "P6 1200 1200 255\n" << std::string(4000, static_cast<char>(4 * i));
+    const std::string rest(1 << 20, '\x60');
+    for (int64_t left = kPicture - 4000; left > 0; left -= std::ssize(rest)) {
+      file.write(rest.data(), std::min(left, std::ssize(rest)));
+    }
+  }
+  const auto generate = [&](int pictures) {
+    std::vector<std::string> words = {"generate",         Path("eyes"), "--weights", "random:5",
+                                      "--template",       "none",       "--prompt",  "What?",
+                                      "--max-new-tokens", "1"};
+    for (int i = 0; i < pictures; ++i) {
+      words.insert(words.end(), {"--image", Path(StrCat("data/s/", i, ".ppm"))});
+    }
+    return peak_bytes(words);
+  };
+  const int64_t one = generate(1);
+  EXPECT_LT(generate(60), one + 2 * kPicture);
+
+  const auto run = [&](int pictures) {
+    Json names = Json::array();
+    std::string marks;
+    for (int i = 0; i < pictures; ++i) {
+      names.push_back(StrCat(i, ".ppm"));
+      marks += "<image>";
+    }
+    Write("data/s/t.jsonl",
+          Json{{"question", marks + " What?"}, {"answer", "a"}, {"image", names}}.dump() + "\n");
+    WriteFileTask(R"("uniform_visual")");
+    const std::string database = Path(StrCat(pictures, ".db"));
+    const int64_t peak = peak_bytes({"run", Path("mine.json"), "--db", database});
+    const auto store = Open(StrCat(pictures, ".db"));
+    for (const StoredCell& cell : CellsOf(*store)) {
+      const SampleRow row = FirstOf(*store, cell);
+      EXPECT_EQ(row.status, SampleStatus::kOk) << row.reason;
+      EXPECT_EQ(row.visual_tokens, 16 * pictures);
+    }
+    return peak;
+  };
+  const int64_t of_one = run(1);
+  EXPECT_LT(run(60), of_one + 3 * kPicture);
 }
 
 // The rows of a picture are the same whoever else is shown, so results do not depend on what was
@@ -242,6 +359,47 @@ TEST_F(VisualRunTest, ReducedPicturesAreAPrefillOfTheirOwn) {
   EXPECT_EQ(rows.at("visionzip").modalities[0].entries_after, 2 * 3 * 6);
   EXPECT_LT(rows.at("snapkv").memory[0].logical_bytes(),
             rows.at("random_see").memory[0].logical_bytes());
+}
+
+// What is left of a prompt against the full cache of the whole one, on that cache's own words; and
+// alone, beside the full cache on the same prompt.
+TEST_F(VisualRunTest, ReducedPicturesAreMeasuredAgainstWholeOnes) {
+  const std::string extra = R"("compress_at": ["prompt", "context"], "fidelity_steps": 3,
+      "latency": {"contexts": [96], "decode_steps": 2, "repetitions": 1,
+                  "max_others_share": 1.0}, )";
+  // All rows stay of the first.
+  Write("mine.json", Seeing(R"({"method": "random_see", "overrides": {"see.share": 1}}, {"method":
+      "visionzip", "overrides": {"see.dominant": 4, "see.contextual": 2}}, "prumerge",
+      {"method": "snapkv", "overrides": {"see.id": "random_rows", "score.window": 8,
+      "protect.recent": 8}})",
+                            extra));
+  const Outcome planned = Run({"plan", Path("mine.json"), "--db", Path("r.db"), "--json"});
+  ASSERT_EQ(planned.exit_code, 0) << planned.err;
+  const Outcome outcome = RunInto("r.db", {"--json"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const auto store = Open("r.db");
+  std::map<int64_t, int> rounds;
+  for (const StoredCell& cell : CellsOf(*store)) {
+    SCOPED_TRACE(cell.cell.method.name);
+    for (const ScoreRow& score : ScoresOf(*store, cell)) {
+      const SampleRow row = **store->Read(cell.id, score.sample_id);
+      ASSERT_EQ(row.status, SampleStatus::kOk) << row.reason;
+      ASSERT_TRUE(row.kl_divergence.has_value());
+      if (cell.cell.method.name == "full" || cell.cell.method.name == "random_see") {
+        EXPECT_EQ(*row.kl_divergence, 0);
+      } else {
+        EXPECT_GT(*row.kl_divergence, 0);
+      }
+    }
+    const Result<std::vector<LatencyRow>> rows = store->Latency(cell.id);
+    ASSERT_TRUE(rows.ok());
+    for (const LatencyRow& row : *rows) {
+      EXPECT_EQ(row.context_tokens, 96);
+      EXPECT_GT(row.vision_s, 0);
+      ++rounds[cell.id];
+    }
+  }
+  EXPECT_EQ(rounds.size(), 10u) << outcome.err << "each row at both places";
 }
 
 // Rows of pictures that leave between two layers: a prefill of their own, shared by rows with the

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstring>
 #include <filesystem>
 
 #include "cli/program.h"
@@ -80,6 +82,67 @@ TEST_F(CliVisual, FoldersOfFramesAreVideos) {
   ExpectRefused(Generate("qwen2_vl", c, shown), {"frame 1 of 3 is missing"});
 }
 
+// The numbers of a tensor of a safetensors file, and its metadata.
+std::vector<float> TensorIn(const std::string& file, const std::string& name) {
+  uint64_t length = 0;
+  std::memcpy(&length, file.data(), sizeof length);
+  const Json header = *ParseJson(file.substr(8, length), "header");
+  const size_t begin = header[name]["data_offsets"][0], end = header[name]["data_offsets"][1];
+  std::vector<float> values((end - begin) / sizeof(float));
+  std::memcpy(values.data(), file.data() + 8 + length + begin, end - begin);
+  return values;
+}
+Json MetadataOf(const std::string& file) {
+  uint64_t length = 0;
+  std::memcpy(&length, file.data(), sizeof length);
+  return (*ParseJson(file.substr(8, length), "header"))["__metadata__"];
+}
+
+TEST_F(CliVisual, LogitsAreThoseOfTheReference) {
+  for (const char* model : {"llava", "qwen2_vl", "smolvlm"}) {
+    SCOPED_TRACE(model);
+    const Json c = Case(model, "one");
+    WritePicture("a.ppm", c["pictures"][0]);
+    WriteIds(c);
+    const Outcome outcome =
+        Run(StrCat("logits '", Model(model), "' --ids-file ids.json --image a.ppm ",
+                   "--dtype f32 --out x.npy"));
+    ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+    const std::vector<float> want =
+        TensorIn(*ReadFile(Model(model) + "/expected.safetensors"), "one.logits");
+    const std::string file = *ReadFile(Path("x.npy"));
+    ASSERT_GT(file.size(), want.size() * sizeof(float));
+    std::vector<float> got(want.size());  // of the last rows
+    std::memcpy(got.data(), file.data() + file.size() - want.size() * sizeof(float),
+                want.size() * sizeof(float));
+    const auto [low, high] = std::ranges::minmax(want);
+    for (size_t i = 0; i < want.size(); ++i) {
+      ASSERT_NEAR(got[i], want[i], 1e-4 * (double{high} - low)) << i;
+    }
+  }
+}
+
+// Spans in original positions, whatever the method kept.
+TEST_F(CliVisual, ProbeSaysWhereThePicturesAre) {
+  const Json c = Case("llava", "one");
+  WritePicture("a.ppm", c["pictures"][0]);
+  WriteIds(c);
+  const Outcome outcome =
+      Run(StrCat("probe '", Model("llava"), "' --ids-file ids.json --image a.ppm --dtype f32 ",
+                 "--method uniform_visual --budget 60% --out x.safetensors"));
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const Json metadata = MetadataOf(*ReadFile(Path("x.safetensors")));
+  const Json spans = *ParseJson(metadata["spans"].get<std::string>(), "spans");
+  ASSERT_EQ(spans.size(), 1u);
+  EXPECT_EQ(spans[0]["first"], 2);
+  EXPECT_EQ(spans[0]["count"], 16);
+  EXPECT_EQ(spans[0]["modality"], "image");
+  EXPECT_EQ(spans[0]["index"], 0);
+  EXPECT_EQ(spans[0]["grid"], Json({1, 4, 4}));
+  const Json record = *ParseJson(metadata["record"].get<std::string>(), "record");
+  EXPECT_LT(record["entries_after"][0][0], 21);
+}
+
 TEST_F(CliVisual, AStageThatSeesTakesRowsOut) {
   WritePicture("a.ppm", Json{96, 64, 7});
   const std::string command = StrCat("generate '", Model("llava"),
@@ -113,6 +176,10 @@ TEST_F(CliVisual, BadInput) {
   ExpectRefused(Generate("llava", c, "--image broken.ppm"), {"broken.ppm"});
   Write("bomb.ppm", "P6 60000 60000 255\n");
   ExpectRefused(Generate("llava", c, "--image bomb.ppm"), {"bomb.ppm", "pixels"});
+  Write("line.ppm", "P6 1 100000 255\n" + std::string(300'000, '\1'));
+  ExpectRefused(Generate("llava", c, "--image line.ppm"), {"line.ppm", "1 x 100000", "65,500"});
+  Write("empty.png", "");
+  ExpectRefused(Generate("llava", c, "--image empty.png"), {"empty.png", "0 bytes"});
   Write("text.jpg", "no picture at all");
   ExpectRefused(Generate("llava", c, "--image text.jpg"), {"text.jpg"});
   // A family that shows no videos, and a file that is none.
@@ -129,10 +196,10 @@ TEST_F(CliVisual, BadInput) {
 TEST_F(CliVisual, InspectCountsRowsAndSaysBothRopes) {
   const Outcome outcome = Run(StrCat("inspect '", Model("gemma3_wide"), "' --image-size 56x40"));
   ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
-  EXPECT_THAT(outcome.out,
-              AllOf(HasSubstr("56 x 40: 16 tokens"), HasSubstr("linear, theta 1e+06, factor 8"),
-                    HasSubstr("in sliding layers default, theta 100"),
-                    HasSubstr("sliding window of 6 in 3 of 4 layers")));
+  EXPECT_THAT(outcome.out, AllOf(HasSubstr("56 x 40: 16 tokens"), HasSubstr("of KV cache"),
+                                 HasSubstr("linear, theta 1e+06, factor 8"),
+                                 HasSubstr("in sliding layers default, theta 100"),
+                                 HasSubstr("sliding window of 6 in 3 of 4 layers")));
 }
 
 }  // namespace

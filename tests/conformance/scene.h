@@ -54,7 +54,8 @@ inline std::vector<std::string> KeepingAll(const std::string& id) {
   const Method method = LoadShipped(id);
   std::vector<std::string> overrides;
   if (method.read) {
-    const bool by_share = method.read->spec->id == "top_p";
+    const bool by_share = std::ranges::any_of(
+        method.read->spec->params, [](const ParamSpec& param) { return param.name == "share"; });
     overrides.emplace_back(by_share ? "read.share=1" : "read.tokens=100000");
   }
   if (method.reduce && !method.takes_budget) {

@@ -453,6 +453,32 @@ TEST(LatencyPrompts, ShowWholePicturesOnly) {
   EXPECT_EQ(twice.visuals->count(), 10);
 }
 
+// A stage that takes rows of pictures out has the same prompts with what it left, picture by
+// picture, whichever of them a prompt has room for.
+TEST(LatencyPrompts, KnowWhatStagesLeave) {
+  LatencyTokens sample = ShowsTwo();
+  const auto left = [](std::vector<int32_t> places, std::vector<float> rows) {
+    auto features = std::make_shared<VisualFeatures>();
+    features->places = std::move(places);
+    features->rows = std::move(rows);
+    return LatencyPicture::Left{features, 0.5};
+  };
+  sample.pictures = {{3, {left({1}, {20, 21})}}, {2, {left({0}, {30, 31})}}};
+  const LatencyPrompt prompts = SamplePrompts({sample});
+  const LatencyTokens both = *prompts(11, 0);
+  ASSERT_EQ(both.left.size(), 1u);
+  EXPECT_THAT(both.left[0]->ids, ElementsAre(1, 2, 99, 3, 4, 99, 5, 6));
+  EXPECT_THAT(both.left[0]->visuals->rows, ElementsAre(20, 21, 30, 31));
+  EXPECT_DOUBLE_EQ(both.left[0]->vision_s, 1);
+  EXPECT_EQ(both.left[0]->now[9], 6) << "where the text behind the second picture is";
+  EXPECT_EQ(both.left[0]->now[11], 8);
+  const LatencyTokens second = *prompts(7, 0);
+  EXPECT_THAT(second.left[0]->ids, ElementsAre(1, 2, 4, 99, 5, 6));
+  EXPECT_THAT(second.left[0]->visuals->rows, ElementsAre(30, 31));
+  EXPECT_EQ(second.left[0]->spans[0].embedding_row, 0);
+  EXPECT_TRUE(prompts(5, 0)->left.empty()) << "no picture, nothing to leave";
+}
+
 TEST(LatencyOptionsTest, ReadsAndRefuses) {
   const auto parse = [](const std::string& text) {
     return ParseLatencyOptions(*ParseJson(text, "test"), "run.json: latency");

@@ -124,11 +124,56 @@ TEST(DecodeImage, AProgressiveJpegMayNotHaveEndlesslyManyScans) {
               HasSubstr("more than 3 scans"));
 }
 
+// Scans that come again and again, as in a bomb: refused long before the file ends.
+TEST(DecodeImage, AProgressiveBombIsRefused) {
+  const std::string jpeg = Golden("jpeg_75_444_progressive.jpg");
+  const size_t begin = jpeg.rfind("\xff\xda"), end = jpeg.size() - 2;  // the last scan
+  ASSERT_NE(begin, std::string::npos);
+  std::string bomb = jpeg.substr(0, end);
+  for (int i = 0; i < 20'000; ++i) bomb += jpeg.substr(begin, end - begin);
+  bomb += jpeg.substr(end);
+  EXPECT_THAT(ErrorOf(bomb), AllOf(StartsWith("there.jpg: "), HasSubstr("JPEG is corrupt")));
+}
+
+TEST(DecodeImage, PicturesWithoutPixelsAreRefused) {
+  const auto png = [](uint32_t width, uint32_t height) {
+    std::string bytes = Golden("png_rgb.png");
+    for (int i = 0; i < 4; ++i) {
+      bytes[static_cast<size_t>(16 + i)] = static_cast<char>(width >> (24 - 8 * i));
+      bytes[static_cast<size_t>(20 + i)] = static_cast<char>(height >> (24 - 8 * i));
+    }
+    return bytes;
+  };
+  // The sum behind the header is no longer right, and a size of nothing is not looked past.
+  for (const auto& [width, height] : {std::pair(0, 5), {5, 0}, {0, 0}}) {
+    EXPECT_THAT(ErrorOf(png(width, height)), AllOf(StartsWith("there.jpg: "), HasSubstr("PNG")));
+    std::string gif = Golden("gif.gif");
+    gif[6] = static_cast<char>(width);
+    gif[8] = static_cast<char>(height);
+    gif[7] = gif[9] = 0;
+    EXPECT_THAT(ErrorOf(gif), AllOf(StartsWith("there.jpg: "), HasSubstr("nothing to see")));
+  }
+  std::string jpeg = Golden("jpeg_75_444.jpg");
+  const size_t frame = jpeg.find("\xff\xc0");
+  ASSERT_NE(frame, std::string::npos);
+  jpeg[frame + 5] = jpeg[frame + 6] = 0;
+  EXPECT_THAT(ErrorOf(jpeg), AllOf(StartsWith("there.jpg: "), HasSubstr("JPEG")));
+}
+
 TEST(DecodeImage, GreyOfSixteenBitsIsRefused) {
-  // A 1 x 1 picture of 16-bit grey, made by libpng.
-  const std::string png("\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\1\0\0\0\1\x10\0\0\0\0\x6a\xf2\xe0\xbb",
-                        33);
-  EXPECT_THAT(ErrorOf(png), HasSubstr("PNG"));
+  EXPECT_THAT(ErrorOf(Golden("refused_grey_16.png")),
+              AllOf(StartsWith("there.jpg: "), HasSubstr("grey with 16 bits"),
+                    HasSubstr("convert it to 8 bits")));
+}
+
+// A picture that moves shows its first frame, where that is one of its own.
+TEST(DecodeImage, AnimatedPicturesShowTheirFirstFrame) {
+  const Json animated = Index()["animated"];
+  const Result<Image> first = DecodeImage(Golden(animated["file"]), "animated.gif");
+  ASSERT_TRUE(first.ok()) << first.error().message;
+  EXPECT_EQ(HashOf(*first), animated["frames"][0].get<std::string>());
+  EXPECT_THAT(ErrorOf(Golden("refused_animated.webp")),
+              AllOf(StartsWith("there.jpg: "), HasSubstr("WebP is animated")));
 }
 
 TEST(EncodeImage, ComesBack) {

@@ -26,6 +26,7 @@ inline ModelShape SmallShape(int64_t layers = 1, int64_t kv_heads = 1, int64_t g
   shape.query_heads = kv_heads * group;
   shape.kv_heads = kv_heads;
   shape.key_dim = shape.value_dim = shape.rotary_dim = dim;
+  shape.attention_scale = static_cast<float>(1 / std::sqrt(static_cast<double>(dim)));
   shape.windows.assign(static_cast<size_t>(layers), 0);
   return shape;
 }
@@ -69,7 +70,7 @@ class FakeView final : public LayerView {
           for (int64_t c = 0; c < d; ++c) {
             dot += double{queries[(i * heads + h) * d + c]} * keys[h / shape_.group()][j * d + c];
           }
-          sum += row[j] = std::exp(dot / std::sqrt(static_cast<double>(d)));
+          sum += row[j] = std::exp(dot * double{shape_.attention_scale});
         }
         for (int64_t j = 0; j <= i; ++j) At(h, i, j) = static_cast<float>(row[j] / sum);
       }

@@ -259,6 +259,34 @@ TEST_F(EngineTest, ForcedTokensAreScoredThroughTheCache) {
 }
 
 // Prepared weights are held against the checkpoint as it was, and so are their bytes.
+// Logits of the last token of a prompt under a model's full cache.
+std::vector<float> LastLogits(Model& model, std::vector<int32_t> ids) {
+  const Prompt prompt = Prompt::FromTokens(std::move(ids));
+  KvCache cache = model.NewCache(prompt.size() + 8);
+  std::vector<float> last;
+  EXPECT_TRUE(Prefill(model, prompt, cache, Model::kChunkRows, false,
+                      [&](const Tensor& rows_out) -> Status {
+                        last.assign(rows_out.f32(), rows_out.f32() + rows_out.Numel());
+                        return {};
+                      })
+                  .ok());
+  return last;
+}
+int32_t BestOf(const std::vector<float>& logits) {
+  return static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
+}
+// The divergence of the distribution behind `got` from that behind `want`.
+double KlByHand(const std::vector<float>& want, const std::vector<float>& got) {
+  double want_sum = 0, got_sum = 0, kl = 0;
+  for (const float x : want) want_sum += std::exp(double{x});
+  for (const float x : got) got_sum += std::exp(double{x});
+  for (size_t i = 0; i < want.size(); ++i) {
+    const double p = want[i] - std::log(want_sum), q = got[i] - std::log(got_sum);
+    kl += std::exp(p) * (p - q);
+  }
+  return kl;
+}
+
 TEST_F(EngineTest, PreparedWeightsAreHeldAgainstTheOriginal) {
   const Method pooled = Shipped("mean_pool_gqa");
   const Method exact = Shipped("palu", {"prepare.key_ratio=1", "prepare.value_ratio=1"});
@@ -280,36 +308,11 @@ TEST_F(EngineTest, PreparedWeightsAreHeldAgainstTheOriginal) {
   EXPECT_EQ(2 * record.bytes.payload, record.full_bytes);
 
   // By hand: both full caches read the original's own next token.
-  const auto logits = [](Model& model, std::vector<int32_t> ids) {
-    const Prompt prompt = Prompt::FromTokens(std::move(ids));
-    KvCache cache = model.NewCache(prompt.size() + 8);
-    std::vector<float> last;
-    EXPECT_TRUE(Prefill(model, prompt, cache, Model::kChunkRows, false,
-                        [&](const Tensor& rows_out) -> Status {
-                          last.assign(rows_out.f32(), rows_out.f32() + rows_out.Numel());
-                          return {};
-                        })
-                    .ok());
-    return last;
-  };
-  const auto best = [](const std::vector<float>& contender) {
-    return static_cast<int32_t>(std::max_element(contender.begin(), contender.end()) -
-                                contender.begin());
-  };
-  const auto log_softmax = [](const std::vector<float>& contender) {
-    double sum = 0;
-    for (const float x : contender) sum += std::exp(double{x});
-    std::vector<double> logs;
-    for (const float x : contender) logs.push_back(x - std::log(sum));
-    return logs;
-  };
   std::vector<int32_t> ids = sample.turns[0].ids;
   double kl = 0;
   for (int step = 0; step < 2; ++step) {
-    ids.push_back(best(logits(model_, ids)));
-    const std::vector<double> p = log_softmax(logits(model_, ids));
-    const std::vector<double> q = log_softmax(logits(*half.model, ids));
-    for (size_t i = 0; i < p.size(); ++i) kl += std::exp(p[i]) * (p[i] - q[i]) / 2;
+    ids.push_back(BestOf(LastLogits(model_, ids)));
+    kl += KlByHand(LastLogits(model_, ids), LastLogits(*half.model, ids)) / 2;
   }
   const Fidelity& fidelity = *cells.at({0, 1}).fidelity;
   EXPECT_EQ(fidelity.steps, 2);
@@ -321,6 +324,47 @@ TEST_F(EngineTest, PreparedWeightsAreHeldAgainstTheOriginal) {
   EXPECT_LT(cells.at({0, 2}).fidelity->kl_divergence, 1e-8);
   for (const double error : cells.at({0, 2}).fidelity->attention_error) EXPECT_LT(error, 1e-4);
   EXPECT_EQ(cells.at({0, 3}).fidelity->kl_divergence, 0);
+}
+
+// A prompt that lost tokens before it was read is held against the whole of it, wherever it is
+// compressed; contenders that read all of it, beside it in the pool, are not.
+TEST_F(EngineTest, ShorterPromptsAreHeldAgainstWholeOnes) {
+  for (const CompressAt at : {CompressAt::kPrompt, CompressAt::kContext}) {
+    SCOPED_TRACE(NameOf(at));
+    auto whole = std::make_shared<EngineSample>(Sample(30, 3, 8));
+    whole->context = Sample(150, 4).turns[0].ids;
+    EngineSample sample = *whole;
+    sample.context.erase(sample.context.begin() + 20, sample.context.begin() + 90);
+    sample.whole = whole;
+    const Cells cells = RunEngine({At(full_, 1), At(snapkv_, 0.5)},
+                                  {.compress_at = at, .fidelity_steps = 3}, {sample});
+    std::vector<int32_t> all = whole->context, less = sample.context;
+    for (std::vector<int32_t>* ids : {&all, &less}) {
+      ids->insert(ids->end(), whole->turns[0].ids.begin(), whole->turns[0].ids.end());
+    }
+    // Where the question follows, its last row counts, too.
+    const int first = at == CompressAt::kContext ? 0 : 1;
+    double kl = 0;
+    for (int step = 0; step < 3 + first; ++step) {
+      const std::vector<float> want = LastLogits(model_, all);
+      if (step >= first) kl += KlByHand(want, LastLogits(model_, less)) / 3;
+      all.push_back(BestOf(want));
+      less.push_back(BestOf(want));
+    }
+    const CellResult& full = cells.at({0, 0});
+    ASSERT_TRUE(full.status.ok() && full.fidelity) << full.status.error().message;
+    EXPECT_EQ(full.fidelity->steps, 3);
+    EXPECT_GT(kl, 1e-4);
+    EXPECT_NEAR(full.fidelity->kl_divergence, kl, 1e-6 + 1e-4 * kl);
+    EXPECT_GT(full.fidelity->attention_error[0], 0);
+    EXPECT_NE(cells.at({0, 1}).fidelity->kl_divergence, full.fidelity->kl_divergence);
+
+    sample.context = whole->context;
+    const Cells same =
+        RunEngine({At(full_, 1)}, {.compress_at = at, .fidelity_steps = 3}, {sample});
+    EXPECT_EQ(same.at({0, 0}).fidelity->kl_divergence, 0);
+    EXPECT_EQ(same.at({0, 0}).fidelity->attention_error[0], 0);
+  }
 }
 
 // Reads the newest entry alone, and makes nothing of it.

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "methods/attention.h"
 #include "runner/generate.h"
 #include "src/compress/view.h"
 #include "src/model/model_tensors.h"
@@ -273,6 +274,42 @@ TEST_P(ModelGolden, OutputWeightsAreTheCheckpoints) {
           }
         }
         ASSERT_EQ(got, want) << NameOf(dtype) << ", layer " << layer << ", head " << head;
+      }
+    }
+  }
+}
+
+// What stages make of products of queries and keys is what the model attends to: its scale, soft
+// cap and windows count.
+TEST_P(ModelGolden, SharesOfProductsAreTheModels) {
+  const Loaded loaded = Load("cpu", DType::kF32);
+  ASSERT_NE(loaded.model, nullptr);
+  Model& model = *loaded.model;
+  const ModelShape shape = model.shape();
+  const Prompt prompt = Prompt::FromTokens(ids_);
+  const auto tokens = std::ssize(ids_);
+  KvCache cache = model.NewCache(tokens);
+  PrefillCapture capture(model.config(), cache, {.window = 1}, tokens, model.ops());
+  ASSERT_TRUE(cache.Append(tokens).ok());
+  const SequenceStep step = {
+      .cache = &cache, .prompt = &prompt, .begin = 0, .end = tokens, .hook = &capture};
+  model.Forward({&step, 1});
+  const ViewSource source = {
+      .model = &model, .shape = &shape, .cache = &cache, .prefill = &capture};
+  const int64_t group = shape.group(), dim = shape.key_dim;
+  for (int64_t layer = 0; layer < shape.layers; ++layer) {
+    CacheView view(source, layer);
+    const Tensor want = view.WindowAttention(1), queries = view.WindowQueries(1)[0];
+    for (int64_t h = 0; h < shape.kv_heads; ++h) {
+      const Tensor got = view.Scratch(DType::kF32, {group, tokens});
+      model.ops().linear->MatMulNT(
+          queries.Slice(h * group, (h + 1) * group).Reshape({1, group, dim}),
+          view.Keys(h, 0).Reshape({1, tokens, dim}), 1.0f, got.Reshape({1, group, tokens}));
+      AttentionOfProducts(view, h, 0, QueryRows::Newest(view), got, got);
+      for (int64_t g = 0; g < group; ++g) {
+        EXPECT_TRUE(AllWithin(HostFloats(*loaded.ops, got[g]),
+                              HostFloats(*loaded.ops, want[h * group + g][0]), 1e-5))
+            << "layer " << layer << ", head " << h * group + g;
       }
     }
   }

@@ -187,7 +187,10 @@ class Phase {
     if (options_.max_memory_bytes == 0 && ops.memory->FreeBytes() == 0) return;
     const Result<LatencyTokens> prompt = prompt_(length.context, length.next_round);
     const bool shows = prompt.ok() && prompt->visuals != nullptr;
-    const int64_t visual_bytes = shows ? prompt->visuals->bytes() : 0;
+    int64_t visual_bytes = shows ? prompt->visuals->bytes() : 0;
+    for (size_t i = 0; shows && i < prompt->left.size(); ++i) {
+      visual_bytes += prompt->left[i]->visuals->bytes();
+    }
     for (size_t i = 0; i < lines_.size(); ++i) {
       const size_t line = (full_ + i) % lines_.size();  // the full cache first
       const bool wanted = line == full_ ? Measurements(length) > 0 : length.missing[line] > 0;
@@ -205,9 +208,7 @@ class Phase {
       if (Cancelled()) return {};
       KVG_ASSIGN(const LatencyTokens prompt, prompt_(length.context, length.next_round));
       const int64_t steps = std::min(options_.decode_steps, kWarmUpSteps);
-      const Result<LatencyMeasurement> warm =
-          MeasureAlone(lines_[line], prompt, steps, processors_, options_.question_tokens,
-                       options_.chunk_tokens);
+      const Result<LatencyMeasurement> warm = MeasureLine(lines_[line], prompt, steps);
       if (!warm.ok()) Fail(length, line, warm.error());
       if (pins_) pins_->Pin();
     }
@@ -252,13 +253,28 @@ class Phase {
     return {};
   }
 
+  // On what the line's See stage leaves of the prompt. The row counts under the whole of it, which
+  // is what its round shares.
+  Result<LatencyMeasurement> MeasureLine(const LatencyLine& line, const LatencyTokens& prompt,
+                                         int64_t steps) const {
+    const bool less = line.see && !prompt.left.empty();
+    const LatencyTokens& own = less ? *prompt.left[*line.see] : prompt;
+    int64_t question = options_.question_tokens;
+    if (less && question > 0 && question < prompt.size()) {
+      question = own.size() - own.now[static_cast<size_t>(prompt.size() - question)];
+    }
+    KVG_ASSIGN(LatencyMeasurement measured,
+               MeasureAlone(line, own, steps, processors_, question, options_.chunk_tokens));
+    measured.row.context_tokens = prompt.size();
+    return measured;
+  }
+
   Result<LatencyRow> MeasureUndisturbed(size_t line, const LatencyTokens& prompt) {
     std::optional<LatencyRow> best;
     for (int64_t attempt = 0; attempt <= options_.most_retries; ++attempt) {
       if (pins_) pins_->Pin();
       KVG_ASSIGN(const LatencyMeasurement measured,
-                 MeasureAlone(lines_[line], prompt, options_.decode_steps, processors_,
-                              options_.question_tokens, options_.chunk_tokens));
+                 MeasureLine(lines_[line], prompt, options_.decode_steps));
       if (!best || measured.row.others_share < best->others_share) best = measured.row;
       if (best->others_share <= options_.max_others_share) return *best;
     }

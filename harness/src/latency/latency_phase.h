@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -25,6 +26,7 @@
 #include "runner/compressor.h"
 #include "runner/engine.h"
 #include "runner/model.h"
+#include "runner/vision.h"
 
 namespace kvgauge {
 
@@ -55,6 +57,19 @@ struct LatencyLine {
   Model* model = nullptr;  // as for Contender
   bool full_cache = false;
   int64_t cell = 0;  // of the store; without a store it is not looked at
+  // Which of LatencyTokens::left it reads: those that its method's See stage leaves.
+  std::optional<size_t> see = {};
+};
+
+// One picture of a sample's visuals.
+struct LatencyPicture {
+  int64_t rows = 0;
+  // What each See stage of the phase leaves of it, and the tower's time for that.
+  struct Left {
+    std::shared_ptr<const VisualFeatures> features;
+    double vision_s = 0;
+  };
+  std::vector<Left> left = {};
 };
 
 // A prompt: tokens, and the pictures among them.
@@ -63,6 +78,12 @@ struct LatencyTokens {
   std::vector<VisualSpan> spans = {};  // ascending; their rows are those of `visuals`
   std::shared_ptr<const SampleVisuals> visuals = nullptr;
   double vision_s = 0;  // of the tower on these pictures
+  // The pictures of a sample in the order of their rows, where See stages are measured.
+  std::vector<LatencyPicture> pictures = {};
+  // What each See stage leaves of a prompt. Empty: they leave it as it is.
+  std::vector<std::shared_ptr<const LatencyTokens>> left = {};
+  // Where each token of the whole prompt is in what a stage left, and the end.
+  std::vector<int64_t> now = {};
 
   LatencyTokens() = default;
   LatencyTokens(std::vector<int32_t> text) : ids(std::move(text)) {}  // NOLINT: text is a prompt

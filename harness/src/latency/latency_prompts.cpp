@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/check.h"
+#include "runner/visual_prompt.h"
 #include "src/latency/latency_phase.h"
 
 namespace kvgauge {
@@ -75,14 +76,51 @@ void AppendRows(const SampleVisuals& from, int64_t first, int64_t count, SampleV
   for (size_t i = 0; i < from.deepstack.size(); ++i) copy(from.deepstack[i], to.deepstack[i]);
 }
 
+// Which picture of a sample has that row.
+const LatencyPicture* PictureAt(const LatencyTokens& sample, int64_t row) {
+  for (const LatencyPicture& picture : sample.pictures) {
+    if (row < picture.rows) return &picture;
+    row -= picture.rows;
+  }
+  return nullptr;
+}
+
+// What See stage `number` leaves of a prompt that shows these pictures.
+LatencyTokens LeftOf(const LatencyTokens& whole, const std::vector<const LatencyPicture*>& pictures,
+                     size_t number) {
+  LatencyTokens left(whole.ids);
+  left.spans = whole.spans;
+  auto visuals = std::make_shared<SampleVisuals>();
+  visuals->hidden_size = whole.visuals->hidden_size;
+  visuals->deepstack.resize(whole.visuals->deepstack.size());
+  std::vector<SeenVisual> seen;
+  for (const LatencyPicture* picture : pictures) {
+    const LatencyPicture::Left& of = picture->left[number];
+    seen.push_back({picture->rows, of.features->places});
+    const auto append = [](const std::vector<float>& rows, std::vector<float>& out) {
+      out.insert(out.end(), rows.begin(), rows.end());
+    };
+    append(of.features->rows, visuals->rows);
+    for (size_t i = 0; i < visuals->deepstack.size(); ++i) {
+      append(of.features->deepstack[i], visuals->deepstack[i]);
+    }
+    left.vision_s += of.vision_s;
+  }
+  left.visuals = std::move(visuals);
+  left.now = ShowLess(seen, left.ids, left.spans);
+  return left;
+}
+
 // The tokens of the pieces, and the rows of their pictures; pictures are counted anew.
 LatencyTokens Joined(const std::vector<Piece>& pieces) {
   LatencyTokens joined;
   auto visuals = std::make_shared<SampleVisuals>();
   int32_t index = -1;
+  std::vector<const LatencyPicture*> pictures;
   for (const Piece& piece : pieces) {
     const LatencyTokens& of = *piece.of;
     index += piece.whole;
+    bool first = true;
     for (const VisualSpan& span : of.spans) {
       if (span.first < piece.begin || span.first >= piece.end) continue;
       VisualSpan placed = span;
@@ -90,13 +128,19 @@ LatencyTokens Joined(const std::vector<Piece>& pieces) {
       placed.index = index;
       placed.embedding_row = visuals->count();
       AppendRows(*of.visuals, span.embedding_row, span.count, *visuals);
+      if (std::exchange(first, false)) pictures.push_back(PictureAt(of, span.embedding_row));
       joined.vision_s +=
           of.vision_s * static_cast<double>(span.count) / static_cast<double>(of.visuals->count());
       joined.spans.push_back(placed);
     }
     joined.ids.insert(joined.ids.end(), of.ids.begin() + piece.begin, of.ids.begin() + piece.end);
   }
-  if (!joined.spans.empty()) joined.visuals = std::move(visuals);
+  if (joined.spans.empty()) return joined;
+  joined.visuals = std::move(visuals);
+  const size_t stages = pictures[0] == nullptr ? 0 : pictures[0]->left.size();
+  for (size_t i = 0; i < stages; ++i) {
+    joined.left.push_back(std::make_shared<LatencyTokens>(LeftOf(joined, pictures, i)));
+  }
   return joined;
 }
 

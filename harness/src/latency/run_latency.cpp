@@ -30,15 +30,24 @@ struct LatencyPrompts {
 // Looks at the pictures of samples once.
 class PromptEyes {
  public:
-  PromptEyes(const RunPlan& plan, const RunModel& model, Ops& ops)
-      : plan_(plan), model_(model), ops_(ops) {}
+  // `sees`: the stages that take rows of pictures out.
+  PromptEyes(const RunPlan& plan, const RunModel& model, const std::vector<StageChoice>& sees,
+             Ops& ops)
+      : plan_(plan), model_(model), ops_(ops) {
+    for (const StageChoice& see : sees) {
+      stages_.push_back(MakeStage(see));
+      const auto* stage = static_cast<const See*>(stages_.back().get());
+      keys_.push_back({stage, StageKey(see)});
+      behind_ = behind_ || stage->sees().behind;
+    }
+  }
 
   Status Show(const SampleEyes& eyes, const Sample& sample, LatencyTokens& prompt) {
     if (sample.pictures.empty()) return {};
     if (tower_ == nullptr) {
       KVG_ASSIGN(tower_,
                  LoadTower({.model = model_.path, .dtype = model_.dtype, .weights = model_.weights},
-                           ops_));
+                           ops_, behind_));
       features_.emplace(*eyes.preprocessor(), KeptFeatureBytes(plan_.config->max_memory_bytes));
     }
     std::vector<PictureRequest> requests;
@@ -52,6 +61,15 @@ class PromptEyes {
       own.push_back(*std::move(feature));
     }
     prompt.visuals = JoinFeatures(own, tower_->spec().hidden_size);
+    for (const auto& feature : own) prompt.pictures.push_back({feature->features.count()});
+    for (const SeeKey& key : keys_) {
+      std::vector<FeatureResult> left = features_->Get(requests, *tower_, key);
+      for (size_t i = 0; i < left.size(); ++i) {
+        if (!left[i].ok()) return left[i].error().Wrap(StrCat("sample ", sample.id));
+        const std::shared_ptr<const PictureFeature> feature = *left[i];
+        prompt.pictures[i].left.push_back({{feature, &feature->features}, feature->seconds});
+      }
+    }
     return {};
   }
 
@@ -59,12 +77,16 @@ class PromptEyes {
   const RunPlan& plan_;
   const RunModel& model_;
   Ops& ops_;
+  std::vector<std::unique_ptr<Stage>> stages_;
+  std::vector<SeeKey> keys_;
+  bool behind_ = false;  // a stage looks at the block behind the features
   std::unique_ptr<VisionTower> tower_;
   std::optional<PictureFeatures> features_;
 };
 
-Result<LatencyPrompts> ReadPrompts(const RunPlan& plan, const PlanGroup& group, Ops& ops) {
-  PromptEyes eyes(plan, *plan.models[group.model].spec, ops);
+Result<LatencyPrompts> ReadPrompts(const RunPlan& plan, const PlanGroup& group,
+                                   const std::vector<StageChoice>& sees, Ops& ops) {
+  PromptEyes eyes(plan, *plan.models[group.model].spec, sees, ops);
   KVG_ASSIGN(const std::unique_ptr<SampleSource> source,
              OpenSource(plan, group, {.limit = kPromptSamples}));
   LatencyPrompts prompts;
@@ -101,7 +123,17 @@ Result<LatencyPrompts> ReadPrompts(const RunPlan& plan, const PlanGroup& group, 
 struct PlaceLines {
   const PlanGroup* first = nullptr;
   std::map<size_t, LatencyLine> lines;  // by contender
+  std::vector<StageChoice> sees;        // of the lines, each once
 };
+
+// Its number among them, where it is new as the last.
+size_t NumberOf(const StageChoice& see, std::vector<StageChoice>& sees) {
+  for (size_t i = 0; i < sees.size(); ++i) {
+    if (StageKey(sees[i]) == StageKey(see)) return i;
+  }
+  sees.push_back(see);
+  return sees.size() - 1;
+}
 
 // The first prefill that runs on the same loaded model.
 size_t FirstOnWeights(const PlanModel& model, size_t prefill) {
@@ -119,8 +151,6 @@ Result<PlaceLines> LinesAt(const RunPlan& plan, size_t model, CompressAt at, Res
     for (size_t i = 0; i < group.contenders.size(); ++i) {
       const size_t contender = group.contenders[i];
       if (found.lines.count(contender) > 0) continue;
-      // Its prompts would be others than the full cache's.
-      if (plan.config->contenders[contender].method.see) continue;
       const size_t prefill = FirstOnWeights(plan.models[model], group.prefill);
       if (models.count(prefill) == 0) {
         KVG_ASSIGN(models[prefill], LoadPlanned(plan, model, prefill));
@@ -133,6 +163,7 @@ Result<PlaceLines> LinesAt(const RunPlan& plan, size_t model, CompressAt at, Res
                                 .model = models[prefill].model.get(),
                                 .full_cache = spec.full_cache(),
                                 .cell = cell};
+      if (spec.method.see) found.lines[contender].see = NumberOf(*spec.method.see, found.sees);
     }
   }
   return found;
@@ -161,7 +192,7 @@ Result<LatencyOutcome> RunLatencyPhase(const RunPlan& plan, ResultStore& store, 
       KVG_ASSIGN(const PlaceLines found, LinesAt(plan, m, at, store, models));
       if (found.first == nullptr) continue;
       KVG_ASSIGN(LatencyPrompts prompts,
-                 ReadPrompts(plan, *found.first, models.begin()->second.model->ops()));
+                 ReadPrompts(plan, *found.first, found.sees, models.begin()->second.model->ops()));
       options.question_tokens = prompts.question_tokens;
       options.chunk_tokens = at == CompressAt::kChunk ? config.chunk_tokens : 0;
       std::vector<LatencyLine> ordered;

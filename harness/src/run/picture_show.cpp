@@ -80,9 +80,27 @@ Status PictureShow::ShowTogether(std::span<const std::shared_ptr<RunSample>> sam
       seen.push_back({&feature->features.layout, feature->thumbnail});
     }
     sample->sight = MakeSight(sample->sample, seen);
-    if (see_ != nullptr) TakeUnseen(own, *sample);
+    if (see_ == nullptr) continue;
+    if (shows_whole()) ShowWhole(*sample);
+    TakeUnseen(own, *sample);
   }
   return {};
+}
+
+// What the full cache sees, whose rows the run has from its own group as far as it could keep them.
+void PictureShow::ShowWhole(RunSample& sample) {
+  std::vector<PictureRequest> requests;
+  for (const Picture& picture : sample.sample.pictures) {
+    requests.push_back({&picture, std::ssize(sample.sample.pictures)});
+  }
+  std::vector<std::shared_ptr<const PictureFeature>> own;
+  for (FeatureResult& feature : features_->Get(requests, *tower_)) {
+    if (!feature.ok()) return;  // then the sample has no fidelity
+    own.push_back(*std::move(feature));
+  }
+  auto whole = std::make_shared<EngineSample>(sample.tokens);
+  whole->visuals = JoinFeatures(own, tower_->spec().hidden_size);
+  sample.tokens.whole = std::move(whole);
 }
 
 Status PictureShow::NeedTower(const SampleEyes& eyes, Ops& ops) {

@@ -36,6 +36,8 @@ class PictureShow {
 
   // Whether a stage of the group takes rows of the pictures out.
   bool reduces() const { return see_ != nullptr; }
+  // Whether samples of such a group also get the whole rows, for fidelity.
+  bool shows_whole() const { return reduces() && plan_.config->fidelity_steps > 0; }
   // Bytes of the tower and the features that are kept; 0 before a picture was shown.
   int64_t bytes() const;
 
@@ -43,6 +45,7 @@ class PictureShow {
   Status NeedTower(const SampleEyes& eyes, Ops& ops);
   Status ShowTogether(std::span<const std::shared_ptr<RunSample>> samples, const SampleEyes* eyes,
                       Ops& ops, std::vector<Status>& shown);
+  void ShowWhole(RunSample& sample);
   void TakeUnseen(std::span<const std::shared_ptr<const PictureFeature>> features,
                   RunSample& sample) const;
 

@@ -53,6 +53,7 @@ class MemoryPlanner {
     const std::vector<PlanPrefill>& prefills = plan.models[group.model].prefills;
     const bool changes = prefills[0].weights != prefills[group.prefill].weights;
     if (options_.fidelity_steps > 0 && changes) original_ = model_;
+    whole_beside_ = options_.fidelity_steps > 0 && prefills[group.prefill].see;
     for (const size_t contender : group.contenders) {
       const RunContender& spec = plan.config->contenders[contender];
       const PlannedContender planned = {
@@ -71,7 +72,7 @@ class MemoryPlanner {
 
   // With the bound of the run.
   Result<MemoryPlan> Within(const SampleLength& length, int64_t visual_bytes) const {
-    return PlanMemory(contenders_, {&length, 1}, options_, 0, visual_bytes);
+    return PlanMemory(contenders_, Held({length}), options_, 0, Rows(visual_bytes));
   }
   // What the largest of the contenders with a prefill for itself holds beside weights and working
   // memory while it reads; 0: there are none.
@@ -94,11 +95,13 @@ class MemoryPlanner {
              int64_t visual_bytes) const {
     EngineOptions options = options_;
     options.max_memory_bytes = 0;
-    const Result<MemoryPlan> all = PlanMemory(contenders_, lengths, options, 0, visual_bytes);
+    const std::vector<SampleLength> held = Held(lengths);
+    const int64_t rows = Rows(visual_bytes);
+    const Result<MemoryPlan> all = PlanMemory(contenders_, held, options, 0, rows);
     if (!all.ok() || lengths.empty()) return;
     std::vector<int64_t> lane_bytes;
     for (const PlannedContender& contender : contenders_) {
-      const Result<MemoryPlan> one = PlanMemory({&contender, 1}, lengths, options, 0, visual_bytes);
+      const Result<MemoryPlan> one = PlanMemory({&contender, 1}, held, options, 0, rows);
       lane_bytes.push_back(one.ok() ? one->lane_bytes : all->lane_bytes);
     }
     std::sort(lane_bytes.rbegin(), lane_bytes.rend());
@@ -116,6 +119,16 @@ class MemoryPlanner {
   }
 
  private:
+  // What is left of pictures is known when the tower has run, so prompts count as they are before
+  // it, twice where fidelity is held against the whole ones.
+  std::vector<SampleLength> Held(std::vector<SampleLength> lengths) const {
+    for (SampleLength& length : lengths) length.whole = whole_beside_ ? length.total : 0;
+    return lengths;
+  }
+  int64_t Rows(int64_t visual_bytes) const {
+    return whole_beside_ ? 2 * visual_bytes : visual_bytes;
+  }
+
   static PlannedModel Planned(const RunPlan& plan, size_t model) {
     const PlanModel& of = plan.models[model];
     const bool drawn = of.spec->weights != "file";
@@ -129,6 +142,7 @@ class MemoryPlanner {
   EngineOptions options_;
   const PlannedModel model_;
   PlannedModel original_;
+  bool whole_beside_ = false;  // the full cache's prompt is another
   std::vector<PlannedContender> contenders_, idle_;
 };
 
@@ -337,8 +351,6 @@ Result<std::vector<LatencyEstimate>> EstimateLatency(const RunPlan& plan, Result
       for (const PlanGroup& group : plan.groups) {
         if (group.model != m || group.compress_at != at) continue;
         for (size_t i = 0; i < group.contenders.size(); ++i) {
-          // As the phase does: its prompts would be others than the full cache's.
-          if (config.contenders[group.contenders[i]].method.see) continue;
           keys.try_emplace(group.contenders[i], group.cells[i].Key());
         }
       }

@@ -280,7 +280,8 @@ Result<bool> Executor::ReadWindow(SampleSource& source, std::vector<Pending>& wi
     for (const EngineTurn& turn : pending.sample->tokens.turns) prompt += std::ssize(turn.ids);
     tokens += prompt;
     if (const int64_t rows = pending.sample->visuals.tokens; rows > 0) {
-      visual_bytes += VisualRowBytes(*source.eyes()->spec(), rows);
+      const int64_t prompts = pictures_.shows_whole() ? 2 : 1;
+      visual_bytes += prompts * VisualRowBytes(*source.eyes()->spec(), rows);
     }
     if (const std::string beyond = ModelOf().BeyondPositions(prompt);
         !beyond.empty() && !std::exchange(beyond_said_, true)) {
@@ -426,8 +427,7 @@ Status Executor::RunAlike(const std::vector<size_t>& contenders,
   options.valid_vocab = std::min(ModelOf().tokenizer->VocabSize(), model.config().vocab_size);
   options.max_pool_lanes = kPoolLanes;
   options.max_memory_bytes = plan_.config->max_memory_bytes;
-  // The full cache of the whole pictures has another prompt to go on from.
-  options.fidelity_steps = pictures_.reduces() ? 0 : plan_.config->fidelity_steps;
+  options.fidelity_steps = plan_.config->fidelity_steps;
   if (options.vision_bytes = pictures_.bytes(); options.vision_bytes > 0) {
     for (const auto& sample : samples) options.pixel_bytes += sample->pixel_bytes;
     options.pixel_bytes = std::min(options.pixel_bytes, kPixelBytesInFlight);

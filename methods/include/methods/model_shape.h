@@ -19,6 +19,10 @@ struct ModelShape {
   int64_t value_dim = 0;
   int64_t rotary_dim = 0;  // 0: the model has no rotary embedding
   RopeLayout rope_layout = RopeLayout::kHalf;
+  // What multiplies products of queries and keys, and what then caps them: 0 where nothing does.
+  // methods/attention.h makes shares of products by these.
+  float attention_scale = 0.0f;
+  float attention_softcap = 0.0f;
   bool key_norm = false;            // keys are normed between their projection and the rotation
   int64_t latent_dim = 0;           // MLA: width of the latent without its rotated part; 0: none
   std::vector<int64_t> windows;     // [layers] sliding window; 0: full attention

@@ -216,6 +216,8 @@ class Reader : public Stage {
     // Bytes of the reader's index.
     virtual int64_t bytes() const = 0;
   };
+  // Behind a prompt, or a turn, the view has the signals of its prefill that needs() declares; it
+  // is then not decoding().
   virtual std::unique_ptr<State> Begin(LayerView& view) const = 0;
   // Entries of every head from `first` (of the head's own count) on are new.
   virtual void Append(LayerView& view, std::span<const int64_t> first, State& state) const = 0;

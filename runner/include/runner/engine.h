@@ -12,6 +12,7 @@
 // size of the pool and the number of threads. One thread drives an Engine.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -81,6 +82,9 @@ struct EngineSample {
   std::vector<EngineTurn> turns = {};  // at least one
   std::vector<int32_t> stop_ids = {};
   std::shared_ptr<const SampleVisuals> visuals = nullptr;  // where spans are
+  // The sample as it was before a stage took rows of its pictures out: what the full cache reads
+  // that fidelity is measured against. Null: this one.
+  std::shared_ptr<const EngineSample> whole = nullptr;
 };
 
 struct Contender {
@@ -169,10 +173,9 @@ struct MemoryPlan {
 struct SampleLength {
   int64_t prefill = 0;  // the longest prompt that is prefilled in one piece
   int64_t total = 0;    // the longest sequence, answers included
+  int64_t whole = 0;    // the same of EngineSample::whole; 0: there is none
 
-  bool operator<(const SampleLength& other) const {
-    return prefill != other.prefill ? prefill < other.prefill : total < other.total;
-  }
+  auto operator<=>(const SampleLength&) const = default;
 };
 SampleLength LengthOf(const EngineSample& sample, CompressAt at);
 

@@ -273,10 +273,12 @@ Status Compressor::Impl::StoreLayers(const PromptState& state) {
   return {};
 }
 
-void Compressor::Impl::BeginReads() {
+void Compressor::Impl::BeginReads(const PrefillCapture* capture) {
   if (!reads_.chooses()) return;
   const Stopwatch watch(ops_, seconds().score);
-  reads_.Begin(Source());
+  ViewSource source = Source();
+  source.prefill = capture;
+  reads_.Begin(source);
 }
 
 Status Compressor::Impl::Compress(const PromptState& state, const PromptScores* scores,
@@ -297,7 +299,7 @@ Status Compressor::Impl::Compress(const PromptState& state, const PromptScores* 
     }
     if (pipeline_.score != nullptr) KVG_TRY(ReducePrompt(state, scores));
     KVG_TRY(StoreLayers(state));
-    BeginReads();
+    BeginReads(state.capture);
     return {};
   });
   if (!done.ok()) return done.error().Wrap(method_.id);
@@ -306,6 +308,8 @@ Status Compressor::Impl::Compress(const PromptState& state, const PromptScores* 
 }
 
 bool Compressor::Impl::ContinueFrom(const Impl& other, KvCache& cache) {
+  // What the reader found out about the prompt's rows cannot be found anew.
+  if (pipeline_.read != nullptr && pipeline_.read->needs().window > 0) return false;
   for (const auto& state : other.reduce_states_) {
     if (state != nullptr) return false;
   }
@@ -320,7 +324,7 @@ bool Compressor::Impl::ContinueFrom(const Impl& other, KvCache& cache) {
   stored_ = other.stored_;
   step_.ContinueFrom(other.step_);
   recorder_.ContinueFrom(other.recorder_);
-  BeginReads();
+  BeginReads(nullptr);
   return true;
 }
 

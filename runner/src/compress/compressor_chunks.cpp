@@ -100,7 +100,7 @@ Status Compressor::Impl::CompressChunk(const PromptState& state, int64_t prompt_
     KVG_ASSIGN(const bool numbers, StoresNumbers(method_, *pipeline_.store, shape_));
     // What is coded is coded once, behind the prompt.
     if (last || numbers) KVG_TRY(StoreLayers(state));
-    if (last) BeginReads();
+    if (last) BeginReads(state.capture);
     return {};
   });
   if (!done.ok()) return done.error().Wrap(method_.id);

@@ -120,7 +120,7 @@ class Compressor::Impl final : public LayerHook {
   Status ClassifyPrompt(const PromptState& state, int64_t layer);
   Status ClassifyInStep();
   Status StoreLayers(const PromptState& state);
-  void BeginReads();
+  void BeginReads(const PrefillCapture* capture);  // null: there are no signals of a prompt
   Status Seal(During during);
   void Protect(const CacheView& view, Tensor scores) const;
   Status CheckAllocation() const;

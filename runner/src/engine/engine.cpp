@@ -113,16 +113,15 @@ void EngineRun::PlanJobs() {
 
 // The length of the sequence that job (sample, turn) begins, answers included. It is the same for
 // every contender, as some rotary scalings depend on it.
-int64_t EngineRun::PlannedLength(int64_t sample, int64_t turn) const {
-  const EngineSample& s = samples_[static_cast<size_t>(sample)];
-  auto length = static_cast<int64_t>(s.context.size());
+int64_t EngineRun::PlannedLength(const EngineSample& sample, int64_t turn) const {
+  auto length = static_cast<int64_t>(sample.context.size());
   const auto size = [](const EngineTurn& t) {
     return static_cast<int64_t>(t.ids.size()) + t.max_new_tokens;
   };
   if (AsksApart(options_.compress_at)) {
-    return length + size(s.turns[static_cast<size_t>(turn)]);
+    return length + size(sample.turns[static_cast<size_t>(turn)]);
   }
-  for (const EngineTurn& t : s.turns) length += size(t);
+  for (const EngineTurn& t : sample.turns) length += size(t);
   return length;
 }
 

@@ -61,6 +61,9 @@ struct FidelityLead {
   Model* model = nullptr;
   const KvCache* cache = nullptr;
   std::span<const float> logits = {};  // of the last row
+  // Where it is another prompt than the snapshot's: that, and with what `asked` has beyond it.
+  const Prompt* prompt = nullptr;
+  const Prompt* asked = nullptr;
 };
 
 // The teacher-forced pass of some contenders on one snapshot: each contender's fork is fed what the

@@ -142,6 +142,11 @@ Status CheckSample(const EngineSample& sample, CompressAt at, int64_t vocab_size
         StrCat("sample ", sample.id, ": compress_at context needs a context before the question"));
   }
   KVG_TRY(CheckSpans(sample, sample.context, sample.context_spans, hidden_size));
+  if (sample.whole != nullptr) {
+    KVG_CHECK(sample.whole->whole == nullptr && sample.whole->turns.size() == sample.turns.size(),
+              "a whole sample is another");
+    KVG_TRY(CheckSample(*sample.whole, at, vocab_size, hidden_size));
+  }
   return CheckIds(sample.id, sample.context, vocab_size);
 }
 
@@ -200,7 +205,9 @@ void PlanPrefills(const PlannedModel& model, std::span<const PlannedContender> c
     if (scorer->ProbeRows(1) > 0) probing.push_back(scorer);
   }
   int64_t longest = 0;
-  for (const SampleLength& length : lengths) longest = std::max(longest, length.total);
+  for (const SampleLength& length : lengths) {
+    longest = std::max({longest, length.total, length.whole});
+  }
   plan.working_bytes = std::max(
       plan.working_bytes, WorkingBytes(*model.config, Model::kChunkRows + options.max_pool_lanes,
                                        1 + options.max_pool_lanes) +
@@ -310,6 +317,7 @@ SampleLength LengthOf(const EngineSample& sample, CompressAt at) {
     }
   }
   if (at == CompressAt::kTurn) length.prefill += static_cast<int64_t>(sample.turns[0].ids.size());
+  if (sample.whole != nullptr) length.whole = LengthOf(*sample.whole, at).total;
   return length;
 }
 
@@ -383,10 +391,12 @@ Result<MemoryPlan> PlanMemory(std::span<const PlannedContender> contenders,
       if (options.fidelity_steps == 0) continue;
       const PlannedModel* original =
           contender.original != nullptr ? contender.original : contender.model;
-      const bool partial = contender.method->thin || HasChunks(contender, options);
+      const bool partial =
+          contender.method->thin || HasChunks(contender, options) || length.whole > 0;
       if (original == contender.model && !partial) continue;
+      const int64_t entries = std::max(length.total, length.whole);
       original_bytes =
-          std::max(original_bytes, FullCacheBytes(original->shape, WholePages(length.total)));
+          std::max(original_bytes, FullCacheBytes(original->shape, WholePages(entries)));
     }
   }
   plan.snapshot_bytes += original_bytes;
@@ -425,10 +435,12 @@ Result<MemoryPlan> Engine::PlanMemory(std::span<const EngineSample> samples) con
   }
   std::set<const SampleVisuals*> seen;
   int64_t visual_bytes = 0;
+  const auto count = [&](const SampleVisuals* visuals) {
+    if (visuals != nullptr && seen.insert(visuals).second) visual_bytes += visuals->bytes();
+  };
   for (const EngineSample& sample : samples) {
-    if (sample.visuals != nullptr && seen.insert(sample.visuals.get()).second) {
-      visual_bytes += sample.visuals->bytes();
-    }
+    count(sample.visuals.get());
+    if (sample.whole != nullptr) count(sample.whole->visuals.get());
   }
   return kvgauge::PlanMemory(contenders, lengths, options_, UsableMemoryBytes(), visual_bytes);
 }

@@ -24,23 +24,36 @@ Status EngineRun::StartPrefill() {
   snapshot->turn = job.turn;
   snapshot->model = job.group->model;
   snapshot->seed = SampleSeed(options_.seed, sample.id);
-  const ModelConfig& config = snapshot->model->config();
-  AppendTokens(config, sample, sample.context, sample.context_spans, snapshot->prompt);
-  if (options_.compress_at != CompressAt::kContext) {
-    const EngineTurn& turn = sample.turns[static_cast<size_t>(job.turn)];
-    AppendTokens(config, sample, turn.ids, turn.spans, snapshot->prompt);
-  }
+  snapshot->prompt = PromptOf(snapshot->model->config(), sample, job.turn);
   snapshot->waiting.assign(job.group->contenders.begin(), job.group->contenders.end());
   prefilling_ = std::move(snapshot);
   const Status begun = Guarded([&] { return BeginPrefill(job); });
   return begun.ok() ? begun : FailPrefill(std::move(prefilling_), begun);
 }
 
+Prompt EngineRun::PromptOf(const ModelConfig& config, const EngineSample& sample,
+                           int64_t turn) const {
+  Prompt prompt;
+  AppendTokens(config, sample, sample.context, sample.context_spans, prompt);
+  if (options_.compress_at == CompressAt::kContext) return prompt;
+  const EngineTurn& asked = sample.turns[static_cast<size_t>(turn)];
+  AppendTokens(config, sample, asked.ids, asked.spans, prompt);
+  return prompt;
+}
+
+Prompt EngineRun::AskedOf(const ModelConfig& config, const EngineSample& sample,
+                          Prompt prompt) const {
+  if (options_.compress_at != CompressAt::kContext) return prompt;
+  AppendTokens(config, sample, sample.turns[0].ids, sample.turns[0].spans, prompt);
+  return prompt;
+}
+
 Status EngineRun::BeginPrefill(const Job& job) {
   Snapshot& s = *prefilling_;
   const Group& group = *job.group;
+  const EngineSample& sample = samples_[static_cast<size_t>(job.sample)];
   s.cache = std::make_unique<KvCache>(
-      s.model->NewCache(PlannedLength(job.sample, job.turn), pools_, group.latents));
+      s.model->NewCache(PlannedLength(sample, job.turn), pools_, group.latents));
   s.cache->PlaceRope(RopePlaces::Of(s.prompt));
   s.partial = group.thin != nullptr || group.chunks;
   if (group.chunks) {
@@ -131,14 +144,17 @@ Status EngineRun::FinishPrefill(int32_t best) {
   return {};
 }
 
-// The snapshot's prompt under the full cache of another model, or of this one where entries have
-// left, outside the lockstep: only fidelity asks for it.
+// The snapshot's prompt, with what stages took out of its pictures, under the full cache of another
+// model, or of this one where entries have left, outside the lockstep: only fidelity asks for it.
 Status EngineRun::PrefillOriginal(Model& model, Original& original) {
   const Snapshot& snapshot = *ready_;
+  const EngineSample& sample = samples_[static_cast<size_t>(snapshot.sample)];
+  const EngineSample& whole = sample.whole != nullptr ? *sample.whole : sample;
   return Guarded([&]() -> Status {
-    original.cache = std::make_unique<KvCache>(
-        model.NewCache(PlannedLength(snapshot.sample, snapshot.turn), pools_));
-    return Prefill(model, snapshot.prompt, *original.cache, Model::kChunkRows, false,
+    original.prompt = PromptOf(model.config(), whole, snapshot.turn);
+    original.cache =
+        std::make_unique<KvCache>(model.NewCache(PlannedLength(whole, snapshot.turn), pools_));
+    return Prefill(model, original.prompt, *original.cache, Model::kChunkRows, false,
                    [&](const Tensor& rows) -> Status {
                      original.logits = HostRow(model.ops(), rows, rows.shape[0] - 1);
                      return {};
@@ -152,15 +168,24 @@ void EngineRun::MeasureSnapshot() {
     Model* lead = OriginalOf(contenders_[static_cast<size_t>(contender)]);
     if (std::find(leads.begin(), leads.end(), lead) == leads.end()) leads.push_back(lead);
   }
+  const EngineSample& sample = samples_[static_cast<size_t>(ready_->sample)];
   for (Model* lead : leads) {
-    if (lead == ready_->model && !ready_->partial) {
+    if (lead == ready_->model && !ready_->partial && sample.whole == nullptr) {
       MeasureAgainst({lead, ready_->cache.get(), ready_->logits});
       continue;
     }
     Original original;
     // Without it the contenders have no fidelity, and the run goes on.
     if (!PrefillOriginal(*lead, original).ok()) continue;
-    MeasureAgainst({lead, original.cache.get(), original.logits});
+    FidelityLead other = {lead, original.cache.get(), original.logits};
+    if (sample.whole == nullptr) {
+      MeasureAgainst(other);
+      continue;
+    }
+    const Prompt asked = AskedOf(lead->config(), *sample.whole, original.prompt);
+    other.prompt = &original.prompt;
+    other.asked = &asked;
+    MeasureAgainst(other);
   }
 }
 
@@ -168,10 +193,7 @@ void EngineRun::MeasureAgainst(const FidelityLead& lead) {
   const Snapshot& snapshot = *ready_;
   const EngineSample& sample = samples_[static_cast<size_t>(snapshot.sample)];
   const EngineTurn& turn = sample.turns[0];
-  Prompt asked = snapshot.prompt;
-  if (options_.compress_at == CompressAt::kContext) {
-    AppendTokens(lead.model->config(), sample, turn.ids, turn.spans, asked);
-  }
+  const Prompt asked = AskedOf(lead.model->config(), sample, snapshot.prompt);
   std::vector<int64_t> followers;
   for (const int64_t contender : snapshot.waiting) {
     if (OriginalOf(contenders_[static_cast<size_t>(contender)]) == lead.model)

@@ -78,7 +78,7 @@ class EngineRun {
   };
 
   void PlanJobs();
-  int64_t PlannedLength(int64_t sample, int64_t turn) const;
+  int64_t PlannedLength(const EngineSample& sample, int64_t turn) const;
   Status StartPrefill();
   // No stop is chosen before min_new_tokens: of a row [vocab] that so many tokens came before.
   void HoldStops(int64_t sample, int64_t turn, int64_t answered, const Tensor& row) const;
@@ -94,9 +94,13 @@ class EngineRun {
   // Every contender that waits for the prompt has this as its result.
   Status FailPrefill(std::shared_ptr<Snapshot> failed, const Status& status);
   struct Original {
+    Prompt prompt;
     std::unique_ptr<KvCache> cache;
     std::vector<float> logits;
   };
+  // What is prefilled of a sample, and for kContext the question that follows.
+  Prompt PromptOf(const ModelConfig& config, const EngineSample& sample, int64_t turn) const;
+  Prompt AskedOf(const ModelConfig& config, const EngineSample& sample, Prompt prompt) const;
   Status PrefillOriginal(Model& model, Original& original);
   void MeasureSnapshot();
   void MeasureAgainst(const FidelityLead& lead);

@@ -2,6 +2,8 @@
 // How far a compressed cache is from the full one, both on the full cache's own words.
 #include <algorithm>
 #include <cmath>
+#include <optional>
+#include <span>
 
 #include "core/guarded.h"
 #include "src/engine/engine_parts.h"
@@ -93,7 +95,9 @@ class FidelityPass {
       : lead_(lead),
         snapshot_(snapshot),
         valid_vocab_(valid_vocab > 0 ? valid_vocab : snapshot.model->config().vocab_size),
-        prompt_(snapshot.prompt) {}
+        prompt_(snapshot.prompt) {
+    if (lead.prompt != nullptr) whole_ = *lead.prompt;
+  }
 
   // Fails when the full cache finds no room.
   Status Run(const Prompt& asked, std::span<const int32_t> stop_ids, int64_t steps,
@@ -105,9 +109,13 @@ class FidelityPass {
   Model& ModelOf(const Follower& follower) const {
     return follower.job == nullptr ? *lead_.model : *snapshot_.model;
   }
-  // Feeds what is new of the prompt to everybody; those without room drop out, the full cache
+  // Feeds what is new of their prompts to everybody; those without room drop out, the full cache
   // never. Leaves everybody's logits.
   Status Feed(bool probed);
+  // The same for the followers from `first` on, at most `count`, which read one prompt.
+  Status FeedThose(size_t first, size_t count, const Prompt& prompt, bool probed);
+  // The prompts go on to `asked`, and the caches of the followers that read it.
+  void GoOnTo(const Prompt& asked, Prompt& prompt, size_t first, size_t count) const;
   void Compare();
   int32_t Best(std::span<const float> logits) const {
     return static_cast<int32_t>(std::max_element(logits.begin(), logits.begin() + valid_vocab_) -
@@ -118,6 +126,7 @@ class FidelityPass {
   const Snapshot& snapshot_;
   int64_t valid_vocab_;
   Prompt prompt_;
+  std::optional<Prompt> whole_;      // the full cache's, where it is another
   std::vector<Follower> followers_;  // the full cache first
   int64_t compared_ = 0;
   int32_t next_ = 0;
@@ -165,45 +174,57 @@ Status FidelityPass::StartChunked(Follower& follower) {
 }
 
 Status FidelityPass::Feed(bool probed) {
-  while (followers_[0].cache->tokens() < prompt_.size()) {
-    const int64_t begin = followers_[0].cache->tokens();
+  if (!whole_) return FeedThose(0, followers_.size(), prompt_, probed);
+  KVG_TRY(FeedThose(0, 1, *whole_, probed));
+  return FeedThose(1, followers_.size() - 1, prompt_, probed);
+}
+
+Status FidelityPass::FeedThose(size_t first, size_t count, const Prompt& prompt, bool probed) {
+  while (count > 0 && followers_[first].cache->tokens() < prompt.size()) {
+    const int64_t begin = followers_[first].cache->tokens();
     int64_t most = Model::kChunkRows;
-    for (const Follower& follower : followers_) {
+    for (const Follower& follower : std::span(followers_).subspan(first, count)) {
       if (follower.compressor == nullptr) continue;
       most = std::min(most, follower.compressor->most_question_rows());
     }
-    const int64_t end = PassEnd(ModelOf(followers_[0]).config(), prompt_, begin, most);
-    KVG_TRY(followers_[0].cache->Append(end - begin));
-    std::erase_if(followers_, [&](Follower& follower) {
-      if (follower.job == nullptr) return false;
-      follower.job->status = follower.cache->Append(end - begin);
-      return !follower.job->status.ok();
-    });
+    const int64_t end = PassEnd(ModelOf(followers_[first]).config(), prompt, begin, most);
+    for (size_t i = first; i < first + count;) {
+      Follower& follower = followers_[i];
+      Status room = follower.cache->Append(end - begin);
+      if (room.ok()) {
+        ++i;
+        continue;
+      }
+      if (follower.job == nullptr) return room;
+      follower.job->status = room;
+      followers_.erase(followers_.begin() + static_cast<std::ptrdiff_t>(i));
+      --count;
+    }
     // Models of one pass are one or two.
-    for (size_t first = 0; first < followers_.size();) {
-      Model& model = ModelOf(followers_[first]);
+    for (size_t at = first; at < first + count;) {
+      Model& model = ModelOf(followers_[at]);
       std::vector<SequenceStep> steps;
-      size_t last = first;
-      for (; last < followers_.size() && &ModelOf(followers_[last]) == &model; ++last) {
+      size_t last = at;
+      for (; last < first + count && &ModelOf(followers_[last]) == &model; ++last) {
         const Follower& follower = followers_[last];
         steps.push_back({.cache = follower.cache.get(),
-                         .prompt = &prompt_,
+                         .prompt = &prompt,
                          .begin = begin,
                          .end = end,
-                         .logits = end == prompt_.size() ? LogitRows::kLast : LogitRows::kNone,
+                         .logits = end == prompt.size() ? LogitRows::kLast : LogitRows::kNone,
                          .hook = probed ? static_cast<LayerHook*>(follower.probe.get())
                                  : follower.compressor != nullptr
                                      ? follower.compressor->question_hook()
                                      : nullptr});
       }
       const Tensor logits = model.Forward(steps);
-      for (size_t i = first; i < last && end == prompt_.size(); ++i) {
-        followers_[i].logits = HostRow(model.ops(), logits, static_cast<int64_t>(i - first));
+      for (size_t i = at; i < last && end == prompt.size(); ++i) {
+        followers_[i].logits = HostRow(model.ops(), logits, static_cast<int64_t>(i - at));
         followers_[i].logits.resize(static_cast<size_t>(valid_vocab_));
       }
-      first = last;
+      at = last;
     }
-    for (Follower& follower : followers_) {
+    for (Follower& follower : std::span(followers_).subspan(first, count)) {
       if (follower.compressor == nullptr) continue;
       if (probed) follower.probe->HoldAgainst(*followers_[0].probe);
       const Status after =
@@ -212,6 +233,16 @@ Status FidelityPass::Feed(bool probed) {
     }
   }
   return {};
+}
+
+void FidelityPass::GoOnTo(const Prompt& asked, Prompt& prompt, size_t first, size_t count) const {
+  if (asked.spans.size() > prompt.spans.size()) {
+    const std::shared_ptr<const RopePlaces> places = RopePlaces::Of(asked);
+    for (const Follower& follower : std::span(followers_).subspan(first, count)) {
+      follower.cache->PlaceRope(places);
+    }
+  }
+  prompt = asked;
 }
 
 void FidelityPass::Compare() {
@@ -235,17 +266,16 @@ Status FidelityPass::Run(const Prompt& asked, std::span<const int32_t> stop_ids,
   if (asked.size() == prompt_.size()) {
     next_ = Best(lead_.logits);
   } else {
-    if (asked.spans.size() > prompt_.spans.size()) {
-      const std::shared_ptr<const RopePlaces> places = RopePlaces::Of(asked);
-      for (const Follower& follower : followers_) follower.cache->PlaceRope(places);
-    }
-    prompt_ = asked;
+    if (whole_) GoOnTo(*lead_.asked, *whole_, 0, 1);
+    const size_t first = whole_ ? 1 : 0;
+    GoOnTo(asked, prompt_, first, followers_.size() - first);
     KVG_TRY(Feed(false));
     Compare();
   }
   while (compared_ < steps &&
          std::find(stop_ids.begin(), stop_ids.end(), next_) == stop_ids.end()) {
     prompt_.AppendText(next_);
+    if (whole_) whole_->AppendText(next_);
     KVG_TRY(Feed(true));
     ++probed_steps;
     Compare();

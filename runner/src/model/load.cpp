@@ -105,6 +105,8 @@ ModelShape ShapeOf(const ModelConfig& config, DType cache_dtype) {
     shape.rotary_dim = config.rope->rotary_dim;
     shape.rope_layout = config.rope->layout;
   }
+  shape.attention_scale = config.attention_scale;
+  shape.attention_softcap = config.attention_softcap;
   shape.key_norm = config.qk_norm;
   if (config.mla) shape.latent_dim = config.mla->kv_lora_rank;
   for (const LayerConfig& layer : config.layers) shape.windows.push_back(layer.window);

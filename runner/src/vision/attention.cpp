@@ -61,12 +61,28 @@ SegmentAttention::SegmentAttention(std::span<const RowRange> segments, const Att
   }
 }
 
-void SegmentAttention::Run(const Tensor& q, const Tensor& k, const Tensor& v, Tensor out) {
+void SegmentAttention::Run(const Tensor& q, const Tensor& k, const Tensor& v, Tensor out,
+                           const Tensor& log_sum_exp) {
   for (const Write& write : writes_) {
     const int64_t begin = write.rows.first, end = begin + write.rows.rows;
     ops_.attention->WriteKv(shape_.format, k.Slice(begin, end), v.Slice(begin, end), write.heads);
   }
-  ops_.attention->Attend(shape_, items_, q, out);
+  ops_.attention->Attend(shape_, items_, q, out, {.log_sum_exp = log_sum_exp, .entropy = {}});
+}
+
+void SegmentAttention::Received(size_t segment, bool from_first, const Tensor& q,
+                                const Tensor& log_sum_exp, Tensor out) {
+  AttentionItem item = items_[segment];
+  if (from_first) {
+    item.rows = 1;
+    ops_.attention->WindowProbabilities(shape_, item, q, log_sum_exp,
+                                        out.Reshape({out.shape[0], 1, out.shape[1]}));
+    return;
+  }
+  ColumnRequest all;
+  all.rows = item.rows;
+  ops_.attention->ReduceColumns(shape_, item, q, log_sum_exp, all, out);
+  ops_.rows->Affine(out, 1.0f / static_cast<float>(item.rows), 0, out);
 }
 
 }  // namespace kvgauge

@@ -16,8 +16,15 @@ class SegmentAttention {
   // Segments follow each other without gaps from row 0 on.
   SegmentAttention(std::span<const RowRange> segments, const AttentionShape& shape, Ops& ops);
 
-  // q, k, v: [rows, heads, dim] f32, strided; out: [rows, heads, dim] f32.
-  void Run(const Tensor& q, const Tensor& k, const Tensor& v, Tensor out);
+  // q, k, v: [rows, heads, dim] f32, strided; out: [rows, heads, dim] f32. `log_sum_exp`: [heads,
+  // rows] f32 where Received is called afterwards.
+  void Run(const Tensor& q, const Tensor& k, const Tensor& v, Tensor out,
+           const Tensor& log_sum_exp = {});
+  // How much attention each row of a segment got in the last Run: from the segment's first row, or
+  // from all of its rows on average. q and log_sum_exp as they were there; out: [heads, rows of the
+  // segment] f32.
+  void Received(size_t segment, bool from_first, const Tensor& q, const Tensor& log_sum_exp,
+                Tensor out);
 
  private:
   // Segments that are written at once: all but the last fill their pages.

@@ -10,15 +10,6 @@ namespace {
 
 constexpr float kWholeNormEps = 1e-6f;  // of q and k, whatever the config says
 
-// `count` heads of width `dim` from column `first` of x [rows, columns] on.
-Tensor HeadsAt(const Tensor& x, int64_t first, int64_t count, int64_t dim) {
-  Tensor heads = x;
-  heads.data = static_cast<char*>(x.data) + first * SizeOf(x.dtype);
-  heads.rank = 3;
-  heads.shape = {x.shape[0], count, dim, 0};
-  heads.stride = {x.stride[0], dim, 1, 0};
-  return heads;
-}
 Tensor ColumnsAt(const Tensor& x, int64_t first, int64_t count) {
   Tensor columns = x;
   columns.data = static_cast<char*>(x.data) + first * SizeOf(x.dtype);
@@ -48,6 +39,15 @@ void CutPatches(const TowerSpec& tower, const PixelValues& pixels, float* out) {
 }
 
 }  // namespace
+
+Tensor HeadsAt(const Tensor& x, int64_t first, int64_t count, int64_t dim) {
+  Tensor heads = x;
+  heads.data = static_cast<char*>(x.data) + first * SizeOf(x.dtype);
+  heads.rank = 3;
+  heads.shape = {x.shape[0], count, dim, 0};
+  heads.stride = {x.stride[0], dim, 1, 0};
+  return heads;
+}
 
 VisionPass::VisionPass(const VisionSpec& spec, DType dtype, Ops& ops, VisionWeights& weights,
                        std::span<const PixelValues* const> pixels, Modality modality)
@@ -224,9 +224,13 @@ void VisionPass::Block(int64_t index, Tensor x) {
     ops_.rows->Rope(cos_, sin_, RopeLayout::kHalf, RopeDirection::kForward, k);
   }
   const Tensor attended = Take(VisionSlot::kAttended, DType::kF32, {rows, width});
+  if (shows_attention_ && index + 1 == tower_.run_layers) {
+    log_sum_exp_ = Take(VisionSlot::kLogSumExp, DType::kF32, {tower_.heads, rows});
+  }
   const bool whole =
       !windows_ || std::ranges::find(tower_.full_layers, index) != tower_.full_layers.end();
-  (whole ? *slices_ : *windows_).Run(q, k, v, attended.Reshape({rows, tower_.heads, dim}));
+  (whole ? *slices_ : *windows_)
+      .Run(q, k, v, attended.Reshape({rows, tower_.heads, dim}), log_sum_exp_);
   AddBranch(attended, w.output, w.attention_scale, x);
 
   Apply(w.mlp_norm, x, normed);
@@ -277,6 +281,8 @@ void VisionPass::Record(const Tensor& x, VisionTrace* trace) {
 }
 
 ProjectedRows VisionPass::Run(VisionTrace* trace, const See* see, std::span<const uint64_t> seeds) {
+  const bool reduces = see != nullptr && ReducesTiles(spec_, see->sees());
+  shows_attention_ = reduces && see->sees().attention;
   const Tensor x = Embed();
   MakeRopeTables();
   Record(x, trace);
@@ -290,7 +296,7 @@ ProjectedRows VisionPass::Run(VisionTrace* trace, const See* see, std::span<cons
     const auto at = static_cast<size_t>(deep - spec_.deepstack.begin());
     result_.deepstack.push_back(Fetch(InOrder(Merge(weights_.deepstack[at], true, x))));
   }
-  if (see != nullptr && ReducesTiles(spec_, see->sees())) {
+  if (reduces) {
     ReduceTiles(*see, seeds, x);
     return std::move(result_);
   }

@@ -34,6 +34,9 @@ bool OneRowEach(const VisionSpec& spec);
 // rows.
 bool ReducesTiles(const VisionSpec& spec, const SeeNeeds& needs);
 
+// `count` heads of width `dim` from column `first` of x [rows, columns] on.
+Tensor HeadsAt(const Tensor& x, int64_t first, int64_t count, int64_t dim);
+
 class VisionPass {
  public:
   VisionPass(const VisionSpec& spec, DType dtype, Ops& ops, VisionWeights& weights,
@@ -65,7 +68,9 @@ class VisionPass {
   struct Looked;
   Looked Look(const SeeNeeds& needs, const Tensor& x);
   std::vector<float> QueriesAndKeys(int64_t block, const Tensor& x);
-  std::vector<float> AttentionOf(const std::vector<float>& qkv, const RowRange& tile) const;
+  // How much attention each row of a tile got in the last block that ran: from the class token, or
+  // from all of them on average. [heads, rows of the tile].
+  std::vector<float> AttentionOf(size_t tile);
   // Rows of the batch that become one row each, side by side, in the order of the pixels.
   std::vector<int32_t> RowsOfUnits() const;
   void ReduceTiles(const See& see, std::span<const uint64_t> seeds, const Tensor& x);
@@ -89,7 +94,9 @@ class VisionPass {
   RowPlan plan_;
   std::optional<SegmentAttention> slices_, windows_;
   Tensor cos_, sin_;
-  Tensor features_;  // of the layers that are read, as far as they are known
+  bool shows_attention_ = false;  // a stage asks for that of the last block
+  Tensor log_sum_exp_;            // of that block, where it does
+  Tensor features_;               // of the layers that are read, as far as they are known
   ProjectedRows result_;
 };
 

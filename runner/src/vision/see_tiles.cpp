@@ -2,7 +2,6 @@
 // Stages that reduce pictures, where a row of a picture is made of rows of the tower. One row each:
 // between the chosen layer and the projector. A square of rows each: behind the projector.
 #include <algorithm>
-#include <cmath>
 
 #include "src/vision/pass.h"
 
@@ -99,11 +98,12 @@ bool ReducesTiles(const VisionSpec& spec, const SeeNeeds& needs) {
 }
 
 struct VisionPass::Looked {
-  std::vector<float> qkv;       // of the block that makes the features; [rows, 3 * width]
-  std::vector<float> behind;    // of the one that reads them
-  std::vector<float> features;  // [rows without class tokens, width]; one row each
-  std::vector<float> hidden;    // [rows, width]; one row each, where there are class tokens
-  std::vector<float> rows;      // projected; squares, or where asked for
+  std::vector<float> qkv;  // of the block that makes the features; [rows, 3 * width]
+  std::vector<std::vector<float>> attention;  // of the same block; each tile's [heads, rows]
+  std::vector<float> behind;                  // of the one that reads them
+  std::vector<float> features;                // [rows without class tokens, width]; one row each
+  std::vector<float> hidden;  // [rows, width]; one row each, where there are class tokens
+  std::vector<float> rows;    // projected; squares, or where asked for
 };
 
 // The block has not run; `x` is what it would read.
@@ -118,8 +118,11 @@ std::vector<float> VisionPass::QueriesAndKeys(int64_t block, const Tensor& x) {
 
 VisionPass::Looked VisionPass::Look(const SeeNeeds& needs, const Tensor& x) {
   Looked looked;
-  if (needs.attention || needs.keys) {
-    // The last block left them there.
+  // The last block left its queries, keys and values there.
+  for (size_t i = 0; i < plan_.slices.size() && needs.attention; ++i) {
+    looked.attention.push_back(AttentionOf(i));
+  }
+  if (needs.keys) {
     looked.qkv = Fetch(Take(VisionSlot::kProjected, DType::kF32, {plan_.rows, 3 * tower_.width}));
   }
   if (needs.behind) {
@@ -134,38 +137,14 @@ VisionPass::Looked VisionPass::Look(const SeeNeeds& needs, const Tensor& x) {
   return looked;
 }
 
-// What the class token's row attends to, or the mean over all rows: [heads, patches].
-std::vector<float> VisionPass::AttentionOf(const std::vector<float>& qkv,
-                                           const RowRange& tile) const {
-  const int64_t width = tower_.width, dim = width / tower_.heads, n = tile.rows;
-  const int64_t skipped = tower_.class_token ? 1 : 0, patches = n - skipped;
-  const int64_t askers = tower_.class_token ? 1 : n;
-  const float scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(dim)));
-  std::vector<float> out;
-  std::vector<float> scores(static_cast<size_t>(n));
-  for (int64_t h = 0; h < tower_.heads; ++h) {
-    std::vector<double> sums(static_cast<size_t>(n));
-    for (int64_t i = 0; i < askers; ++i) {
-      const float* q = qkv.data() + (tile.first + i) * 3 * width + h * dim;
-      float most = 0;
-      for (int64_t j = 0; j < n; ++j) {
-        const float* k = qkv.data() + (tile.first + j) * 3 * width + width + h * dim;
-        float score = 0;
-        for (int64_t d = 0; d < dim; ++d) score += q[d] * k[d];
-        scores[static_cast<size_t>(j)] = score * scale;
-        most = j == 0 ? score * scale : std::max(most, score * scale);
-      }
-      double sum = 0;
-      for (float& score : scores) sum += double{score = std::exp(score - most)};
-      for (int64_t j = 0; j < n; ++j) {
-        sums[static_cast<size_t>(j)] += double{scores[static_cast<size_t>(j)]} / sum;
-      }
-    }
-    for (int64_t j = skipped; j < skipped + patches; ++j) {
-      out.push_back(static_cast<float>(sums[static_cast<size_t>(j)] / static_cast<double>(askers)));
-    }
-  }
-  return out;
+std::vector<float> VisionPass::AttentionOf(size_t tile) {
+  const int64_t dim = tower_.width / tower_.heads, rows = plan_.slices[tile].rows;
+  const Tensor qkv =
+      Take(VisionSlot::kProjected, DType::kF32, {plan_.rows, 3 * tower_.width});  // as it was left
+  const Tensor out = Take(VisionSlot::kReceived, DType::kF32, {tower_.heads, rows});
+  slices_->Received(tile, tower_.class_token, HeadsAt(qkv, 0, tower_.heads, dim), log_sum_exp_,
+                    out);
+  return Fetch(out);
 }
 
 std::vector<int32_t> VisionPass::RowsOfUnits() const {
@@ -196,7 +175,7 @@ std::vector<int32_t> VisionPass::RowsOfUnits() const {
   return rows;
 }
 
-// What a stage is shown of one tile. `attention` is that of all its rows but the class token's.
+// What a stage is shown of one tile. `attention` is that of all its rows, from row `first` on.
 static std::vector<float> OfUnits(const std::vector<float>& attention,
                                   std::span<const int32_t> rows, int64_t unit, int64_t first,
                                   int64_t heads) {
@@ -235,7 +214,6 @@ void VisionPass::ReduceTiles(const See& see, std::span<const uint64_t> seeds, co
          slice < plan_.slices.size() && plan_.slices[slice].first < picture.first + picture.rows;
          ++slice, ++number) {
       const RowRange& tile = plan_.slices[slice];
-      const int64_t first = tile.first + (tower_.class_token ? 1 : 0);
       const int64_t own_patches =
           tower_.tiled() ? std::ssize(rows) / unit / std::ssize(plan_.slices) : tile.rows / unit;
       const std::span<const int32_t> own = std::span(rows).subspan(
@@ -245,7 +223,7 @@ void VisionPass::ReduceTiles(const See& see, std::span<const uint64_t> seeds, co
       const OwnKeys behind(looked.behind, own, unit, class_row, tower_.width);
       std::vector<float> attention;
       if (needs.attention) {
-        attention = OfUnits(AttentionOf(looked.qkv, tile), own, unit, first, tower_.heads);
+        attention = OfUnits(looked.attention[slice], own, unit, tile.first, tower_.heads);
       }
       TileView view;
       view.patches = own_patches;

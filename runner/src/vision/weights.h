@@ -26,6 +26,8 @@ enum class VisionSlot {
   kNormed,
   kProjected,  // q, k and v
   kAttended,
+  kLogSumExp,  // [heads, rows]
+  kReceived,   // [heads, rows of a tile]
   kBranch,
   kUp,
   kActivated,

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// The smallest and the largest number of each channel over the keys of a page.
+#pragma once
+
+#include <cstdint>
+
+#include "methods/layer_view.h"
+
+namespace kvgauge {
+
+// Bounds of one head's pages, the last one as far as it is filled.
+class PageBounds {
+ public:
+  int64_t pages() const { return pages_; }
+  // [pages, key_dim] f32
+  Tensor Low(LayerView& view) const { return Widened(view, low_); }
+  Tensor High(LayerView& view) const { return Widened(view, high_); }
+  // From the head's keys, where entries from `first` on are new.
+  void Extend(LayerView& view, int64_t head, int64_t page, int64_t first);
+
+  // Both bounds of one page, in the cache's type.
+  static int64_t BytesOfPage(const ModelShape& shape) {
+    return 2 * shape.key_dim * SizeOf(shape.cache_dtype);
+  }
+
+ private:
+  static Tensor Rows(const Buffer& buffer, const ModelShape& shape, int64_t begin, int64_t end);
+  Tensor Widened(LayerView& view, const Buffer& buffer) const;
+  void Grow(LayerView& view, int64_t keep, int64_t pages);
+
+  int64_t pages_ = 0, capacity_ = 0;
+  Buffer low_, high_;  // [capacity, key_dim] of the cache's type
+};
+
+}  // namespace kvgauge

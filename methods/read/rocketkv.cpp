@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reads the entries that bounds of their page give most, in the channels where queries are largest.
+//
+// Paper: RocketKV, arXiv:2502.14051, its hybrid sparse attention. Needs the query of each decode
+// step. The index holds the smallest and the largest number of each channel over the keys of a
+// page. The `rank` channels with the largest mean magnitude of a KV head's queries count, and that
+// bound of each with which the sum of these queries has the larger product. A softmax over the
+// entries, at the scale of SparQ, makes shares of the products; its mean over the query heads
+// chooses `tokens` entries for all of them.
+#include <algorithm>
+#include <cmath>
+
+#include "methods/attention.h"
+#include "methods/largest_channels.h"
+#include "methods/page_bounds.h"
+#include "methods/registry.h"
+#include "methods/tensors.h"
+
+namespace kvgauge {
+namespace {
+
+class RocketKv final : public Reader {
+ public:
+  explicit RocketKv(const Params& params)
+      : page_(params.Int("page")), rank_(params.Int("rank")), tokens_(params.Int("tokens")) {}
+
+  struct Index final : State {
+    std::vector<PageBounds> heads;
+    int64_t page_bytes = 0;
+
+    int64_t bytes() const override {
+      int64_t pages = 0;
+      for (const PageBounds& head : heads) pages += head.pages();
+      return pages * page_bytes;
+    }
+  };
+
+  std::unique_ptr<State> Begin(LayerView& view) const override {
+    const auto heads = static_cast<size_t>(view.shape().kv_heads);
+    auto index = std::make_unique<Index>();
+    index->page_bytes = PageBounds::BytesOfPage(view.shape());
+    index->heads.resize(heads);
+    Append(view, std::vector<int64_t>(heads, 0), *index);
+    return index;
+  }
+
+  void Append(LayerView& view, std::span<const int64_t> first, State& state) const override {
+    auto& index = static_cast<Index&>(state);
+    for (size_t h = 0; h < index.heads.size(); ++h) {
+      if (first[h] == view.lengths()[h]) continue;
+      index.heads[h].Extend(view, static_cast<int64_t>(h), page_, first[h]);
+    }
+  }
+
+  bool Select(LayerView& view, State& state, const Tensor& q, Tensor words) const override {
+    const auto& index = static_cast<const Index&>(state);
+    const auto fits = [this](int64_t length) { return length <= tokens_; };
+    if (std::all_of(view.lengths().begin(), view.lengths().end(), fits)) return false;
+    const int64_t group = view.shape().group();
+    for (int64_t h = 0; h < view.shape().kv_heads; ++h) {
+      const int64_t length = view.lengths()[h], begin = h * group, end = begin + group;
+      if (length == 0) continue;
+      Tensor chosen = Choose(view, Logits(view, index.heads[h], q.Slice(begin, end)), length);
+      chosen.shape[0] = group;
+      chosen.stride[0] = 0;
+      view.ops().select->MarkRuns(chosen, 1, length,
+                                  Columns(words.Slice(begin, end), 0, (length + 63) / 64));
+    }
+    return true;
+  }
+
+ private:
+  // Logits of the group's queries with pages: [group, pages]. q: [group, key_dim]
+  Tensor Logits(LayerView& view, const PageBounds& bounds, const Tensor& q) const {
+    Ops& ops = view.ops();
+    const int64_t group = q.shape[0], dim = q.shape[1], pages = bounds.pages();
+    const Tensor query = QueriesOfLargestChannels(view, q, rank_);
+    const Tensor upper = MeetsUpper(view, q);
+    const Tensor logits = view.Scratch(DType::kF32, {group, pages});
+    const Tensor part = view.Scratch(DType::kF32, {group, pages});
+    const Tensor half = view.Scratch(DType::kF32, {group, dim});
+    for (const bool high : {true, false}) {
+      if (!high) ops.rows->Affine(upper, -1.0f, 1.0f, upper);
+      ops.rows->Combine(query, upper[0], Binary::kMultiply, half);
+      ops.linear->MatMulNT(half.Reshape({1, group, dim}),
+                           (high ? bounds.High(view) : bounds.Low(view)).Reshape({1, pages, dim}),
+                           1.0f, part.Reshape({1, group, pages}));
+      ops.rows->Combine(logits, part, Binary::kAdd, logits);
+    }
+    CapLogits(view, logits);
+    return logits;
+  }
+
+  // [1, dim]: 1 for channels in which the queries sum to more than 0.
+  static Tensor MeetsUpper(LayerView& view, const Tensor& q) {
+    RowOps& rows = *view.ops().rows;
+    const Tensor query = view.Scratch(DType::kF32, {q.shape[0], q.shape[1]});
+    const Tensor sum = view.Scratch(DType::kF32, {1, q.shape[1]});
+    const Tensor upper = view.Scratch(DType::kF32, {1, q.shape[1]});
+    rows.Convert(q, query);
+    rows.ReduceColumns(query, Reduction::kSum, sum[0]);
+    rows.Combine(upper, sum, Binary::kLess, upper);
+    return upper;
+  }
+
+  // The best entries for all of the group: [1, read] i32. logits: [group, pages], used up.
+  Tensor Choose(LayerView& view, const Tensor& logits, int64_t length) const {
+    RowOps& rows = *view.ops().rows;
+    const int64_t pages = logits.shape[1];
+    // The last page holds fewer: what a softmax over entries gives it is less, and what it gives
+    // one of them is not.
+    const float filled =
+        static_cast<float>(length - (pages - 1) * page_) / static_cast<float>(page_);
+    const Tensor last = Columns(logits, pages - 1, pages);
+    rows.Affine(last, 1.0f, std::log(filled), last);
+    rows.Softmax(logits, 1.0f, logits);
+    rows.Affine(last, 1.0f / filled, 0.0f, last);
+    const Tensor shares = view.Scratch(DType::kF32, {pages});
+    rows.ReduceColumns(logits, Reduction::kMean, shares);
+    const Tensor entries = Spread(view, shares, page_).Reshape({1, pages * page_});
+    const int64_t read = std::min(tokens_, length);
+    return Best(view, Columns(entries, 0, length), read).Reshape({1, read});
+  }
+
+  int64_t page_, rank_, tokens_;
+};
+
+KVG_REGISTER_STAGE({
+    .kind = StageKind::kRead,
+    .id = "rocketkv",
+    .paper = "arXiv:2502.14051",
+    .summary = "reads the entries that bounds of their page give most in the largest channels",
+    .departures = {"`page` and `rank` are numbers; the reference makes them of a ratio of sizes, "
+                   "page its root rounded up and rank key_dim * page / ratio"},
+    .bytes = "2 * key_dim / page of the cache's type an entry and head, beside the cache",
+    .params = {IntParam("page", 4, 1, 1024, "entries of a page"),
+               IntParam("rank", 32, 1, 4096, "channels that count"),
+               IntParam("tokens", 256, 1, 1 << 24, "entries that are read")},
+    .make = Make<RocketKv>(),
+});
+
+}  // namespace
+}  // namespace kvgauge

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "methods/attention.h"
+
+#include "methods/tensors.h"
+
+namespace kvgauge {
+namespace {
+
+// Logits that the window hides become -inf.
+void Hide(LayerView& view, int64_t head, int64_t first, QueryRows rows, int64_t window,
+          const Tensor& logits) {
+  RowOps& ops = *view.ops().rows;
+  const int64_t count = logits.shape[0], n = logits.shape[1];
+  const Tensor positions = view.Scratch(DType::kF32, {n});
+  ops.Convert(view.Positions(head, first).Slice(0, n), positions);
+  const Tensor hidden = view.Scratch(DType::kF32, {count, n});
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t last_hidden = rows.position + i * rows.apart - window;
+    ops.Fill(static_cast<float>(last_hidden), hidden.Slice(i, i + 1));
+  }
+  ops.Combine(hidden, positions, Binary::kLess, hidden);  // 1: seen
+  ops.Activate(hidden, Activation::kLog, hidden);         // 0, or -inf
+  ops.Combine(logits, hidden, Binary::kAdd, logits);
+}
+
+// The window of the layer, 0 where it hides nothing from these rows.
+int64_t HidingWindow(const LayerView& view, QueryRows rows, int64_t count) {
+  const int64_t window = view.shape().windows[static_cast<size_t>(view.layer())];
+  return rows.position + (count - 1) * rows.apart < window ? 0 : window;
+}
+
+void Shares(LayerView& view, const Tensor& products, float scale, int64_t head, int64_t first,
+            QueryRows rows, int64_t window, const Tensor& out) {
+  RowOps& ops = *view.ops().rows;
+  const float cap = view.shape().attention_softcap;
+  if (cap == 0 && window == 0) return ops.Softmax(products, scale, out);
+  if (scale != 1) ops.Affine(products, scale, 0.0f, products);
+  CapLogits(view, products);
+  if (window > 0) Hide(view, head, first, rows, window, products);
+  ops.Softmax(products, 1.0f, out);
+}
+
+}  // namespace
+
+void CapLogits(LayerView& view, const Tensor& logits) {
+  const float cap = view.shape().attention_softcap;
+  if (cap > 0) view.ops().rows->SoftCap(logits, cap, logits);
+}
+
+void LogitsOfProducts(LayerView& view, const Tensor& products) {
+  view.ops().rows->Affine(products, view.shape().attention_scale, 0.0f, products);
+  CapLogits(view, products);
+}
+
+void SoftmaxOfProducts(LayerView& view, const Tensor& products, const Tensor& out) {
+  Shares(view, products, view.shape().attention_scale, 0, 0, {}, 0, out);
+}
+
+void AttentionOfProducts(LayerView& view, int64_t head, int64_t first, QueryRows rows,
+                         const Tensor& products, const Tensor& out) {
+  const int64_t window = HidingWindow(view, rows, products.shape[0]);
+  Shares(view, products, view.shape().attention_scale, head, first, rows, window, out);
+}
+
+void AttentionOfLogits(LayerView& view, int64_t head, int64_t first, QueryRows rows,
+                       const Tensor& logits, const Tensor& out) {
+  const int64_t window = HidingWindow(view, rows, logits.shape[0]);
+  Shares(view, logits, 1.0f, head, first, rows, window, out);
+}
+
+}  // namespace kvgauge

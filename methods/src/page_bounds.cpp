@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "methods/page_bounds.h"
+
+#include <algorithm>
+
+namespace kvgauge {
+namespace {
+
+// keys: [n, dim]; limits: [ceil(n / page), dim]
+void Bound(Ops& ops, const Tensor& keys, int64_t page, bool upper, Tensor limits) {
+  const int64_t n = keys.shape[0], dim = keys.shape[1], full = n / page;
+  if (full > 0) {
+    // Row i of every full page.
+    const auto strided = [&](int64_t i) {
+      Tensor rows = keys.Slice(i, n);
+      rows.shape[0] = full;
+      rows.stride[0] = page * dim;
+      return rows;
+    };
+    Tensor whole = limits.Slice(0, full);
+    ops.rows->Convert(strided(0), whole);
+    for (int64_t i = 1; i < page; ++i) {
+      ops.rows->Combine(whole, strided(i), upper ? Binary::kMax : Binary::kMin, whole);
+    }
+  }
+  if (full * page == n) return;
+  ops.rows->ReduceColumns(keys.Slice(full * page, n), upper ? Reduction::kMax : Reduction::kMin,
+                          limits[full]);
+}
+
+}  // namespace
+
+Tensor PageBounds::Rows(const Buffer& buffer, const ModelShape& shape, int64_t begin, int64_t end) {
+  return buffer
+      .As(shape.cache_dtype,
+          {buffer.size_bytes() / SizeOf(shape.cache_dtype) / shape.key_dim, shape.key_dim})
+      .Slice(begin, end);
+}
+
+Tensor PageBounds::Widened(LayerView& view, const Buffer& buffer) const {
+  const Tensor limits = view.Scratch(DType::kF32, {pages_, view.shape().key_dim});
+  view.ops().rows->Convert(Rows(buffer, view.shape(), 0, pages_), limits);
+  return limits;
+}
+
+void PageBounds::Extend(LayerView& view, int64_t head, int64_t page, int64_t first) {
+  const ModelShape& shape = view.shape();
+  const int64_t length = view.lengths()[static_cast<size_t>(head)], begin = first / page;
+  const int64_t pages = (length + page - 1) / page;
+  Grow(view, begin, pages);
+  const Tensor keys = view.Keys(head, begin * page);
+  for (const bool upper : {false, true}) {
+    const Tensor limits = view.Scratch(DType::kF32, {pages - begin, shape.key_dim});
+    Bound(view.ops(), keys, page, upper, limits);
+    view.ops().rows->Convert(limits, Rows(upper ? high_ : low_, shape, begin, pages));
+  }
+  pages_ = pages;
+}
+
+// Room for `pages`; the first `keep` stay.
+void PageBounds::Grow(LayerView& view, int64_t keep, int64_t pages) {
+  if (pages <= capacity_) return;
+  const ModelShape& shape = view.shape();
+  capacity_ = std::max(pages + 16, 2 * capacity_);
+  for (Buffer* buffer : {&low_, &high_}) {
+    Buffer larger =
+        view.ops().memory->Allocate(capacity_ * shape.key_dim * SizeOf(shape.cache_dtype));
+    if (keep > 0) {
+      view.ops().memory->Copy(Rows(*buffer, shape, 0, keep), Rows(larger, shape, 0, keep));
+    }
+    *buffer = std::move(larger);
+  }
+}
+
+}  // namespace kvgauge
