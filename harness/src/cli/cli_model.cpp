@@ -233,7 +233,7 @@ void AddDatasets(CommandTable& table) {
   command->add_option("--tasks", tasks->directory, "directory of task files; default: shipped");
   command->add_option(
       "--data", tasks->data_directory,
-      "directory of published files; default: KVGAUGE_DATA, else data/ of the project");
+      "directory of data files; default: KVGAUGE_DATA, else data/ beside configs/");
   command
       ->add_option("--format", tasks->format,
                    "table, or markdown: the page docs/tasks.md of all tasks")
@@ -267,7 +267,7 @@ void AddDatasets(CommandTable& table) {
   command->add_option("--tasks", sample->directory, "directory of task files; default: shipped");
   command->add_option(
       "--data", sample->data_directory,
-      "directory of published files; default: KVGAUGE_DATA, else data/ of the project");
+      "directory of data files; default: KVGAUGE_DATA, else data/ beside configs/");
   command->add_flag("--skip-bad", sample->skip_bad, "leave out malformed records");
   AddJsonFlag(*command, sample->json);
   table.Add(command, [sample] { return ShowTaskSample(*sample); });
