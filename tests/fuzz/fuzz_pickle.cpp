@@ -15,7 +15,7 @@ uint64_t ElementsOf(const std::vector<int64_t>& shape) {
   return elements;
 }
 
-// Of the last element, one of a tensor that has some.
+// Place of the last element of a tensor that has some, counted from its first.
 uint64_t LastOf(const std::vector<int64_t>& shape, const std::vector<int64_t>& strides) {
   uint64_t last = 0;
   for (size_t i = 0; i < shape.size(); ++i) {

@@ -62,7 +62,8 @@ Content Gathered(const Located& located) {
   int64_t elements = 1;
   for (const int64_t dim : entry.shape) elements *= dim;
   const int64_t columns = entry.shape.back(), step = entry.strides.back();
-  const auto buffer = std::make_shared<Buffer>(HostBuffer(elements * static_cast<int64_t>(size)));
+  const int64_t bytes = elements * static_cast<int64_t>(size);
+  const auto buffer = std::make_shared<Buffer>(HostBuffer(bytes));
   auto* out = static_cast<uint8_t*>(buffer->data());
   const uint8_t* all = located.file->bytes().data() + entry.begin;
   std::vector<int64_t> at(entry.shape.size() - 1, 0);  // of the row
@@ -77,8 +78,7 @@ Content Gathered(const Located& located) {
       at[d] = 0;
     }
   }
-  return {{static_cast<const uint8_t*>(buffer->data()), static_cast<size_t>(buffer->size_bytes())},
-          buffer};
+  return {{static_cast<const uint8_t*>(buffer->data()), static_cast<size_t>(bytes)}, buffer};
 }
 
 Content ContentOf(const Located& located) {
