@@ -271,7 +271,7 @@ Status AddModule(const WeightSource& source, const QuantScheme& scheme, const st
              packed ? PackedLayout(source, scheme, module) : ByteLayout(source, scheme, module));
   const std::string weight = module + ".weight";
   const auto part = [&](const char* kind) {
-    const std::string name = weight + kind;
+    std::string name = weight + kind;
     if (!source.Contains(name)) return std::string();
     plan.parts.insert(name);
     return name;
