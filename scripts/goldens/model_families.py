@@ -251,3 +251,36 @@ row("minicpm", MINICPM,
     embed_gain=0.05,
     note="Granite's mathematics with other keys: embeddings times scale_emb, what a layer adds times scale_depth / "
     "sqrt(layers), the last hidden state divided by hidden_size / dim_model_base.")
+
+
+def minicpm3_scales(weights, c):
+    """What MiniCPM3 multiplies by at run time is in the weights of the model that computes it. All are powers of 2."""
+    branch = c["scale_depth"] / math.sqrt(c["num_hidden_layers"])
+    last = c["hidden_size"] / c["dim_model_base"]
+    out = {}
+    for name, weight in weights.items():
+        if "embed_tokens" in name:
+            weight = weight / c["scale_emb"]
+        elif "o_proj" in name or "down_proj" in name:
+            weight = weight / branch
+        elif name == "lm_head.weight":
+            weight = weight * last
+        out[name] = weight
+    return out
+
+
+LATENTS = dict(q_lora_rank=12, kv_lora_rank=16, qk_nope_head_dim=6, qk_rope_head_dim=4, num_key_value_heads=4,
+               num_hidden_layers=4, attention_bias=False, rms_norm_eps=1e-5,
+               rope_scaling=dict(type="longrope", short_factor=[1.1, 1.7], long_factor=[1.3, 4.0],
+                                 original_max_position_embeddings=512))
+row("minicpm3",
+    base("MiniCPM3ForCausalLM", "minicpm3", scale_emb=8, scale_depth=1.0, dim_model_base=8,
+         auto_map={"AutoConfig": "configuration_minicpm.MiniCPM3Config"}, **LATENTS),
+    as_hf=(base("DeepseekV3ForCausalLM", "deepseek_v3", rope_interleave=False, first_k_dense_replace=4, v_head_dim=8,
+                n_group=1, topk_group=1, n_routed_experts=2, num_experts_per_tok=1, moe_intermediate_size=4,
+                n_shared_experts=1, **{**LATENTS, "rope_scaling": dict(LATENTS["rope_scaling"], factor=1.0)}),
+           minicpm3_scales),
+    note="DeepSeek-V3's latent attention with the two halves of each rotated part as pairs, no experts, and the "
+    "multipliers of MiniCPM, which the oracle has in its weights.",
+    ablate={"pairs of neighbours turn": setter(rope_interleave=True),
+            "no factors": dropper("rope_scaling")})

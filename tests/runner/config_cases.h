@@ -90,6 +90,7 @@ inline const std::vector<std::pair<std::string, std::string>> kGoldenFamilies = 
     {"granite", "granite"},
     {"internlm2", "internlm2"},
     {"minicpm", "minicpm"},
+    {"minicpm3", "minicpm3"},
     {"mixtral", "mixtral"},
     {"olmo2", "olmo2"},
     {"olmo3", "olmo3"},

@@ -177,6 +177,28 @@ TEST(ConfigFamilies, Multipliers) {
   ExpectRefused(With(Golden("minicpm"), {{"sparse_config", Json::object()}}), "sparse_config");
 }
 
+TEST(ConfigFamilies, LatentsUnderMultipliers) {
+  const ModelConfig config = Parse(Golden("minicpm3"));
+  ASSERT_TRUE(config.mla && !config.moe);
+  EXPECT_EQ(config.mla->q_lora_rank, 12);
+  EXPECT_EQ(config.key_dim, 10);
+  EXPECT_EQ(config.value_dim, 8);  // the hidden size by the heads
+  EXPECT_EQ(config.rope->layout, RopeLayout::kHalf);
+  EXPECT_EQ(config.rope->kind, RopeKind::kLongrope);
+  EXPECT_NEAR(config.attention_scale, 1.0 / std::sqrt(10.0), 1e-7);
+  EXPECT_EQ(config.embedding_multiplier, 8.0f);
+  EXPECT_EQ(config.residual_multiplier, 0.5f);
+  EXPECT_EQ(config.logit_multiplier, 0.25f);
+  EXPECT_EQ(Parse(With(Golden("minicpm3"), {{"v_head_dim", 6}})).value_dim, 6);
+  for (const char* key : {"scale_emb", "scale_depth", "dim_model_base"}) {
+    Json without = Golden("minicpm3");
+    without.erase(key);
+    ExpectRefused(without, key);
+  }
+  ExpectRefused(With(Golden("minicpm3"), {{"num_key_value_heads", 2}}), "num_key_value_heads");
+  ExpectRefused(With(Golden("minicpm3"), {{"attention_bias", true}}), "attention_bias");
+}
+
 TEST(ConfigFamilies, SideBySide) {
   const ModelConfig phi = Parse(Golden("phi"));
   EXPECT_TRUE(phi.parallel && phi.shared_norm && phi.head_bias && !phi.qk_norm);

@@ -7,15 +7,16 @@
 
 namespace kvgauge {
 
-void ReadLatentAttention(ConfigReader& reader, ModelConfig& config) {
+void ReadLatentAttention(ConfigReader& reader, const LatentDefaults& defaults,
+                         ModelConfig& config) {
   config.query_heads = reader.Int("num_attention_heads", std::nullopt, 1, kMostHeads);
   MlaConfig mla;
   // null is one full query projection, absent the class default.
   const bool full = reader.PresenceOf("q_lora_rank") == ConfigReader::Presence::kNull;
-  mla.q_lora_rank = reader.Int("q_lora_rank", full ? 0 : 1536, 1, kMostHidden);
-  mla.kv_lora_rank = reader.Int("kv_lora_rank", 512, 1, kMostHidden);
-  mla.nope_dim = reader.Int("qk_nope_head_dim", 128, 1, kMostHeadDim);
-  mla.rope_dim = reader.Int("qk_rope_head_dim", 64, 2, kMostHeadDim);
+  mla.q_lora_rank = reader.Int("q_lora_rank", full ? 0 : defaults.q_lora_rank, 1, kMostHidden);
+  mla.kv_lora_rank = reader.Int("kv_lora_rank", defaults.kv_lora_rank, 1, kMostHidden);
+  mla.nope_dim = reader.Int("qk_nope_head_dim", defaults.nope_dim, 1, kMostHeadDim);
+  mla.rope_dim = reader.Int("qk_rope_head_dim", defaults.rope_dim, 2, kMostHeadDim);
   config.mla = mla;
   // The expanded cache: every head has its own keys and values.
   config.kv_heads = config.query_heads;
@@ -32,7 +33,9 @@ void ReadLatentAttention(ConfigReader& reader, ModelConfig& config) {
                 StrCat("qk_nope_head_dim + qk_rope_head_dim (", key_dim, ") in this family"));
   }
   config.key_dim = key_dim;
-  config.value_dim = reader.Int("v_head_dim", 128, 1, kMostHeadDim);
+  const int64_t value_dim =
+      defaults.value_dim > 0 ? defaults.value_dim : config.hidden_size / config.query_heads;
+  config.value_dim = reader.Int("v_head_dim", value_dim, 1, kMostHeadDim);
 }
 
 // 1 / sqrt(key_dim), times YaRN's magnitude squared. transformers' own class leaves the magnitude

@@ -6,8 +6,13 @@
 
 namespace kvgauge {
 
+// Sizes where no file says them. A value_dim of 0 is the hidden size by the heads.
+struct LatentDefaults {
+  int64_t q_lora_rank = 1536, kv_lora_rank = 512, nope_dim = 128, rope_dim = 64, value_dim = 128;
+};
+
 // Sizes of heads and latents.
-void ReadLatentAttention(ConfigReader& reader, ModelConfig& config);
+void ReadLatentAttention(ConfigReader& reader, const LatentDefaults& defaults, ModelConfig& config);
 
 // The scale of attention. Precondition: heads and rope are read.
 void ReadLatentScale(ConfigReader& reader, ModelConfig& config);

@@ -63,7 +63,6 @@ constexpr NotRun kNotRun[] = {
     {"llama4", "its attention is cut into chunks and scaled by the position"},
     {"mamba", kConstantState},
     {"mamba2", kConstantState},
-    {"minicpm3", "its latent attention is another than deepseek_v2's"},
     {"mpt", kAlibi},
     {"phimoe", "its router draws experts one after the other (SparseMixer)"},
     {"qwen3_5", kConstantState},

@@ -29,7 +29,7 @@ void ReadExperts(ConfigReader& reader, ModelConfig& config) {
 
 void ReadDeepseekV2(ConfigReader& reader, ModelConfig& config) {
   ReadSizes(reader, "intermediate_size", 2048, config);
-  ReadLatentAttention(reader, config);
+  ReadLatentAttention(reader, {}, config);
   ReadNormEps(reader, 1e-6, config);
   ReadActivation(reader, "hidden_act", "silu", config);
   // The authors' class and transformers' have different defaults here; files carry the keys.

@@ -8,7 +8,7 @@ namespace {
 
 void ReadDeepseekV3(ConfigReader& reader, ModelConfig& config) {
   ReadSizes(reader, "intermediate_size", 4096, config);
-  ReadLatentAttention(reader, config);
+  ReadLatentAttention(reader, {}, config);
   ReadNormEps(reader, 1e-6, config);
   ReadActivation(reader, "hidden_act", "silu", config);
   ReadTokenIds(reader, {.bos = 0, .eos = {1}}, config);
