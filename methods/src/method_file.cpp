@@ -163,10 +163,13 @@ Status ParseHead(const Json& json, const std::string& origin, Method& method) {
     method.version = version.get<int>();
   }
   if (json.contains("experimental")) {
-    if (!json["experimental"].is_boolean()) {
-      return BadInput(StrCat(origin, ": \"experimental\" must be true or false"));
+    const Json& why = json["experimental"];
+    if (!why.is_boolean() && (!why.is_string() || why.get<std::string>().empty())) {
+      return BadInput(StrCat(origin, ": \"experimental\" must be true, false or a text that says ",
+                             "why nothing independent holds the method, is ", why.dump()));
     }
-    method.experimental = json["experimental"].get<bool>();
+    method.experimental = why.is_string() || why.get<bool>();
+    if (why.is_string()) method.experimental_because = why.get<std::string>();
   }
   KVG_ASSIGN(method.departures, Texts(json, "departures", origin));
   if (json.contains("published")) {

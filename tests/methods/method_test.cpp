@@ -107,6 +107,18 @@ TEST(MethodFiles, DefaultsAreFilledIn) {
   EXPECT_FALSE(empty->trigger.has_value());
 }
 
+TEST(MethodFiles, ExperimentalMaySayWhy) {
+  const Result<Method> plain = Parse(File("", R"("experimental": true, )"));
+  ASSERT_TRUE(plain.ok()) << plain.error().message;
+  EXPECT_TRUE(plain->experimental);
+  EXPECT_EQ(plain->experimental_because, "");
+  const Result<Method> why = Parse(File("", R"("experimental": "no code", )"));
+  ASSERT_TRUE(why.ok()) << why.error().message;
+  EXPECT_TRUE(why->experimental);
+  EXPECT_EQ(why->experimental_because, "no code");
+  EXPECT_FALSE(Parse(File("", R"("experimental": false, )"))->experimental);
+}
+
 TEST(MethodFiles, FaultsNameFileKeyValueAndCure) {
   const std::pair<std::string, std::vector<std::string>> cases[] = {
       {R"([])", {"mine.json", "must be a JSON object"}},
@@ -129,6 +141,8 @@ TEST(MethodFiles, FaultsNameFileKeyValueAndCure) {
        {"score.snapkv.group", "\"median\"", "'mean'"}},
       {File("", R"("protect": {"sinks": -1}, )"), {"protect.sinks: -1 is not valid"}},
       {File("", R"("departures": "none", )"), {"\"departures\" must be a list"}},
+      {File("", R"("experimental": 1, )"), {"\"experimental\" must be true, false", "is 1"}},
+      {File("", R"("experimental": "", )"), {"\"experimental\" must be true, false", "is \"\""}},
       {File("", R"("conformance": [7], )"), {"\"conformance\" must be a list of texts, is [7]"}},
       {File("", R"("conformance": ["score.windw"], )"),
        {"mine.json: conformance", "must be stage.param=value"}},

@@ -50,8 +50,8 @@ TEST(ConfigFamilies, WhatNobodyReadsIsRefused) {
     const Json base = Golden(golden);
     EXPECT_EQ(Parse(base).family, family);
     ExpectRefused(With(base, {{"attention_sinks", 4}}), "attention_sinks", "forward pass");
-    ExpectRefused(With(base, {{"quantization_config", {{"quant_method", "fp8"}}}}),
-                  "quantization_config");
+    ExpectRefused(With(base, {{"quantization_config", {{"quant_method", "hqq"}}}}),
+                  "quantization_config.quant_method");
     ExpectRefused(With(base, {{"vocab_size", 0}}), "vocab_size", "0");
     ExpectRefused(With(base, {{"tie_word_embeddings", 3}}), "tie_word_embeddings");
     // One number more is no config that could be run.

@@ -89,7 +89,7 @@ TEST(Config, UnknownKeysAreRefused) {
   for (const std::string& family : kFamilies) {
     ExpectRefused(With(Base(family), {{"new_trick", 1}}), "new_trick", "forward pass");
     ExpectRefused(With(Base(family), {{"quantization_config", {{"bits", 4}}}}),
-                  "quantization_config");
+                  "quantization_config.quant_method");
     ExpectRefused(With(Base(family), {{"architectures", {"SomeForSequenceClassification"}}}),
                   "architectures");
   }

@@ -130,7 +130,8 @@ Result<ImageSize> ParseImageSize(const std::string& text) {
   return ImageSize{width, height};
 }
 
-Result<std::optional<VisionFacts>> ReadVisionFacts(const InspectOptions& options, bool stored) {
+Result<std::optional<VisionFacts>> ReadVisionFacts(const InspectOptions& options, DType dtype,
+                                                   bool stored) {
   KVG_ASSIGN(std::optional<VisionSpec> spec, ReadVisionConfig(options.model.model));
   if (!spec) return std::optional<VisionFacts>();
   VisionFacts facts;
@@ -142,7 +143,7 @@ Result<std::optional<VisionFacts>> ReadVisionFacts(const InspectOptions& options
     facts.parameters += size;
   }
   if (stored) {
-    KVG_ASSIGN(const std::unique_ptr<WeightSource> source, OpenSafetensors(options.model.model));
+    KVG_ASSIGN(const std::unique_ptr<WeightSource> source, OpenWeights(options.model.model, dtype));
     KVG_TRY(CheckVisionWeights(facts.spec, *source));
   }
   const Result<Preprocessor> preprocessor = ReadPicturePreprocessor(options.model.model);
@@ -195,6 +196,7 @@ Result<ModelFacts> ReadFacts(const InspectOptions& options) {
       !model_options.random_seed && (std::filesystem::is_directory(options.model.model, ignored) ||
                                      options.model.model.ends_with(".gguf"));
   if (!model_options.random_seed && !stored) facts.fingerprint = "none (no weights)";
+  if (model_options.random_seed) facts.config.weight_format.clear();
   if (stored) {
     KVG_ASSIGN(const std::unique_ptr<WeightSource> source,
                OpenWeights(options.model.model, facts.dtype));
@@ -202,7 +204,7 @@ Result<ModelFacts> ReadFacts(const InspectOptions& options) {
     KVG_ASSIGN(facts.fingerprint, ModelFingerprint(facts.config, *source));
   }
   if (!facts.config.vision_family.empty()) {
-    KVG_ASSIGN(facts.vision, ReadVisionFacts(options, stored));
+    KVG_ASSIGN(facts.vision, ReadVisionFacts(options, facts.dtype, stored));
   }
   facts.parameters = ParameterCount(facts.config);
   facts.weight_bytes = facts.parameters * SizeOf(facts.dtype);

@@ -128,7 +128,7 @@ TextTable FamilyTable(const std::vector<Method>& methods, std::string_view famil
 
 }  // namespace
 
-std::string MethodsPage(const std::vector<Method>& methods) {
+std::string MethodsPage(const std::vector<Method>& methods, const std::vector<FieldRow>& field) {
   std::string page = StrCat(
       "# Methods\n\n"
       "This page is the output of `kvgauge methods --format markdown`; `scripts/approve` renews "
@@ -150,12 +150,14 @@ std::string MethodsPage(const std::vector<Method>& methods) {
       "bytes.\n"
       "- **proof**: tests compare a `golden` method with an independent implementation on stored "
       "cases.\n"
-      "  An `experimental` one has conformance tests and hand-worked cases only.\n"
+      "  An `experimental` one has conformance tests and hand-worked cases only. [The table of\n"
+      "  the field](#the-field-what-is-here-and-what-is-not) says why, and what else there is.\n"
       "- **departures**: known differences from the reference, listed at the end.\n");
   for (const FamilyHeading& heading : kFamilyHeadings) {
     const TextTable table = FamilyTable(methods, heading.family);
     if (!table.rows.empty()) page += StrCat("\n## ", heading.heading, "\n\n", table.ToMarkdown());
   }
+  page += FieldSection(field, methods);
   page += "\n## Departures from the references\n";
   for (const Method& method : methods) {
     const std::vector<std::string> departures = AllDepartures(method);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "methods/method.h"
+#include "src/model/method_field.h"
 
 namespace kvgauge {
 
@@ -16,7 +17,8 @@ std::vector<std::string> SignalNames(const Needs& needs);
 // The method's own departures from its reference, then those of its stages.
 std::vector<std::string> AllDepartures(const Method& method);
 
-// Markdown: a table for each family, then the departures. `methods` is sorted by id.
-std::string MethodsPage(const std::vector<Method>& methods);
+// Markdown: a table for each family, then the field, then the departures. `methods` is sorted by
+// id.
+std::string MethodsPage(const std::vector<Method>& methods, const std::vector<FieldRow>& field);
 
 }  // namespace kvgauge

@@ -57,6 +57,7 @@ Json MethodToJson(const Method& method) {
           {"paper", method.paper},
           {"version", method.version},
           {"experimental", method.experimental},
+          {"experimental_because", method.experimental_because},
           {"takes_budget", method.takes_budget},
           {"protect",
            {{"sinks", method.sinks},
@@ -78,6 +79,9 @@ void PrintMethod(const Method& method) {
       {"version", StrCat(method.version)},
       {"budget", method.takes_budget ? "needed: 0.2 or 20%, 512, 64B" : "none"},
       {"signals", OrDash(Join(SignalNames(method.needs()), ", "))}};
+  if (!method.experimental_because.empty()) {
+    facts.emplace_back("experimental", method.experimental_because);
+  }
   if (method.takes_budget) {
     facts.emplace_back(
         "protected", StrCat(method.sinks, " first, ", method.recent, " last",
@@ -167,7 +171,12 @@ Status RunMethods(const MethodsOptions& options) {
     for (const std::string& id : ids) {
       KVG_ASSIGN(methods.emplace_back(), LoadMethod(id, directory, {}));
     }
-    Print(MethodsPage(methods));
+    std::vector<FieldRow> rows;
+    if (options.directory.empty()) {  // what is shipped is what the field is compared with
+      KVG_ASSIGN(const std::string field, FindConfigFile("field.json"));
+      KVG_ASSIGN(rows, ReadField(field, methods));
+    }
+    Print(MethodsPage(methods, rows));
     return {};
   }
   std::vector<std::vector<std::string>> rows;

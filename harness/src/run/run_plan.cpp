@@ -42,6 +42,7 @@ Result<PlanModel> OpenModel(const RunModel& spec) {
   }
   std::unique_ptr<WeightSource> source;
   if (options.random_seed) {
+    model.config.weight_format.clear();
     source = MakeRandomWeights(ExpectedTensors(model.config), *options.random_seed, model.dtype);
   } else {
     KVG_ASSIGN(source, OpenWeights(spec.path, model.dtype));

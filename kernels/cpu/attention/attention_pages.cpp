@@ -35,12 +35,40 @@ const float* Widened(const AttentionKernels& kernels, DType dtype, const void* p
   return strip;
 }
 
-// The strip [entries][64] of rounded keys becomes columns of the panel. T is one element, or a
-// bf16 pair.
+// Four rows of four elements of 4 bytes become columns.
 template <class T>
-void Transpose(const T* strip, int entries, int strip_width, int steps, T* panel) {
-  for (int s = 0; s < steps; ++s) {
-    for (int e = 0; e < entries; ++e) panel[s * kPanelWidth + e] = strip[e * strip_width + s];
+void TransposeBlock(const T* in, int64_t in_stride, T* out, int64_t out_stride) {
+  using Four = uint32_t __attribute__((vector_size(16)));
+  Four a, b, c, d;
+  std::memcpy(&a, in, sizeof a);
+  std::memcpy(&b, in + in_stride, sizeof b);
+  std::memcpy(&c, in + 2 * in_stride, sizeof c);
+  std::memcpy(&d, in + 3 * in_stride, sizeof d);
+  const Four ac = __builtin_shufflevector(a, c, 0, 4, 1, 5);
+  const Four bd = __builtin_shufflevector(b, d, 0, 4, 1, 5);
+  const Four ac_high = __builtin_shufflevector(a, c, 2, 6, 3, 7);
+  const Four bd_high = __builtin_shufflevector(b, d, 2, 6, 3, 7);
+  const Four columns[4] = {__builtin_shufflevector(ac, bd, 0, 4, 1, 5),
+                           __builtin_shufflevector(ac, bd, 2, 6, 3, 7),
+                           __builtin_shufflevector(ac_high, bd_high, 0, 4, 1, 5),
+                           __builtin_shufflevector(ac_high, bd_high, 2, 6, 3, 7)};
+  for (int i = 0; i < 4; ++i) std::memcpy(out + i * out_stride, &columns[i], sizeof columns[i]);
+}
+
+// in [rows][columns] -> out [columns][rows]. T is one element, or a bf16 pair.
+template <class T>
+void Transpose(const T* in, int64_t in_stride, int rows, int columns, T* out, int64_t out_stride) {
+  const int whole_rows = sizeof(T) == 4 ? rows / 4 * 4 : 0;
+  const int whole_columns = sizeof(T) == 4 ? columns / 4 * 4 : 0;
+  for (int r = 0; r < whole_rows; r += 4) {
+    for (int c = 0; c < whole_columns; c += 4) {
+      TransposeBlock(in + r * in_stride + c, in_stride, out + c * out_stride + r, out_stride);
+    }
+  }
+  for (int c = 0; c < columns; ++c) {
+    for (int r = c < whole_columns ? whole_rows : 0; r < rows; ++r) {
+      out[c * out_stride + r] = in[r * in_stride + c];
+    }
   }
 }
 
@@ -70,14 +98,14 @@ void WriteKeys(const AttentionKernels& kernels, const PageLayout& layout, const 
     }
     char* panel = static_cast<char*>(page) + int64_t{dim} * kPanelWidth * size;
     if (layout.dtype == DType::kBF16) {
-      Transpose(reinterpret_cast<const uint32_t*>(strip), entries, kStrip / 2, (dims + 1) / 2,
-                reinterpret_cast<uint32_t*>(panel) + begin);
+      Transpose(reinterpret_cast<const uint32_t*>(strip), kStrip / 2, entries, (dims + 1) / 2,
+                reinterpret_cast<uint32_t*>(panel) + begin, kPanelWidth);
     } else if (layout.dtype == DType::kF16) {
-      Transpose(reinterpret_cast<const uint16_t*>(strip), entries, kStrip, dims,
-                reinterpret_cast<uint16_t*>(panel) + begin);
+      Transpose(reinterpret_cast<const uint16_t*>(strip), kStrip, entries, dims,
+                reinterpret_cast<uint16_t*>(panel) + begin, kPanelWidth);
     } else {
-      Transpose(reinterpret_cast<const float*>(strip), entries, kStrip, dims,
-                reinterpret_cast<float*>(panel) + begin);
+      Transpose(reinterpret_cast<const float*>(strip), kStrip, entries, dims,
+                reinterpret_cast<float*>(panel) + begin, kPanelWidth);
     }
   }
 }
@@ -126,10 +154,7 @@ void ReadKeys(const AttentionKernels& kernels, const PageLayout& layout, const v
     const char* panel =
         static_cast<const char*>(page) + int64_t{dim} * kPanelWidth * layout.element_bytes;
     const float* wide = Widened(kernels, layout.dtype, panel, steps, kPanelWidth, strip);
-    for (int e = begin; e < end; ++e) {
-      float* row = keys + (e - begin) * stride + dim;
-      for (int d = 0; d < dims; ++d) row[d] = wide[d * kPanelWidth + e];
-    }
+    Transpose(wide + begin, kPanelWidth, dims, end - begin, keys + dim, stride);
   }
 }
 

@@ -55,8 +55,8 @@ KVG_INLINE I ToInts(F v) { return __builtin_convertvector(v, I); }
 // Nearest code to v, ties to even, clamped.
 KVG_INLINE I NearestCode(F v, F top) { return ToInts(Round(Min(Max(v, F{}), top))); }
 
-void CodeAffineGroup(const CodecPlan& plan, const float* x, int64_t n, uint8_t* codes,
-                     uint16_t* scale, uint16_t* zero) {
+KVG_INLINE void CodeAffineGroup(const CodecPlan& plan, const float* x, int64_t n, uint8_t* codes,
+                                uint16_t* scale, uint16_t* zero) {
   const Extremes of = ExtremesOf(x, n);
   const F top = Splat(static_cast<float>((1 << plan.layout.bits) - 1));
   if (plan.symmetric) {

@@ -79,6 +79,7 @@ struct Method {
   std::vector<PublishedNumber> published;
   bool takes_budget = false;
   bool experimental = false;
+  std::string experimental_because = {};  // why nothing independent holds it; empty: not said
   // Entries that are never evicted: the first `sinks`, the last `recent`, or as many of the last as
   // make up `recent_share` of a head's entries, if that is more.
   int64_t sinks = 0, recent = 0;

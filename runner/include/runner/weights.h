@@ -4,7 +4,9 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/result.h"
@@ -25,18 +27,29 @@ struct WeightInfo {
   std::vector<int64_t> shape;
 };
 
+// A tensor as its file has it, of any type that the format has.
+struct RawTensor {
+  std::string_view type;  // as safetensors names it: "F8_E4M3"
+  std::vector<int64_t> shape;
+  std::span<const uint8_t> bytes;  // without alignment
+  std::shared_ptr<const void> owner;
+};
+
 // Thread-safe: every call is const and may run beside others.
 class WeightSource {
  public:
   virtual ~WeightSource() = default;
 
-  // Every tensor name, sorted.
+  // Every tensor name, sorted; without those that a model need not have.
   virtual std::vector<std::string> Names() const = 0;
   virtual bool Contains(const std::string& name) const = 0;
   // An error names the tensor and its file. One value (shape []) is viewed as [1]; of more than
   // kMaxRank dimensions the last ones are viewed as one. Types that
   // DType lacks (F64, F8_*, BOOL ...) may be in a file, but are kUnsupported here.
   virtual Result<WeightTensor> Get(const std::string& name) const = 0;
+  // The bytes of a tensor, for readers of types that DType lacks. Where tensors are made and not
+  // stored this is kUnsupported.
+  virtual Result<RawTensor> GetStored(const std::string& name) const;
   // What Get would give, without making it.
   virtual Result<WeightInfo> Describe(const std::string& name) const;
   // For messages: the file that holds the tensor, or what makes it.
@@ -50,8 +63,8 @@ class WeightSource {
 };
 
 // Opens the weights of a checkpoint: a GGUF file, the one that a directory holds, or safetensors
-// (OpenSafetensors). Tensors in blocks of few bits become `dtype`, one by one when they are asked
-// for; floats stay as they are stored.
+// (OpenSafetensors), quantised as the directory's config.json says. Tensors of few bits become
+// `dtype`, one by one when they are asked for; floats stay as they are stored.
 Result<std::unique_ptr<WeightSource>> OpenWeights(const std::string& path, DType dtype);
 
 // Opens `directory`/model.safetensors, or the shards that model.safetensors.index.json lists; both

@@ -1,8 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "core/files.h"
+#include "core/json.h"
+#include "core/strings.h"
+#include "runner/config.h"
 #include "runner/weights.h"
 #include "src/checkpoint/gguf/file.h"
+#include "src/checkpoint/quantized/source.h"
+#include "src/config/quantization.h"
 
 namespace kvgauge {
+
+Result<RawTensor> WeightSource::GetStored(const std::string& name) const {
+  return Unsupported(
+      StrCat(OriginOf(name), ": tensor ", Quoted(name, 120), " is made and not stored"));
+}
 
 Result<WeightInfo> WeightSource::Describe(const std::string& name) const {
   KVG_ASSIGN(const WeightTensor stored, Get(name));
@@ -12,7 +23,14 @@ Result<WeightInfo> WeightSource::Describe(const std::string& name) const {
 
 Result<std::unique_ptr<WeightSource>> OpenWeights(const std::string& path, DType dtype) {
   KVG_ASSIGN(const std::optional<std::string> gguf, FindGguf(path));
-  return gguf ? OpenGgufWeights(*gguf, dtype) : OpenSafetensors(path);
+  if (gguf) return OpenGgufWeights(*gguf, dtype);
+  KVG_ASSIGN(std::unique_ptr<WeightSource> plain, OpenSafetensors(path));
+  const std::string config = path + "/config.json";
+  if (!FileExists(config)) return plain;
+  KVG_ASSIGN(const Json json, ReadConfigDocument(config));
+  KVG_ASSIGN(const std::optional<QuantizationConfig> quantization, ReadQuantization(json, config));
+  if (!quantization) return plain;
+  return OpenQuantized(std::move(plain), *quantization, dtype);
 }
 
 }  // namespace kvgauge

@@ -71,6 +71,13 @@ class SafetensorsSource final : public WeightSource {
     return WeightTensor{ContiguousView(Content(found->second).data(), *entry.dtype, shape), file};
   }
 
+  Result<RawTensor> GetStored(const std::string& name) const override {
+    const auto found = tensors_.find(name);
+    if (found == tensors_.end()) return NoSuchTensor(place_, name, Names());
+    const auto& [file, entry] = found->second;
+    return RawTensor{entry.dtype_name, entry.shape, Content(found->second), file};
+  }
+
   std::string OriginOf(const std::string& name) const override {
     const auto found = tensors_.find(name);
     return found == tensors_.end() ? place_ : found->second.file->path();

@@ -73,8 +73,12 @@ void ReadGeneralKeys(ConfigReader& reader, ModelConfig& config) {
 }
 
 void IgnoreGeneralKeys(ConfigReader& reader) {
-  reader.Refuse("quantization_config",
-                "quantised checkpoints are not supported; use the float weights");
+  // That of the whole checkpoint is read apart (ReadQuantization).
+  if (reader.at_top()) {
+    reader.Ignore({"quantization_config"});
+  } else {
+    reader.Refuse("quantization_config", "expected at the top of the config, for all its parts");
+  }
   reader.Refuse("cross_attention_hidden_size", "cross attention is not supported");
   reader.Neutral("is_encoder_decoder", false);
   reader.Neutral("add_cross_attention", false);

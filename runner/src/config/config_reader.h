@@ -62,6 +62,7 @@ class ConfigReader {
   Status Finish();
 
   const std::string& origin() const { return origin_; }
+  bool at_top() const { return scope_.empty(); }
   std::string NameOfKey(std::string_view key) const;
 
  private:

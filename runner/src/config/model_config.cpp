@@ -9,6 +9,7 @@
 #include "src/config/common.h"
 #include "src/config/family.h"
 #include "src/config/gguf_config.h"
+#include "src/config/quantization.h"
 #include "src/config/vision_text.h"
 
 namespace kvgauge {
@@ -148,9 +149,20 @@ int64_t ModelConfig::KvReachBytes(int64_t tokens, DType dtype) const {
 
 Result<ModelConfig> ParseModelConfig(const Json& json, const std::string& origin) {
   if (!json.is_object()) return BadInput(StrCat(origin, ": expected a JSON object"));
-  if (!HasTextPart(json)) return ParseText(json, origin, "");
-  KVG_ASSIGN(const TextPart part, ReadTextPart(json, origin));
+  KVG_ASSIGN(const std::optional<QuantizationConfig> quantization, ReadQuantization(json, origin));
+  const std::string format = quantization ? quantization->Title() : "";
+  if (!HasTextPart(json)) {
+    KVG_ASSIGN(ModelConfig config, ParseText(json, origin, ""));
+    config.weight_format = format;
+    return config;
+  }
+  KVG_ASSIGN(TextPart part, ReadTextPart(json, origin));
+  // Some writers repeat it.
+  if (part.json.value("quantization_config", Json()) == json.value("quantization_config", Json())) {
+    if (!part.scope.empty()) part.json.erase("quantization_config");
+  }
   KVG_ASSIGN(ModelConfig config, ParseText(part.json, origin, part.scope));
+  config.weight_format = format;
   KVG_TRY(CheckTextPart(json, origin, config));
   if (!part.json.contains("tie_word_embeddings")) config.tied_head = part.tied_by_default;
   config.vision_family = part.vision_family;

@@ -198,7 +198,7 @@ Result<std::unique_ptr<VisionTower>> VisionTower::Load(const std::string& direct
     if (options.behind && drawn.tower.run_layers < drawn.tower.layers) ++drawn.tower.run_layers;
     source = MakeRandomWeights(ExpectedVisionTensors(drawn), *options.random_seed, dtype);
   } else {
-    KVG_ASSIGN(source, OpenSafetensors(directory));
+    KVG_ASSIGN(source, OpenWeights(directory, dtype));
   }
   return Load(std::move(*spec), *source, dtype, ops, options.behind);
 }

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// Weights that a Hub directory holds quantised, as the plain weights that they stand for.
+//
+// A format is one file of this folder. From the names and shapes of stored tensors it says which
+// tensors it can make of them (its plan); the numbers are read when a tensor is asked for.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "core/result.h"
+#include "runner/weights.h"
+#include "src/config/quantization.h"
+
+namespace kvgauge {
+
+// Writes rows [first, first + count) of a matrix, each number as f32.
+using RowMaker = std::function<void(int64_t first, int64_t count, float* out)>;
+
+struct MadeTensor {
+  std::string stored;          // the main one of those it is made of, for messages
+  std::vector<int64_t> shape;  // [rows, columns]
+  // Reads and checks the scales. The maker may be called from several threads, and must keep what
+  // it reads alive.
+  std::function<Result<RowMaker>()> open;
+};
+
+struct QuantizedPlan {
+  std::map<std::string, MadeTensor> made;
+  std::set<std::string> parts;  // stored tensors that are no tensors of the model
+  std::set<std::string> idle;   // tensors that a model need not have: Names() leaves them out
+};
+
+// Each names the tensor and what is wrong where the shapes do not fit together.
+Result<QuantizedPlan> PlanFp8(const WeightSource& source, const QuantizationConfig& config);
+Result<QuantizedPlan> PlanCompressedTensors(const WeightSource& source,
+                                            const QuantizationConfig& config);
+Result<QuantizedPlan> PlanGptq(const WeightSource& source, const QuantizationConfig& config);
+Result<QuantizedPlan> PlanAwq(const WeightSource& source, const QuantizationConfig& config);
+Result<QuantizedPlan> PlanBitsAndBytes(const WeightSource& source,
+                                       const QuantizationConfig& config);
+
+// Made tensors become `dtype`, rounded once; all others are those of `plain`.
+Result<std::unique_ptr<WeightSource>> OpenQuantized(std::unique_ptr<WeightSource> plain,
+                                                    const QuantizationConfig& config, DType dtype);
+
+// An error where `module` is stored quantised although the config says that it is not.
+Status CheckNotPlain(const WeightSource& source, const QuantizationConfig& config,
+                     const std::string& module, const std::string& stored);
+
+// One size in groups of `group_size`; an error that begins with `where` when they do not divide it.
+Result<int64_t> GroupCount(int64_t size, int64_t group_size, const std::string& where);
+
+}  // namespace kvgauge

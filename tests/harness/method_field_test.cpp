@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "src/model/method_field.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "core/strings.h"
+
+namespace kvgauge {
+namespace {
+
+using ::testing::HasSubstr;
+
+class MethodField : public ::testing::Test {
+ protected:
+  static Method Named(const std::string& id, const std::string& because) {
+    Method method;
+    method.id = id;
+    method.title = StrCat("Title of ", id);
+    method.family = "selection";
+    method.experimental = !because.empty();
+    method.experimental_because = because;
+    return method;
+  }
+
+  Result<std::vector<FieldRow>> Read(const std::string& rows) {
+    const std::string path = StrCat(::testing::TempDir(), "/field.json");
+    std::ofstream(path) << R"({"rows": [)" << rows << "]}";
+    return ReadField(path, methods_);
+  }
+
+  void ExpectRefused(const std::string& rows, const std::vector<std::string>& words) {
+    const Result<std::vector<FieldRow>> read = Read(rows);
+    ASSERT_FALSE(read.ok()) << rows;
+    EXPECT_THAT(read.error().message, HasSubstr("field.json: rows["));
+    for (const std::string& word : words) EXPECT_THAT(read.error().message, HasSubstr(word));
+  }
+
+  std::vector<Method> methods_ = {Named("proven", ""), Named("untried", "no public code")};
+};
+
+TEST_F(MethodField, StatesComeFromMethods) {
+  const auto rows = Read(
+      R"({"name": "Known otherwise", "family": "budget", "here": ["proven"]},)"
+      R"({"name": "Half", "family": "budget", "here": ["proven", "untried"]},)"
+      R"({"name": "Lacking", "family": "reuse", "paper": "arXiv:1234.56789", "missing": "a tree"},)"
+      R"({"name": "Elsewhere", "family": "system", "outside": "a queue"})");
+  ASSERT_TRUE(rows.ok()) << rows.error().message;
+  const std::string section = FieldSection(*rows, methods_);
+  EXPECT_THAT(section, HasSubstr("6 methods: 2 work, 2 are experimental, 1 are missing, 1 are"));
+  EXPECT_THAT(section, HasSubstr("| selection | Title of proven | works | `proven` | - |"));
+  EXPECT_THAT(section, HasSubstr("| Title of untried | experimental | `untried`: no public code |"));
+  EXPECT_THAT(section, HasSubstr("| budget | Known otherwise | works | `proven` |"));
+  EXPECT_THAT(section, HasSubstr("| budget | Half | experimental | `proven`, `untried` |"));
+  EXPECT_THAT(section, HasSubstr("| reuse | Lacking | missing | a tree | [1234.56789](https://"));
+  EXPECT_THAT(section, HasSubstr("| system | Elsewhere | outside | a queue | - |"));
+  EXPECT_LT(section.find("Title of proven"), section.find("Half"));
+  EXPECT_LT(section.find("Half"), section.find("Known otherwise"));
+  EXPECT_LT(section.find("Lacking"), section.find("Elsewhere"));
+}
+
+TEST_F(MethodField, RefusesWhatIsNotSo) {
+  ExpectRefused(R"({"name": "A", "family": "budget", "here": ["provn"]})", {"provn", "proven"});
+  ExpectRefused(R"({"name": "A", "family": "budget", "here": []})", {"list of ids"});
+  ExpectRefused(R"({"name": "A", "family": "budget"})", {"says 0 of"});
+  ExpectRefused(R"({"name": "A", "family": "budget", "missing": "x", "outside": "y"})",
+                {"says 2 of"});
+  ExpectRefused(R"({"name": "A", "family": "budget", "missing": ""})", {"\"missing\" must be"});
+  ExpectRefused(R"({"name": "A", "family": "budgets", "missing": "x"})", {"budgets", "budget"});
+  ExpectRefused(R"({"name": "A", "family": "budget", "mising": "x"})", {"mising", "missing"});
+  ExpectRefused(R"({"family": "budget", "missing": "x"})", {"\"name\" is missing"});
+  ExpectRefused(R"(7)", {"must be a JSON object"});
+  // A method that came since, and the same name in another spelling.
+  ExpectRefused(R"({"name": "Pro-Ven", "family": "budget", "missing": "x"})",
+                {"the method 'proven'"});
+  ExpectRefused(R"({"name": "KV-A", "family": "budget", "missing": "x"},)"
+                R"({"name": "kva", "family": "budget", "missing": "x"})",
+                {"rows[1]", "rows[0] already"});
+}
+
+TEST_F(MethodField, RefusesOtherFiles) {
+  const std::string path = StrCat(::testing::TempDir(), "/field.json");
+  for (const char* text : {"[]", "{}", R"({"rows": 1})", R"({"rows": [], "more": 1})"}) {
+    std::ofstream(path) << text;
+    const auto read = ReadField(path, methods_);
+    ASSERT_FALSE(read.ok()) << text;
+    EXPECT_THAT(read.error().message, HasSubstr("must be {\"rows\": [...]}"));
+  }
+  EXPECT_FALSE(ReadField("/nowhere/field.json", methods_).ok());
+}
+
+// What is shipped: every experimental method says why, and no reason outlives its method.
+TEST_F(MethodField, ShippedMethodsSayWhy) {
+  const std::string home = StrCat(KVG_SOURCE_DIR, "/configs");
+  std::vector<Method> shipped;
+  const auto ids = ListMethods(StrCat(home, "/methods"));
+  ASSERT_TRUE(ids.ok());
+  for (const std::string& id : *ids) {
+    const auto method = LoadMethod(id, StrCat(home, "/methods"), {});
+    ASSERT_TRUE(method.ok()) << method.error().message;
+    EXPECT_EQ(method->experimental, !method->experimental_because.empty())
+        << id << ": \"experimental\" must be a text that says why";
+    shipped.push_back(*method);
+  }
+  const auto rows = ReadField(StrCat(home, "/field.json"), shipped);
+  ASSERT_TRUE(rows.ok()) << rows.error().message;
+  const std::string section = FieldSection(*rows, shipped);
+  for (const Method& method : shipped) {
+    const std::string state = method.experimental ? "experimental" : "works";
+    EXPECT_THAT(section, HasSubstr(StrCat(" | ", state, " | `", method.id, "`")));
+  }
+}
+
+}  // namespace
+}  // namespace kvgauge
