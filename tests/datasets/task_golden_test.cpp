@@ -137,10 +137,10 @@ TEST_P(TaskGolden, PromptsAndScoresAreTheReferences) {
 // unseen. docs/datasets.md says why these few have none.
 TEST(TaskGoldens, EveryPublishedSetHasOne) {
   const std::set<std::string> none = {
-      "perplexity/wikitext2_2048",    // running text has no prompt
+      "perplexity/wikitext2_2048",  // running text has no prompt
       "perplexity/wikitext2_sliding",
       "perplexity/pg19_streaming",
-      "msvd_qa/test",                 // no prompt was released
+      "msvd_qa/test",  // no prompt was released
       "msrvtt_qa/test",
   };
   std::set<std::string> held;

@@ -150,8 +150,7 @@ TEST(Jinja, LookingAtTextsCounts) {
     EXPECT_THAT(Refusal(loop, {.steps = 100'000}), HasSubstr("more than 100,000 steps")) << look;
   }
   // A search is as long as the text, whatever is looked for.
-  const std::string halves =
-      "{% set a = 'a' * 2000000 %}{% set b = 'a' * 1000000 ~ 'b' %}";
+  const std::string halves = "{% set a = 'a' * 2000000 %}{% set b = 'a' * 1000000 ~ 'b' %}";
   EXPECT_EQ(Render(halves + "{{ b in a }} {{ a.find(b) }} {{ a.count(b) }}").text, "False -1 0");
   EXPECT_EQ(Render(halves + "{{ a.replace(b, '') | length }}").text, "2000000");
   EXPECT_THAT(Refusal(halves + "{{ a.rfind(b) }}"), HasSubstr("50,000,000 steps"));
