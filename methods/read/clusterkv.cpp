@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "core/strings.h"
+#include "methods/attention.h"
 #include "methods/key_clusters.h"
 #include "methods/registry.h"
 #include "methods/tensors.h"
@@ -68,7 +69,7 @@ class ClusterKv final : public Reader {
     for (int64_t h = 0; h < view.shape().kv_heads; ++h) {
       const int64_t length = view.lengths()[h], begin = h * group, end = begin + group;
       if (length == 0) continue;
-      const Tensor chosen = Choose(view, index.heads[h], q.Slice(begin, end), length);
+      const Tensor chosen = Choose(view, h, index.heads[h], q.Slice(begin, end), length);
       view.ops().select->MarkRuns(chosen, 1, length,
                                   Columns(words.Slice(begin, end), 0, (length + 63) / 64));
     }
@@ -77,7 +78,7 @@ class ClusterKv final : public Reader {
 
  private:
   // Entries that each of the group reads: [group, read] i32. q: [group, key_dim]
-  Tensor Choose(LayerView& view, const KeyClusters& clusters, const Tensor& q,
+  Tensor Choose(LayerView& view, int64_t head, const KeyClusters& clusters, const Tensor& q,
                 int64_t length) const {
     Ops& ops = view.ops();
     const int64_t group = q.shape[0], dim = q.shape[1], members = clusters.members;
@@ -95,6 +96,7 @@ class ClusterKv final : public Reader {
                              1.0f, products.Reshape({1, clusters.count, 1}));
         ops.select->Gather(products, assignment, AsColumn(scores[g].Slice(first, first + members)));
       }
+      HideFromNewest(view, head, first, 1, Columns(scores, first, first + members));
     }
     const std::vector<int32_t> counts(static_cast<size_t>(group), static_cast<int32_t>(read));
     const Tensor chosen = view.Scratch(DType::kI32, {group, read});

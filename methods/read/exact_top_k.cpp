@@ -7,6 +7,7 @@
 // with the largest products.
 #include <algorithm>
 
+#include "methods/attention.h"
 #include "methods/registry.h"
 #include "methods/tensors.h"
 
@@ -54,6 +55,7 @@ class ExactTopK final : public Reader {
     ops.rows->Convert(q, query);
     ops.linear->MatMulNT(query.Reshape({1, group, dim}), view.Keys(head).Reshape({1, length, dim}),
                          1.0f, products.Reshape({1, group, length}));
+    HideFromNewest(view, head, 0, 1, products);
     const int64_t first = std::min(sinks_, length), last = std::max(first, length - local_);
     const auto force = [&](int64_t begin, int64_t end) {
       if (begin == end) return;

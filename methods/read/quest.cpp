@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "core/strings.h"
+#include "methods/attention.h"
 #include "methods/page_bounds.h"
 #include "methods/registry.h"
 #include "methods/tensors.h"
@@ -68,7 +69,7 @@ class Quest final : public Reader {
       const PageBounds& bounds = index.heads[h];
       const int64_t length = view.lengths()[h], begin = h * group, end = begin + group;
       if (bounds.pages() == 0) continue;
-      const Tensor chosen = Choose(view, bounds, q.Slice(begin, end),
+      const Tensor chosen = Choose(view, h, bounds, q.Slice(begin, end),
                                    std::min(most(static_cast<size_t>(h)), bounds.pages()));
       view.ops().select->MarkRuns(chosen, page_, length,
                                   Columns(words.Slice(begin, end), 0, (length + 63) / 64));
@@ -80,21 +81,12 @@ class Quest final : public Reader {
   static constexpr int64_t kLeastPages = 3;
 
   // q: [group, key_dim]. Pages for each of the group: [group, count] i32, rows may be the same.
-  Tensor Choose(LayerView& view, const PageBounds& bounds, const Tensor& q, int64_t count) const {
+  Tensor Choose(LayerView& view, int64_t head, const PageBounds& bounds, const Tensor& q,
+                int64_t count) const {
     Ops& ops = view.ops();
-    const int64_t group = q.shape[0], dim = q.shape[1], pages = bounds.pages();
-    // A product with a positive number is largest at the upper bound, with a negative at the lower.
-    Tensor scores = view.Scratch(DType::kF32, {group, pages});
-    Tensor part = view.Scratch(DType::kF32, {group, pages});
-    Tensor half = view.Scratch(DType::kF32, {group, dim});
-    const Tensor zero = view.Scratch(DType::kF32, {dim});
-    for (const bool upper : {false, true}) {
-      ops.rows->Combine(q, zero, upper ? Binary::kMax : Binary::kMin, half);
-      const Tensor limits = upper ? bounds.High(view) : bounds.Low(view);
-      ops.linear->MatMulNT(half.Reshape({1, group, dim}), limits.Reshape({1, pages, dim}), 1.0f,
-                           part.Reshape({1, group, pages}));
-      ops.rows->Combine(scores, part, Binary::kAdd, scores);
-    }
+    const int64_t group = q.shape[0], pages = bounds.pages();
+    Tensor scores = bounds.LargestProducts(view, q);
+    HideFromNewest(view, head, 0, page_, scores);
     if (last_page_) {
       Tensor last = Columns(scores, pages - 1, pages);
       ops.rows->Fill(kForcedScore, last);

@@ -60,7 +60,7 @@ class RocketKv final : public Reader {
     for (int64_t h = 0; h < view.shape().kv_heads; ++h) {
       const int64_t length = view.lengths()[h], begin = h * group, end = begin + group;
       if (length == 0) continue;
-      Tensor chosen = Choose(view, Logits(view, index.heads[h], q.Slice(begin, end)), length);
+      Tensor chosen = Choose(view, Logits(view, h, index.heads[h], q.Slice(begin, end)), length);
       chosen.shape[0] = group;
       chosen.stride[0] = 0;
       view.ops().select->MarkRuns(chosen, 1, length,
@@ -71,7 +71,7 @@ class RocketKv final : public Reader {
 
  private:
   // Logits of the group's queries with pages: [group, pages]. q: [group, key_dim]
-  Tensor Logits(LayerView& view, const PageBounds& bounds, const Tensor& q) const {
+  Tensor Logits(LayerView& view, int64_t head, const PageBounds& bounds, const Tensor& q) const {
     Ops& ops = view.ops();
     const int64_t group = q.shape[0], dim = q.shape[1], pages = bounds.pages();
     const Tensor query = QueriesOfLargestChannels(view, q, rank_);
@@ -88,6 +88,7 @@ class RocketKv final : public Reader {
       ops.rows->Combine(logits, part, Binary::kAdd, logits);
     }
     CapLogits(view, logits);
+    HideFromNewest(view, head, 0, page_, logits);
     return logits;
   }
 

@@ -9,6 +9,7 @@
 // `sinks` and the last `local` entries of the prompt and all that is decoded are always read.
 #include <algorithm>
 
+#include "methods/attention.h"
 #include "methods/registry.h"
 #include "methods/tensors.h"
 
@@ -76,7 +77,7 @@ class Sentences final : public Reader {
       const int64_t length = view.lengths()[h], begin = h * group, end = begin + group;
       if (length == 0) continue;
       const Tensor chosen =
-          Choose(view, index.heads[static_cast<size_t>(h)], query.Slice(begin, end), length);
+          Choose(view, h, index.heads[static_cast<size_t>(h)], query.Slice(begin, end), length);
       ops.select->MarkRuns(chosen, 1, length,
                            Columns(words.Slice(begin, end), 0, (length + 63) / 64));
     }
@@ -128,7 +129,8 @@ class Sentences final : public Reader {
   }
 
   // Entries that each of the group reads: [group, read] i32. q: [group, key_dim]
-  Tensor Choose(LayerView& view, const HeadSentences& own, const Tensor& q, int64_t length) const {
+  Tensor Choose(LayerView& view, int64_t head, const HeadSentences& own, const Tensor& q,
+                int64_t length) const {
     Ops& ops = view.ops();
     const int64_t group = q.shape[0], dim = q.shape[1], n = own.entries;
     const int64_t first = std::min(sinks_, n), last = std::max(first, n - local_);
@@ -147,6 +149,7 @@ class Sentences final : public Reader {
                             AsColumn(at_ends));
         ops.select->Gather(AsColumn(at_ends), end_of, AsColumn(scores[g].Slice(first, last)));
       }
+      HideFromNewest(view, head, first, 1, Columns(scores, first, last));
     }
     const std::vector<int32_t> counts(static_cast<size_t>(group), static_cast<int32_t>(read));
     const Tensor chosen = view.Scratch(DType::kI32, {group, read});

@@ -13,6 +13,7 @@
 #include <string>
 
 #include "core/strings.h"
+#include "methods/attention.h"
 #include "methods/calibration.h"
 #include "methods/compactor_scores.h"
 #include "methods/registry.h"
@@ -127,6 +128,7 @@ class Subspace final : public Reader {
       ops.rows->Convert(Keys(head, shape).Slice(0, n), keys);
       ops.linear->MatMulNT(turned.Reshape({1, group, rank}), keys.Reshape({1, n, rank}), 1.0f,
                            products.Reshape({1, group, n}));
+      HideFromNewest(view, h, 0, 1, products);
       const std::vector<int32_t> counts(static_cast<size_t>(group), static_cast<int32_t>(read));
       ops.select->TopK(products, Upload(view, counts), chosen);
       ops.select->MarkRuns(chosen, 1, n,

@@ -4,8 +4,6 @@
 // Paper: Twilight, arXiv:2502.02770, its pruner over full attention. Needs the query of each decode
 // step. Each query head takes its entries by what its softmax gives them, the largest first, until
 // their sum reaches `share`.
-#include <algorithm>
-
 #include "methods/attention.h"
 #include "methods/largest_sums.h"
 #include "methods/registry.h"
@@ -28,19 +26,8 @@ class TopP final : public Reader {
   void Append(LayerView&, std::span<const int64_t>, State&) const override {}
 
   bool Select(LayerView& view, State&, const Tensor& q, Tensor words) const override {
-    const int64_t n = view.width(), heads = view.shape().query_heads, group = view.shape().group();
-    if (view.layer() < dense_layers_ || share_ >= 1 || n == 0) return false;
-    const Tensor given = Attention(view, q);
-    const std::vector<int32_t> counts = FewestOf(view, given);
-    const int32_t most = *std::max_element(counts.begin(), counts.end());
-    const Tensor chosen = view.Scratch(DType::kI32, {heads, most});
-    view.ops().select->TopK(given, Upload(view, counts), chosen);
-    for (int64_t h = 0; h < view.shape().kv_heads; ++h) {
-      const int64_t length = view.lengths()[h], begin = h * group, end = begin + group;
-      if (length == 0) continue;
-      view.ops().select->MarkRuns(chosen.Slice(begin, end), 1, length,
-                                  Columns(words.Slice(begin, end), 0, (length + 63) / 64));
-    }
+    if (view.layer() < dense_layers_ || share_ >= 1 || view.width() == 0) return false;
+    MarkFewest(view, Attention(view, q), share_, view.width(), words);
     return true;
   }
 
@@ -62,17 +49,6 @@ class TopP final : public Reader {
                           Columns(given.Slice(h * group, (h + 1) * group), 0, length));
     }
     return given;
-  }
-
-  // The least number of entries of each query head whose attention sums to `share_`.
-  std::vector<int32_t> FewestOf(LayerView& view, const Tensor& given) const {
-    const int64_t group = view.shape().group();
-    std::vector<int32_t> lengths;
-    for (int64_t q = 0; q < given.shape[0]; ++q) {
-      lengths.push_back(static_cast<int32_t>(view.lengths()[q / group]));
-    }
-    const std::vector<float> goals(lengths.size(), share_);
-    return FewestLargest(view, given, goals, lengths);
   }
 
   float share_;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "methods/attention.h"
 
+#include <algorithm>
+
 #include "methods/tensors.h"
 
 namespace kvgauge {
@@ -66,6 +68,28 @@ void AttentionOfLogits(LayerView& view, int64_t head, int64_t first, QueryRows r
                        const Tensor& logits, const Tensor& out) {
   const int64_t window = HidingWindow(view, rows, logits.shape[0]);
   Shares(view, logits, 1.0f, head, first, rows, window, out);
+}
+
+void HideFromNewest(LayerView& view, int64_t head, int64_t first, int64_t run,
+                    const Tensor& scores) {
+  const int64_t runs = scores.shape[1];
+  const int64_t window = HidingWindow(view, QueryRows::Newest(view), 1);
+  if (window == 0 || runs == 0) return;
+  Ops& ops = view.ops();
+  const Tensor all = view.Positions(head, first);
+  const int64_t count = all.shape[0];
+  std::vector<int32_t> last;
+  for (int64_t r = 0; r < runs; ++r) {
+    last.push_back(static_cast<int32_t>(std::min((r + 1) * run, count) - 1));
+  }
+  const Tensor ends = view.Scratch(DType::kI32, {runs});
+  const Tensor seen = view.Scratch(DType::kF32, {runs}), limit = view.Scratch(DType::kF32, {runs});
+  ops.select->Gather(AsColumn(all), Upload(view, last), AsColumn(ends));
+  ops.rows->Convert(ends, seen);
+  ops.rows->Fill(static_cast<float>(view.tokens() - 1 - window), limit);
+  ops.rows->Combine(limit, seen, Binary::kLess, seen);  // 1: seen
+  ops.rows->Activate(seen, Activation::kLog, seen);     // 0, or -inf
+  ops.rows->Combine(scores, seen, Binary::kAdd, scores);
 }
 
 }  // namespace kvgauge

@@ -45,4 +45,25 @@ std::vector<int32_t> FewestLargest(LayerView& view, const Tensor& numbers,
   }
 }
 
+void MarkFewest(LayerView& view, const Tensor& given, float share, int64_t most,
+                const Tensor& words) {
+  const int64_t heads = given.shape[0], group = view.shape().group();
+  std::vector<int32_t> limits;
+  for (int64_t q = 0; q < heads; ++q) {
+    const int64_t length = view.lengths()[static_cast<size_t>(q / group)];
+    limits.push_back(static_cast<int32_t>(std::min(length, most)));
+  }
+  const std::vector<float> goals(limits.size(), share);
+  const std::vector<int32_t> counts = FewestLargest(view, given, goals, limits);
+  const Tensor chosen =
+      view.Scratch(DType::kI32, {heads, *std::max_element(counts.begin(), counts.end())});
+  view.ops().select->TopK(given, Upload(view, counts), chosen);
+  for (int64_t begin = 0; begin < heads; begin += group) {
+    const int64_t length = view.lengths()[static_cast<size_t>(begin / group)], end = begin + group;
+    if (length == 0) continue;
+    view.ops().select->MarkRuns(chosen.Slice(begin, end), 1, length,
+                                Columns(words.Slice(begin, end), 0, (length + 63) / 64));
+  }
+}
+
 }  // namespace kvgauge

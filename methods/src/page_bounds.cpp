@@ -43,6 +43,24 @@ Tensor PageBounds::Widened(LayerView& view, const Buffer& buffer) const {
   return limits;
 }
 
+Tensor PageBounds::LargestProducts(LayerView& view, const Tensor& q) const {
+  Ops& ops = view.ops();
+  const int64_t group = q.shape[0], dim = q.shape[1];
+  // A product with a positive number is largest at the upper bound, with a negative at the lower.
+  const Tensor scores = view.Scratch(DType::kF32, {group, pages_});
+  const Tensor part = view.Scratch(DType::kF32, {group, pages_});
+  const Tensor half = view.Scratch(DType::kF32, {group, dim});
+  const Tensor zero = view.Scratch(DType::kF32, {dim});
+  for (const bool upper : {false, true}) {
+    ops.rows->Combine(q, zero, upper ? Binary::kMax : Binary::kMin, half);
+    const Tensor limits = upper ? High(view) : Low(view);
+    ops.linear->MatMulNT(half.Reshape({1, group, dim}), limits.Reshape({1, pages_, dim}), 1.0f,
+                         part.Reshape({1, group, pages_}));
+    ops.rows->Combine(scores, part, Binary::kAdd, scores);
+  }
+  return scores;
+}
+
 void PageBounds::Extend(LayerView& view, int64_t head, int64_t page, int64_t first) {
   const ModelShape& shape = view.shape();
   const int64_t length = view.lengths()[static_cast<size_t>(head)], begin = first / page;

@@ -90,7 +90,8 @@ Result<const StageSpec*> FindStage(StageKind kind, std::string_view id) {
     if (key.first == kind) known.push_back(key.second);
   }
   return BadInput(StrCat("unknown ", NameOf(kind), " stage ", Quoted(id),
-                         DidYouMeanOneOf(id, known), "; 'kvgauge methods --stages' lists all"));
+                         DidYouMeanOneOf(id, known),
+                         "; 'kvgauge methods --stages' lists all, and --plugin FILE adds others"));
 }
 
 }  // namespace kvgauge

@@ -34,6 +34,19 @@ class FirstCommandTest : public RunTest {
   }
 };
 
+TEST_F(FirstCommandTest, AnUnknownFlagIsNamedWithTheNearestOne) {
+  const Outcome run = Shell("run --model tiny --buget 10%");
+  EXPECT_EQ(run.exit_code, 2);
+  EXPECT_THAT(run.err,
+              HasSubstr("'--buget' is no flag of 'kvgauge run' (did you mean '--budget'?); "
+                        "'kvgauge run --help' lists all"));
+  EXPECT_THAT(Shell("bench latency --contxts 64").err,
+              HasSubstr("no flag of 'kvgauge bench latency' (did you mean '--contexts'?)"));
+  EXPECT_THAT(Shell("--plugins x.so").err, HasSubstr("is no flag of 'kvgauge' (did you mean '--"));
+  // Words that are no flags.
+  EXPECT_THAT(Shell("sample reference/needle another").err, HasSubstr("another"));
+}
+
 // One sample of the reference model.
 constexpr char kShorthand[] =
     "--model models/ref-gqa --task reference/needle --method knorm,kivi_4bit --budget 25%,64 "

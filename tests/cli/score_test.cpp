@@ -346,7 +346,8 @@ TEST_F(ScoreTest, SamplesAreShownAsTheModelIsGivenThem) {
     EXPECT_EQ(refused.exit_code, 2) << set;
     EXPECT_THAT(refused.err, HasSubstr(told));
   }
-  EXPECT_THAT(Run("sample ./nope.json").err, HasSubstr("./nope.json: there is no such task file"));
+  EXPECT_THAT(Run("sample ./nope.json").err,
+              HasSubstr("./nope.json: there is no such task file; it was looked for in /"));
 }
 
 TEST_F(ScoreTest, SamplesSayWhatWasLeftOut) {

@@ -54,9 +54,10 @@ inline std::vector<std::string> KeepingAll(const std::string& id) {
   const Method method = LoadShipped(id);
   std::vector<std::string> overrides;
   if (method.read) {
-    const bool by_share = std::ranges::any_of(
-        method.read->spec->params, [](const ParamSpec& param) { return param.name == "share"; });
-    overrides.emplace_back(by_share ? "read.share=1" : "read.tokens=100000");
+    for (const ParamSpec& param : method.read->spec->params) {
+      if (param.name == "share") overrides.emplace_back("read.share=1");
+      if (param.name == "tokens") overrides.emplace_back("read.tokens=100000");
+    }
   }
   if (method.reduce && !method.takes_budget) {
     const std::string_view reducer = method.reduce->spec->id;

@@ -6,13 +6,13 @@
 #include "src/checkpoint/safetensors.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  using kvgauge::SafetensorsEntry;
+  using kvgauge::StoredEntry;
   auto parsed = kvgauge::ParseSafetensorsHeader({data, size}, "fuzz");
   if (!parsed.ok()) {
     KVG_CHECK(parsed.error().message.starts_with("fuzz"), "a message without its origin");
     return 0;
   }
-  std::vector<SafetensorsEntry> entries = *parsed;
+  std::vector<StoredEntry> entries = *parsed;
   for (size_t i = 1; i < entries.size(); ++i) {
     KVG_CHECK(entries[i - 1].name < entries[i].name, "names are sorted and differ");
   }
@@ -20,7 +20,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     return std::pair(a.begin, a.end) < std::pair(b.begin, b.end);
   });
   uint64_t covered = entries.empty() ? size : entries.front().begin;
-  for (const SafetensorsEntry& entry : entries) {
+  for (const StoredEntry& entry : entries) {
     KVG_CHECK(entry.begin == covered && entry.end >= entry.begin, "entries tile the data");
     covered = entry.end;
     if (!entry.dtype) continue;

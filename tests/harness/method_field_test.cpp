@@ -51,7 +51,8 @@ TEST_F(MethodField, StatesComeFromMethods) {
   const std::string section = FieldSection(*rows, methods_);
   EXPECT_THAT(section, HasSubstr("6 methods: 2 work, 2 are experimental, 1 are missing, 1 are"));
   EXPECT_THAT(section, HasSubstr("| selection | Title of proven | works | `proven` | - |"));
-  EXPECT_THAT(section, HasSubstr("| Title of untried | experimental | `untried`: no public code |"));
+  EXPECT_THAT(section,
+              HasSubstr("| Title of untried | experimental | `untried`: no public code |"));
   EXPECT_THAT(section, HasSubstr("| budget | Known otherwise | works | `proven` |"));
   EXPECT_THAT(section, HasSubstr("| budget | Half | experimental | `proven`, `untried` |"));
   EXPECT_THAT(section, HasSubstr("| reuse | Lacking | missing | a tree | [1234.56789](https://"));

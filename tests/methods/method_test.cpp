@@ -70,7 +70,8 @@ TEST(Registry, UnknownIdNamesTheNearOnes) {
   const auto found = FindStage(StageKind::kScore, "snapvk");
   ASSERT_FALSE(found.ok());
   EXPECT_THAT(found.error().message,
-              AllOf(HasSubstr("unknown score stage 'snapvk'"), HasSubstr("did you mean 'snapkv'")));
+              AllOf(HasSubstr("unknown score stage 'snapvk'"), HasSubstr("did you mean 'snapkv'"),
+                    HasSubstr("--plugin FILE adds others")));
 }
 
 TEST(RegistryDeathTest, TwoOfOneName) {

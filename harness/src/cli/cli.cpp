@@ -182,9 +182,8 @@ void AddRunFlags(CLI::App& command, RunOptions& options) {
   command.add_option("--shard", options.shard,
                      "one part of the samples, for several machines: 1/4 is the first of four");
   command.add_option("--only", options.only, "only these methods, and the full cache; repeatable");
-  command.add_option(
-      "--data", options.data_directory,
-      "directory of published files; default: KVGAUGE_DATA, else data/ of the project");
+  command.add_option("--data", options.data_directory,
+                     "directory of data files; default: KVGAUGE_DATA, else data/ beside configs/");
   command.add_option("--max-memory", options.max_memory, "bound on memory, such as 8GiB");
   command.add_option("--backend", options.backend, "cpu, cpu:ISA, cuda or reference");
   command.add_option("--threads", options.threads, "threads; 0: one per processor")
@@ -225,6 +224,38 @@ Status LoadPlugins(const std::vector<std::string>& paths) {
   return {};
 }
 
+// Says which of `words` is a flag of none of `apps`, the first of which is the command `name`;
+// empty: all flags are known.
+std::string UnknownFlag(const std::vector<std::string>& words, const std::string& name,
+                        const std::vector<const CLI::App*>& apps) {
+  std::vector<std::string> known;
+  for (const CLI::App* app : apps) {
+    for (const CLI::Option* option : app->get_options()) {
+      for (const std::string& flag : option->get_lnames()) known.push_back("--" + flag);
+    }
+  }
+  for (const std::string& word : words) {
+    if (word == "--") break;
+    const std::string flag = word.substr(0, word.find('='));
+    if (!flag.starts_with("--")) continue;
+    if (std::find(known.begin(), known.end(), flag) != known.end()) continue;
+    return StrCat(Quoted(flag), " is no flag of '", name, "'", DidYouMean(flag, known));
+  }
+  return "";
+}
+
+// The same for a command line that has more than its command takes.
+std::string UnknownFlag(const CLI::App& app, int argc, const char* const* argv) {
+  std::vector<const CLI::App*> apps = {&app};
+  std::string name = "kvgauge";
+  while (!apps[0]->get_subcommands().empty()) {
+    apps.insert(apps.begin(), apps[0]->get_subcommands()[0]);
+    name.append(" ").append(apps[0]->get_name());
+  }
+  const std::string wrong = UnknownFlag({argv + 1, argv + argc}, name, apps);
+  return wrong.empty() ? "" : StrCat(wrong, "; '", name, " --help' lists all");
+}
+
 // What follows -- for the shards, as 'kvgauge run' would take it. Plugins are loaded here as well;
 // whatever is loaded is passed on by absolute path, so their flags are taken out.
 Status ParseShardArguments(SubmitOptions& options) {
@@ -243,17 +274,8 @@ Status ParseShardArguments(SubmitOptions& options) {
   try {
     app.parse(words);
   } catch (const CLI::ParseError& error) {
-    std::vector<std::string> known;
-    for (const CLI::Option* option : app.get_options()) {
-      if (option->nonpositional()) known.push_back(option->get_name());
-    }
-    for (const std::string& word : options.run_arguments) {
-      const std::string flag = word.substr(0, word.find('='));
-      if (!flag.starts_with("--")) continue;
-      if (std::find(known.begin(), known.end(), flag) != known.end()) continue;
-      return BadInput(StrCat("after --: ", Quoted(flag), " is no flag of 'kvgauge run'",
-                             DidYouMean(flag, known)));
-    }
+    const std::string wrong = UnknownFlag(options.run_arguments, "kvgauge run", {&app});
+    if (!wrong.empty()) return BadInput(StrCat("after --: ", wrong));
     return BadInput(StrCat("after --: ", error.what()));
   }
   std::vector<std::string>& arguments = options.run_arguments;
@@ -416,6 +438,14 @@ int RunCommandLine(int argc, const char* const* argv, const BuildInfo& build) {
   }
   try {
     app.parse(argc, argv);
+  } catch (const CLI::ExtrasError& error) {
+    const std::string wrong = UnknownFlag(app, argc, argv);
+    if (wrong.empty()) {
+      app.exit(error);
+    } else {
+      Log(LogLevel::kError, wrong);
+    }
+    return kExitBadInput;
   } catch (const CLI::ParseError& error) {
     const int code = app.exit(error);
     return code == 0 ? kExitOk : kExitBadInput;

@@ -231,9 +231,8 @@ void AddDatasets(CommandTable& table) {
       table.app.add_subcommand("tasks", "List every task: ready, or what is missing");
   command->add_option("name", tasks->only, "only tasks whose name begins so");
   command->add_option("--tasks", tasks->directory, "directory of task files; default: shipped");
-  command->add_option(
-      "--data", tasks->data_directory,
-      "directory of published files; default: KVGAUGE_DATA, else data/ of the project");
+  command->add_option("--data", tasks->data_directory,
+                      "directory of data files; default: KVGAUGE_DATA, else data/ beside configs/");
   command
       ->add_option("--format", tasks->format,
                    "table, or markdown: the page docs/tasks.md of all tasks")
@@ -265,9 +264,8 @@ void AddDatasets(CommandTable& table) {
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber);
   command->add_option("--tasks", sample->directory, "directory of task files; default: shipped");
-  command->add_option(
-      "--data", sample->data_directory,
-      "directory of published files; default: KVGAUGE_DATA, else data/ of the project");
+  command->add_option("--data", sample->data_directory,
+                      "directory of data files; default: KVGAUGE_DATA, else data/ beside configs/");
   command->add_flag("--skip-bad", sample->skip_bad, "leave out malformed records");
   AddJsonFlag(*command, sample->json);
   table.Add(command, [sample] { return ShowTaskSample(*sample); });

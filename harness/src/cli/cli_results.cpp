@@ -125,9 +125,8 @@ void AddShow(CommandTable& table) {
   command->add_option("--at", flags->compress_at, "prompt, context, turn or chunk");
   command->add_option("--seed", flags->seed, "the cell's seed")->check(CLI::NonNegativeNumber);
   command->add_flag("--prompt", flags->prompt, "the context whole, not its ends");
-  command->add_option(
-      "--data", flags->data_directory,
-      "directory of published files; default: KVGAUGE_DATA, else data/ of the project");
+  command->add_option("--data", flags->data_directory,
+                      "directory of data files; default: KVGAUGE_DATA, else data/ beside configs/");
   command->add_option("--tokenizer", flags->tokenizer,
                       "the model's directory; default: where the run had it");
   AddJsonFlag(*command, flags->json);

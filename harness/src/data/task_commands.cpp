@@ -298,7 +298,11 @@ Result<Task> FindTask(const std::string& name_or_path, const std::string& direct
   if (FileExists(name_or_path)) return ReadTask(name_or_path);
   if (name_or_path.ends_with(".json") || name_or_path.starts_with('.') ||
       name_or_path.starts_with('/')) {
-    return BadInput(StrCat(name_or_path, ": there is no such task file"));
+    std::error_code unknown;
+    const std::string here = fs::current_path(unknown).string();
+    return BadInput(
+        StrCat(name_or_path, ": there is no such task file",
+               name_or_path.starts_with('/') ? "" : StrCat("; it was looked for in ", here)));
   }
   KVG_ASSIGN(const std::string read, TaskDirectory(directory));
   // Most files are named after their task: no need to read all of them.

@@ -95,8 +95,8 @@ Result<FieldRow> ParseFieldRow(const Json& json, const std::vector<std::string>&
   KVG_ASSIGN(row.missing, FieldText(json, "missing", owner));
   KVG_ASSIGN(row.outside, FieldText(json, "outside", owner));
   KVG_ASSIGN(row.here, FieldIds(json, ids, owner));
-  const int said = (row.here.empty() ? 0 : 1) + (row.missing.empty() ? 0 : 1) +
-                   (row.outside.empty() ? 0 : 1);
+  const int said =
+      (row.here.empty() ? 0 : 1) + (row.missing.empty() ? 0 : 1) + (row.outside.empty() ? 0 : 1);
   if (said != 1) {
     return BadInput(StrCat(owner, ": says ", said,
                            " of \"here\", \"missing\" and \"outside\"; one of them is right"));
@@ -172,8 +172,9 @@ std::string FieldSection(const std::vector<FieldRow>& rows, const std::vector<Me
     return std::tie(a.family, a.sorted_by, a.name) < std::tie(b.family, b.sorted_by, b.name);
   });
   std::map<std::string, int> counts;
-  TextTable table{.columns = {{"family"}, {"method"}, {"state"}, {"id here, or why not"}, {"paper"}},
-                  .rows = {}};
+  TextTable table{
+      .columns = {{"family"}, {"method"}, {"state"}, {"id here, or why not"}, {"paper"}},
+      .rows = {}};
   for (const FieldEntry& entry : entries) {
     ++counts[entry.state];
     table.rows.push_back({{kFieldFamilies[entry.family]},
@@ -182,17 +183,18 @@ std::string FieldSection(const std::vector<FieldRow>& rows, const std::vector<Me
                           {entry.place},
                           {entry.paper}});
   }
-  return StrCat("\n## The field: what is here, and what is not\n\n", entries.size(), " methods: ",
-                counts["works"], " work, ", counts["experimental"], " are experimental, ",
-                counts["missing"], " are missing, ", counts["outside"],
-                " are outside.\n\n"
-                "- **works**: an independent implementation holds it. **experimental**: it runs, and "
-                "none does; the\n  table says why.\n"
-                "- **missing**: it is not here yet; the table says what it needs.\n"
-                "- **outside**: this program will not have it; the table says why.\n\n"
-                "One method may stand under several names. `configs/field.json` has the rows that "
-                "no method file\nspeaks for.\n\n",
-                table.ToMarkdown());
+  return StrCat(
+      "\n## The field: what is here, and what is not\n\n", entries.size(),
+      " methods: ", counts["works"], " work, ", counts["experimental"], " are experimental, ",
+      counts["missing"], " are missing, ", counts["outside"],
+      " are outside.\n\n"
+      "- **works**: an independent implementation holds it. **experimental**: it runs, and "
+      "none does; the\n  table says why.\n"
+      "- **missing**: it is not here yet; the table says what it needs.\n"
+      "- **outside**: this program will not have it; the table says why.\n\n"
+      "One method may stand under several names. `configs/field.json` has the rows that "
+      "no method file\nspeaks for.\n\n",
+      table.ToMarkdown());
 }
 
 }  // namespace kvgauge

@@ -37,4 +37,9 @@ void AttentionOfProducts(LayerView& view, int64_t head, int64_t first, QueryRows
 void AttentionOfLogits(LayerView& view, int64_t head, int64_t first, QueryRows rows,
                        const Tensor& logits, const Tensor& out);
 
+// What the layer's sliding window hides from the newest token gets -inf. scores: [rows, runs], one
+// for each `run` of a head's entries from `first` on; a run is hidden with its last entry.
+void HideFromNewest(LayerView& view, int64_t head, int64_t first, int64_t run,
+                    const Tensor& scores);
+
 }  // namespace kvgauge

@@ -20,4 +20,10 @@ std::vector<float> SumsOfLargest(LayerView& view, const Tensor& numbers,
 std::vector<int32_t> FewestLargest(LayerView& view, const Tensor& numbers,
                                    std::span<const float> goals, std::vector<int32_t> most);
 
+// Marks for each query head the fewest entries that together are given `share`, the largest first,
+// but no more than `most`. given: [query_heads, width], 0 beyond a head's own entries; words as
+// Reader::Select has them.
+void MarkFewest(LayerView& view, const Tensor& given, float share, int64_t most,
+                const Tensor& words);
+
 }  // namespace kvgauge

@@ -15,6 +15,9 @@ class PageBounds {
   // [pages, key_dim] f32
   Tensor Low(LayerView& view) const { return Widened(view, low_); }
   Tensor High(LayerView& view) const { return Widened(view, high_); }
+  // The largest product that a key within a page's bounds could have with each query: [group,
+  // pages]. q: [group, key_dim]
+  Tensor LargestProducts(LayerView& view, const Tensor& q) const;
   // From the head's keys, where entries from `first` on are new.
   void Extend(LayerView& view, int64_t head, int64_t page, int64_t first);
 

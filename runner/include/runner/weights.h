@@ -62,8 +62,9 @@ class WeightSource {
   virtual std::string Fingerprint() const = 0;
 };
 
-// Opens the weights of a checkpoint: a GGUF file, the one that a directory holds, or safetensors
-// (OpenSafetensors), quantised as the directory's config.json says. Tensors of few bits become
+// Opens the weights of a checkpoint: a GGUF file, the one that a directory holds, safetensors
+// (OpenSafetensors), or where there are none pytorch_model.bin or its shards, which are read and
+// never run. They may be quantised as the directory's config.json says. Tensors of few bits become
 // `dtype`, one by one when they are asked for; floats stay as they are stored.
 Result<std::unique_ptr<WeightSource>> OpenWeights(const std::string& path, DType dtype);
 

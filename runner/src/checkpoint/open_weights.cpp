@@ -5,7 +5,9 @@
 #include "runner/config.h"
 #include "runner/weights.h"
 #include "src/checkpoint/gguf/file.h"
+#include "src/checkpoint/pickled/file.h"
 #include "src/checkpoint/quantized/source.h"
+#include "src/checkpoint/safetensors.h"
 #include "src/config/quantization.h"
 
 namespace kvgauge {
@@ -21,10 +23,24 @@ Result<WeightInfo> WeightSource::Describe(const std::string& name) const {
   return WeightInfo{view.dtype, {view.shape.begin(), view.shape.begin() + view.rank}};
 }
 
+namespace {
+
+// Directories of the hub may have both, of the same numbers: safetensors are preferred.
+Result<std::unique_ptr<WeightSource>> OpenPlain(const std::string& directory) {
+  if (HasStored(directory, kSafetensors)) return OpenStored(directory, kSafetensors);
+  if (HasStored(directory, kPickled)) return OpenStored(directory, kPickled);
+  if (!DirectoryExists(directory)) return OpenSafetensors(directory);  // says so
+  return BadInput(StrCat(directory, ": no weights are here, expected ", kSafetensors.single, ", ",
+                         kSafetensors.index, ", ", kPickled.single, ", ", kPickled.index,
+                         " or a GGUF file"));
+}
+
+}  // namespace
+
 Result<std::unique_ptr<WeightSource>> OpenWeights(const std::string& path, DType dtype) {
   KVG_ASSIGN(const std::optional<std::string> gguf, FindGguf(path));
   if (gguf) return OpenGgufWeights(*gguf, dtype);
-  KVG_ASSIGN(std::unique_ptr<WeightSource> plain, OpenSafetensors(path));
+  KVG_ASSIGN(std::unique_ptr<WeightSource> plain, OpenPlain(path));
   const std::string config = path + "/config.json";
   if (!FileExists(config)) return plain;
   KVG_ASSIGN(const Json json, ReadConfigDocument(config));

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
-#include <array>
 #include <utility>
 
 #include "core/json.h"
@@ -12,32 +11,6 @@ namespace {
 
 constexpr uint64_t kLengthBytes = 8;
 constexpr uint64_t kMostHeaderBytes = 100'000'000;  // the limit of the reference implementation
-
-struct FormatType {
-  std::string_view name;
-  uint64_t bits;
-  std::optional<DType> dtype;
-};
-constexpr auto kTypes = std::to_array<FormatType>({
-    {"F32", 32, DType::kF32},     {"F16", 16, DType::kF16},
-    {"BF16", 16, DType::kBF16},   {"I64", 64, DType::kI64},
-    {"I32", 32, DType::kI32},     {"I8", 8, DType::kI8},
-    {"U8", 8, DType::kU8},        {"F64", 64, std::nullopt},
-    {"C64", 64, std::nullopt},    {"I16", 16, std::nullopt},
-    {"U16", 16, std::nullopt},    {"U32", 32, std::nullopt},
-    {"U64", 64, std::nullopt},    {"BOOL", 8, std::nullopt},
-    {"F8_E4M3", 8, std::nullopt}, {"F8_E4M3FNUZ", 8, std::nullopt},
-    {"F8_E5M2", 8, std::nullopt}, {"F8_E5M2FNUZ", 8, std::nullopt},
-    {"F8_E8M0", 8, std::nullopt}, {"F6_E2M3", 6, std::nullopt},
-    {"F6_E3M2", 6, std::nullopt}, {"F4", 4, std::nullopt},
-});
-
-const FormatType* FindType(std::string_view name) {
-  for (const FormatType& type : kTypes) {
-    if (type.name == name) return &type;
-  }
-  return nullptr;
-}
 
 uint64_t LittleEndian64(std::span<const uint8_t> bytes) {
   uint64_t value = 0;
@@ -87,8 +60,8 @@ Status CheckMetadata(const Json& metadata, std::string_view origin) {
   return BadInput(StrCat(origin, ": '__metadata__' must map strings to strings"));
 }
 
-Result<SafetensorsEntry> ReadEntry(const std::string& name, const Json& json, uint64_t data_bytes,
-                                   std::string_view origin) {
+Result<StoredEntry> ReadEntry(const std::string& name, const Json& json, uint64_t data_bytes,
+                              std::string_view origin) {
   const std::string where = StrCat(origin, ": tensor ", Quoted(name, 120));
   if (!json.is_object()) return BadInput(where + ": expected an object");
   for (const auto& [key, value] : json.items()) {
@@ -97,7 +70,7 @@ Result<SafetensorsEntry> ReadEntry(const std::string& name, const Json& json, ui
           StrCat(where, ": unknown key ", Quoted(key), ", expected dtype, shape and data_offsets"));
     }
   }
-  SafetensorsEntry entry;
+  StoredEntry entry;
   entry.name = name;
 
   const auto dtype = json.find("dtype");
@@ -105,7 +78,7 @@ Result<SafetensorsEntry> ReadEntry(const std::string& name, const Json& json, ui
     return BadInput(where + ": key 'dtype' is missing or not a string");
   }
   entry.dtype_name = dtype->get<std::string>();
-  const FormatType* type = FindType(entry.dtype_name);
+  const NumberType* type = FindNumberType(entry.dtype_name);
   if (type == nullptr) {
     return BadInput(StrCat(where, ": unknown dtype ", Quoted(entry.dtype_name)));
   }
@@ -151,13 +124,13 @@ Result<SafetensorsEntry> ReadEntry(const std::string& name, const Json& json, ui
 }
 
 // Entries must tile the data: a hole or an overlap means that some offset is wrong.
-Status CheckTiling(std::vector<SafetensorsEntry>& entries, uint64_t data_bytes,
+Status CheckTiling(std::vector<StoredEntry>& entries, uint64_t data_bytes,
                    std::string_view origin) {
   std::sort(entries.begin(), entries.end(), [](const auto& a, const auto& b) {
     return std::pair(a.begin, a.end) < std::pair(b.begin, b.end);
   });
   uint64_t covered = 0;
-  for (const SafetensorsEntry& entry : entries) {
+  for (const StoredEntry& entry : entries) {
     if (entry.begin != covered) {
       return BadInput(StrCat(origin, ": tensor ", Quoted(entry.name, 120), " begins at data byte ",
                              entry.begin,
@@ -176,24 +149,24 @@ Status CheckTiling(std::vector<SafetensorsEntry>& entries, uint64_t data_bytes,
 
 }  // namespace
 
-Result<std::vector<SafetensorsEntry>> ParseSafetensorsHeader(std::span<const uint8_t> file,
-                                                             std::string_view origin) {
+Result<std::vector<StoredEntry>> ParseSafetensorsHeader(std::span<const uint8_t> file,
+                                                        std::string_view origin) {
   uint64_t data_begin = 0;
   KVG_ASSIGN(const Json header, ReadHeaderJson(file, origin, &data_begin));
   if (!header.is_object()) return BadInput(StrCat(origin, ": the header is not an object"));
   const uint64_t data_bytes = file.size() - data_begin;
-  std::vector<SafetensorsEntry> entries;
+  std::vector<StoredEntry> entries;
   entries.reserve(header.size());
   for (const auto& [name, value] : header.items()) {
     if (name == "__metadata__") {
       KVG_TRY(CheckMetadata(value, origin));
       continue;
     }
-    KVG_ASSIGN(SafetensorsEntry entry, ReadEntry(name, value, data_bytes, origin));
+    KVG_ASSIGN(StoredEntry entry, ReadEntry(name, value, data_bytes, origin));
     entries.push_back(std::move(entry));
   }
   KVG_TRY(CheckTiling(entries, data_bytes, origin));
-  for (SafetensorsEntry& entry : entries) {
+  for (StoredEntry& entry : entries) {
     entry.begin += data_begin;
     entry.end += data_begin;
   }

@@ -131,9 +131,9 @@ Result<Calibration::Tables> ReadPublished(const std::string& path) {
                            "file with safetensors.torch.save_file first"));
   }
   const std::span<const uint8_t> bytes(reinterpret_cast<const uint8_t*>(file.data()), file.size());
-  KVG_ASSIGN(const std::vector<SafetensorsEntry> entries, ParseSafetensorsHeader(bytes, path));
+  KVG_ASSIGN(const std::vector<StoredEntry> entries, ParseSafetensorsHeader(bytes, path));
   Calibration::Tables tables;
-  for (const SafetensorsEntry& entry : entries) {
+  for (const StoredEntry& entry : entries) {
     if (entry.dtype != DType::kF32 && entry.dtype != DType::kF16 && entry.dtype != DType::kBF16) {
       return BadInput(StrCat(path, ": tensor '", entry.name, "' is ", entry.dtype_name,
                              "; expected F32, F16 or BF16"));
@@ -163,7 +163,7 @@ Result<Calibration::Tables> ReadPublished(const std::string& path) {
 Result<std::shared_ptr<const Calibration>> ReadCalibration(const std::string& path) {
   KVG_ASSIGN(const std::string file, ReadFile(path, kMostBytes));
   const std::span<const uint8_t> bytes(reinterpret_cast<const uint8_t*>(file.data()), file.size());
-  KVG_ASSIGN(const std::vector<SafetensorsEntry> entries, ParseSafetensorsHeader(bytes, path));
+  KVG_ASSIGN(const std::vector<StoredEntry> entries, ParseSafetensorsHeader(bytes, path));
   KVG_ASSIGN(const Json metadata, Metadata(file, path));
   auto calibration = std::make_shared<Calibration>();
   std::string format, version;
@@ -182,7 +182,7 @@ Result<std::shared_ptr<const Calibration>> ReadCalibration(const std::string& pa
     return BadInput(StrCat(path, ": metadata '", kCalibrationStageVersion, "' is ", Quoted(version),
                            ", expected a whole number"));
   }
-  for (const SafetensorsEntry& entry : entries) {
+  for (const StoredEntry& entry : entries) {
     if (entry.dtype != DType::kF32 || entry.shape.empty()) {
       return BadInput(StrCat(path, ": table '", entry.name, "' is ", entry.dtype_name, " of rank ",
                              entry.shape.size(), "; tables are F32 with one dimension or more"));

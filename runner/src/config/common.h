@@ -51,6 +51,8 @@ struct HeadDefaults {
 void ReadHeads(ConfigReader& reader, const HeadDefaults& defaults, ModelConfig& config);
 // Heads that share hidden_size evenly, their number under `key`; `kv_heads` of keys and values.
 void ReadEvenHeads(ConfigReader& reader, std::string_view key, ModelConfig& config);
+// Sets the number of KV heads that was read under `key`; a fault unless it divides the number of
+// query heads. Precondition: the query heads are read.
 void SetKvHeads(ConfigReader& reader, std::string_view key, int64_t kv_heads, ModelConfig& config);
 
 // What the family's configuration class sets when the key is absent; null always means none.

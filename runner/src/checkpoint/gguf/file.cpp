@@ -42,7 +42,8 @@ Result<std::optional<std::string>> FindGguf(const std::string& path) {
     return BadInput(StrCat(path, ": ", found.size(), " GGUF files are here (", Join(found, ", "),
                            "); name the one to read"));
   }
-  for (const char* other : {"model.safetensors", "model.safetensors.index.json"}) {
+  for (const char* other : {"model.safetensors", "model.safetensors.index.json",
+                            "pytorch_model.bin", "pytorch_model.bin.index.json"}) {
     if (!FileExists(StrCat(path, "/", other))) continue;
     return BadInput(StrCat(path, ": both ", found[0], " and ", other,
                            " are here, and they may hold different weights; remove one, or name "
