@@ -136,6 +136,30 @@ TEST(Jinja, StopsWhatHasNoEnd) {
   EXPECT_THAT(Refusal(nested), HasSubstr("nested more than"));
 }
 
+// Looking at a text leaves none behind, but it takes time all the same.
+TEST(Jinja, LookingAtTextsCounts) {
+  const std::string texts =
+      "{% set a = 'a' * 64000 %}{% set b = 'a' * 63999 ~ 'b' %}{% set blanks = ' ' * 64000 %}";
+  for (const std::string look :
+       {"a == b", "a < b", "'b' in a", "a.find('b')", "a.rfind('b')", "a.count('b')",
+        "b.rfind('b' ~ a[:9])", "blanks.isspace()", "a.startswith(b)", "blanks | trim",
+        "blanks.strip()", "{'k': 1}[a] is defined", "b is lower", "[blanks] | map('trim') | first",
+        "a.rpartition('b') | length", "a.split('b') | length", "a.rsplit('b') | length"}) {
+    const std::string loop =
+        StrCat(texts, "{% for i in range(200) %}{% if ", look, " %}{% endif %}{% endfor %}");
+    EXPECT_THAT(Refusal(loop, {.steps = 100'000}), HasSubstr("more than 100,000 steps")) << look;
+  }
+  // A search is as long as the text, whatever is looked for.
+  const std::string halves = "{% set a = 'a' * 2000000 %}{% set b = 'a' * 1000000 ~ 'b' %}";
+  EXPECT_EQ(Render(halves + "{{ b in a }} {{ a.find(b) }} {{ a.count(b) }}").text, "False -1 0");
+  EXPECT_EQ(Render(halves + "{{ a.replace(b, '') | length }}").text, "2000000");
+  EXPECT_THAT(Refusal(halves + "{{ a.rfind(b) }}"), HasSubstr("50,000,000 steps"));
+  EXPECT_EQ(Render("{{ 'abcabc'.rfind('bc') }} {{ 'abc'.rfind('') }} {{ ''.rfind('a') }} "
+                   "{{ 'aab'.find('') }} {{ 'é-é'.rfind('é') }} {{ 'aaa'.rsplit('aa') }}")
+                .text,
+            "4 3 -1 0 2 ['a', '']");
+}
+
 // Templates for content parts go through plain texts sign by sign: a hundred thousand signs must
 // not cost a hundred thousand times what one costs.
 TEST(Jinja, ALoopOverATextRunsOnceForEachSign) {

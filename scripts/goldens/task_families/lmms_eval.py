@@ -134,6 +134,11 @@ def captions(load, golden):
     rows = [{"question_id": i, "image": "a.png", "text": q, "category": "conv"} for i, q in enumerate(QUESTIONS)]
     golden.add("llava_bench/wild", {"": rows} | {"llava_bench_wild/images/a.png": ["a picture"]},
                [["[picture 1]" + wild.llava_doc_to_text({"question": row["text"]})] for row in rows])
+    # Rows are those of the authors' file of questions.
+    coco = load("llava-bench-coco/utils.py", "llava_doc_to_text")
+    rows = [{"question_id": i, "image": "a.png", "text": q, "category": "detail"} for i, q in enumerate(QUESTIONS)]
+    golden.add("llava_bench/coco", {"": rows} | {"llava_bench/val2014/COCO_val2014_a.png": ["a picture"]},
+               [["[picture 1]" + coco.llava_doc_to_text({"question": row["text"]})] for row in rows])
 
 
 def mmmu_rows(load, golden):

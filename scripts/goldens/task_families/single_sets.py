@@ -14,8 +14,8 @@ from task_goldens import OUTPUTS, SHORT, TEXTS, load, one
 REPOSITORY = "THUDM/LongBench"
 COMMIT = "2e00731f8d0bff23dc4325161044d0ed8af94c1e"
 HOW = (
-    "hops and meetings: the texts of LongBench's dataset2prompt.json filled by str.format, and its"
-    " qa_f1_score; stories: ZeroSCROLLS' prompts restated from its paper's table 8; ROUGE by the"
+    "hops, meetings, books and code: the texts of LongBench's dataset2prompt.json filled by str.format,"
+    " and its qa_f1_score, rouge_score and code_sim_score; stories: ZeroSCROLLS' prompts restated from its paper's table 8; ROUGE by the"
     " rouge-score package, each kind the best of the answers, as SCROLLS' scorer; letters by Python's re"
 )
 PACKAGES = ("rouge-score", "rouge", "fuzzywuzzy", "jieba")
@@ -137,6 +137,34 @@ def stories(golden):
     golden.add("quality/dev", records, samples, rows)
 
 
+def books(prompt, rouge, golden):
+    """NarrativeQA: LongBench's prompt and its ROUGE-L, the best of an example's answers. Rows are lines
+    here, where the set is Parquet."""
+    records, samples, rows = [], [], []
+    outputs = OUTPUTS + SUMMARIES + ["Ann met Bob", "EMILE left.", "12", "of men, 12. The end."]
+    for i, text in enumerate(TEXTS):
+        said = [SUMMARIES[i % 4], SHORT[i], SUMMARIES[(i + 1) % 4]][: 1 + i % 3]
+        records.append(
+            {"document": {"id": f"d{i}", "kind": "movie", "url": "", "text": text, "summary": {"text": "Never shown."}},
+             "question": {"text": SHORT[i], "tokens": ["x"]}, "answers": [{"text": a, "tokens": []} for a in said]}
+        )  # fmt: skip
+        samples.append([prompt.format(context=text, input=SHORT[i])])
+        rows += [one(i, output, max(rouge(output, a) for a in said)) for output in outputs]
+    golden.add("narrativeqa", records, samples, rows, set={"container": "jsonl", "file": "narrativeqa/rows.jsonl"})
+
+
+def code(prompt, similarity, golden):
+    """LCC: LongBench's prompt and its edit similarity. Rows are lines here, where the set is Parquet."""
+    nexts = ["    return x", "x", "if a == 1: # comment", "\u00c9mile = '\uff11\uff12'", "} // end", " two  blanks "]
+    outputs = OUTPUTS + ["return x", "\n\n    return x\n# more", "# a comment\n`x`\nif a == 1:", "```python\nreturn x\n```",
+                         "// no\n} // end", "\u00c9mile = '12'", "two blanks\r\n"]  # fmt: skip
+    contexts = [*TEXTS[:5], "def f(x):\n\treturn {x}\n"]
+    records = [{"id": i, "context": text, "gt": nexts[i]} for i, text in enumerate(contexts)]
+    samples = [[prompt.format(context=text, input="")] for text in contexts]
+    rows = [one(i, output, similarity(output, gt)) for i, gt in enumerate(nexts) for output in outputs]
+    golden.add("lcc", records, samples, rows, set={"container": "jsonl", "file": "lcc/rows.jsonl"})
+
+
 def make(root, golden):
     task_goldens.use_test_jieba()
     sys.modules["Levenshtein"] = None  # LongBench's requirements do not install it
@@ -145,3 +173,5 @@ def make(root, golden):
     hops(prompts, scorer.dataset2metric["hotpotqa"], golden)
     meetings(prompts["qmsum"], golden)
     stories(golden)
+    books(prompts["narrativeqa"], scorer.dataset2metric["gov_report"], golden)
+    code(prompts["lcc"], scorer.dataset2metric["lcc"], golden)

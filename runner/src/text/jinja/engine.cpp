@@ -340,6 +340,7 @@ Value Engine::Call(const Value& callee, Arguments& arguments) {
   const auto& function = callee.as<FunctionObject>();
   if (function.macro != nullptr) return CallMacro(function, arguments);
   const MethodSpec& method = *function.method;
+  StepOver(function.self);
   return method.run(*this, function.self, Given(method.name, method.parameters, arguments));
 }
 

@@ -181,6 +181,7 @@ Value Engine::EvalCall(const Expr& expr) {
   const Value function = method == nullptr ? GetAttribute(self, callee.constant) : Value();
   Arguments arguments = EvalArguments(expr, 1);
   if (method == nullptr) return Call(function, arguments);
+  StepOver(self);
   return method->run(*this, self, Given(method->name, method->parameters, arguments));
 }
 
@@ -193,6 +194,7 @@ Value Engine::FilterText(const Expr& expr, const Value& text) {
 Value Engine::ApplyFilter(const Expr& expr, const Value& value) {
   if (expr.filter == nullptr) FailRuntime(StrCat("No filter named '", expr.name, "' found."));
   Arguments arguments = EvalArguments(expr, 1);
+  StepOver(value);
   return expr.filter->run(*this, value,
                           Given(expr.filter->name, expr.filter->parameters, arguments));
 }

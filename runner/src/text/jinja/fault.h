@@ -33,8 +33,9 @@ struct Fault {
 
 // What one rendering may use.
 struct Limits {
-  int64_t steps = 50'000'000;  // nodes evaluated, and one for every 64 bytes of text that is made
-  int depth = 1000;            // expressions, statements and calls within each other
+  // Nodes evaluated, and one for every 64 bytes of text that is made or looked through.
+  int64_t steps = 50'000'000;
+  int depth = 1000;  // expressions, statements and calls within each other
   int64_t memory_bytes = int64_t{1} << 29;
   int64_t output_bytes = int64_t{1} << 28;
 };

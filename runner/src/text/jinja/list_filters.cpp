@@ -119,6 +119,7 @@ Value Map(Engine& engine, const Value& self, const Given& given) {
   rest.positional.assign(all.positional.begin() + 1, all.positional.end());
   rest.named = all.named;
   for (const Value& item : items.items()) {
+    StepOver(item);
     mapped.push_back(filter->run(engine, item, Given(filter->name, filter->parameters, rest)));
   }
   return Value::Iterator(std::move(mapped));

@@ -266,6 +266,7 @@ std::string Swapped(std::string_view text) {
 
 bool IsCased(std::string_view text, bool upper) {
   bool any = false;
+  Meter::Step(std::ssize(text) / 64);
   for (size_t at = 0; at < text.size();) {
     const CodePoint c = CodePointAt(text, at);
     const auto category = utf8proc_category(static_cast<utf8proc_int32_t>(c.value));

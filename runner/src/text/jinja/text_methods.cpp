@@ -26,9 +26,8 @@ std::vector<std::string_view> SplitAt(std::string_view text, std::string_view se
   std::vector<std::string_view> parts;
   size_t from = 0;
   while (most < 0 || std::ssize(parts) < most) {
-    const size_t at = text.find(separator, from);
+    const size_t at = Find(text, separator, from);
     if (at == kNowhere) break;
-    Meter::Step();
     parts.push_back(text.substr(from, at - from));
     from = at + separator.size();
   }
@@ -40,7 +39,7 @@ std::vector<std::string_view> SplitAtLast(std::string_view text, std::string_vie
                                           int64_t most) {
   std::vector<std::string_view> parts;
   while (most < 0 || std::ssize(parts) < most) {
-    const size_t at = text.rfind(separator);
+    const size_t at = FindLast(text, separator);
     if (at == kNowhere) break;
     Meter::Step();
     parts.push_back(text.substr(at + separator.size()));
@@ -120,7 +119,7 @@ Value Partition(const Value& self, const Given& given, bool last) {
   const std::string& text = self.str();
   const std::string& separator = given.Text(0);
   if (separator.empty()) FailRuntime("empty separator");
-  const size_t at = last ? text.rfind(separator) : text.find(separator);
+  const size_t at = last ? FindLast(text, separator) : Find(text, separator);
   const auto part = [&](std::string_view piece) { return Same(self, std::string(piece)); };
   if (at == kNowhere) {
     return last ? Value::Tuple({part(""), part(""), self})
@@ -180,7 +179,7 @@ Value FindText(const Value& self, const Given& given, bool last, bool must) {
   int64_t begin = 0;
   const std::string_view part = Part(self, given, 1, begin);
   const std::string& wanted = given.Text(0);
-  const size_t at = last ? part.rfind(wanted) : part.find(wanted);
+  const size_t at = last ? FindLast(part, wanted) : Find(part, wanted);
   if (at == kNowhere) {
     if (must) FailRuntime("substring not found");
     return Value::Int(-1);
@@ -194,8 +193,8 @@ Value CountText(const Value& self, const Given& given) {
   const std::string& wanted = given.Text(0);
   if (wanted.empty()) return Value::Int(CharacterCount(Value::Text(std::string(part))) + 1);
   int64_t count = 0;
-  for (size_t at = part.find(wanted); at != kNowhere; at = part.find(wanted, at + wanted.size())) {
-    Meter::Step();
+  for (size_t at = Find(part, wanted); at != kNowhere;
+       at = Find(part, wanted, at + wanted.size())) {
     ++count;
   }
   return Value::Int(count);
@@ -355,6 +354,7 @@ std::span<const MethodSpec> TextMethods() { return kTextMethods; }
 std::string Stripped(std::string_view text, const std::string* characters, bool left, bool right) {
   const auto goes = [&](std::string_view character) {
     if (characters == nullptr) return IsSpace(CodePointAt(character, 0).value);
+    Meter::Step(std::ssize(*characters) / 64);
     return characters->find(character) != std::string::npos;
   };
   while (left && !text.empty() && goes(text.substr(0, Utf8Width(text[0])))) {
@@ -385,9 +385,8 @@ std::string Replaced(std::string_view text, std::string_view old, std::string_vi
       Meter::Step();
       continue;
     }
-    const size_t at = text.find(old, from);
+    const size_t at = Find(text, old, from);
     if (at == std::string_view::npos) break;
-    Meter::Step();
     out.Add(text.substr(from, at - from));
     out.Add(with);
     from = at + old.size();

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <functional>
 
 #include "core/strings.h"
@@ -293,6 +294,9 @@ bool Equal(const Value& a, const Value& b) {
     case Kind::kNone:
       return true;
     case Kind::kString:
+      if (a.SameObject(b)) return true;
+      if (a.str().size() != b.str().size()) return false;
+      StepOver(a);
       return a.str() == b.str();
     case Kind::kList:
     case Kind::kTuple:
@@ -317,7 +321,10 @@ bool Less(const Value& a, const Value& b, std::string_view symbol) {
   if (a.integral() && b.integral()) return a.integer() < b.integer();
   if (a.numeric() && b.numeric()) return a.number() < b.number();
   // Bytes of UTF-8 stand in the order of their code points.
-  if (a.text() && b.text()) return a.str() < b.str();
+  if (a.text() && b.text()) {
+    StepOver(a.str().size() < b.str().size() ? a : b);
+    return a.str() < b.str();
+  }
   if (a.listed() && a.kind() == b.kind()) {
     const auto [x, y] = std::mismatch(a.items().begin(), a.items().end(), b.items().begin(),
                                       b.items().end(), Equal);
@@ -341,6 +348,7 @@ size_t HashOf(const Value& value) {
     case Kind::kFloat:
       return std::hash<double>()(value.number());
     case Kind::kString:
+      StepOver(value);
       return std::hash<std::string>()(value.str());
     case Kind::kTuple: {
       size_t hash = 17;
@@ -362,8 +370,7 @@ bool Contains(const Value& container, const Value& item) {
       if (!item.text()) {
         FailRuntime(StrCat("'in <string>' requires string as left operand, not ", TypeName(item)));
       }
-      Meter::Step(1 + std::ssize(container.str()) / 64);
-      return container.str().find(item.str()) != std::string::npos;
+      return Find(container.str(), item.str()) != std::string_view::npos;
     case Kind::kDict:
       HashOf(item);
       return container.as<DictObject>().Find(item) != nullptr;
@@ -523,6 +530,33 @@ std::string_view Characters(const Value& text, int64_t begin, int64_t end) {
     at += Utf8Width(bytes[at]);
   }
   return std::string_view(bytes).substr(from, at - from);
+}
+
+size_t Find(std::string_view text, std::string_view wanted, size_t from) {
+  if (from > text.size()) return std::string_view::npos;
+  // memmem() is linear in both, which no implementation of find() promises.
+  const void* const found =
+      memmem(text.data() + from, text.size() - from, wanted.data(), wanted.size());
+  const size_t at = found == nullptr
+                        ? text.size()
+                        : static_cast<size_t>(static_cast<const char*>(found) - text.data());
+  Meter::Step(1 + static_cast<int64_t>(at - from + wanted.size()) / 64);
+  return found == nullptr ? std::string_view::npos : at;
+}
+
+size_t FindLast(std::string_view text, std::string_view wanted) {
+  if (wanted.empty()) return text.size();
+  if (wanted.size() > text.size()) return std::string_view::npos;
+  // Every place costs what is compared there, so that the limit of steps ends a slow search.
+  for (size_t at = text.size() - wanted.size() + 1; at-- > 0;) {
+    if (at % 64 == 0) Meter::Step();
+    if (text[at] != wanted[0]) continue;
+    size_t same = 1;
+    while (same < wanted.size() && text[at + same] == wanted[same]) ++same;
+    Meter::Step(static_cast<int64_t>(same) / 64);
+    if (same == wanted.size()) return at;
+  }
+  return std::string_view::npos;
 }
 
 }  // namespace kvgauge::jinja

@@ -301,4 +301,13 @@ int64_t CharacterCount(const Value& text);
 // Byte range of code points [begin, end) of a text; both within it.
 std::string_view Characters(const Value& text, int64_t begin, int64_t end);
 
+// Counts a look at a whole text, which leaves no text behind that would count.
+inline void StepOver(const Value& value) {
+  if (value.text()) Meter::Step(std::ssize(value.str()) / 64);
+}
+// Like find and rfind of a string_view, but their time is counted and grows with the text alone,
+// not with the text times what is wanted.
+size_t Find(std::string_view text, std::string_view wanted, size_t from = 0);
+size_t FindLast(std::string_view text, std::string_view wanted);
+
 }  // namespace kvgauge::jinja
