@@ -423,7 +423,7 @@ TEST_F(CacheTest, TruncateForgetsTheNewest) {
   EXPECT_EQ(cache.length(1, 0), 15);
 }
 
-// Whoever else shares pages changes neither the bits nor the bytes of what is kept.
+// A fork that holds pages too changes neither the bits nor the bytes of what is kept.
 TEST_F(CacheTest, CompanyDoesNotShow) {
   // 30 entries go, of pages that a fork holds too: a stretch behind four sinks, or every third
   // behind 70. With a merge, the first of them goes to an entry of the first page.

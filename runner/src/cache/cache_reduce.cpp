@@ -131,9 +131,9 @@ Result<bool> CacheLayer::ReduceInPlace(std::span<const HeadPlan> plan) {
       }
     }
   }
-  // What can fail comes first and changes no entry. Who else shares pages decides neither which slots
-  // are skipped nor how much room is left: a row takes as many bytes alone as in company. Where
-  // there is no room for pages of its own, built anew there may be.
+  // What can fail comes first and changes no entry. Who else shares pages decides neither which
+  // slots are skipped nor how much room is left: a row takes as many bytes alone as in company.
+  // Without room for pages of its own, there may be some for a layer that is built anew.
   for (const Move& move : moves) {
     if (!move.stream->OwnWhatMoves(move.kept, may_skip).ok() ||
         !move.stream->Own(move.patch.entries).ok()) {
