@@ -443,10 +443,8 @@ TEST_F(CacheTest, CompanyDoesNotShow) {
       const std::vector<float> weight = {0.5f};
       HeadPlan plan = Keep(kept);
       if (merges) {
-        plan.values = {.from = View(from, {1}),
-                       .to = View(to, {1}),
-                       .weight = View(weight, {1}),
-                       .self = {}};
+        plan.values = {
+            .from = View(from, {1}), .to = View(to, {1}), .weight = View(weight, {1}), .self = {}};
       }
       const std::vector<HeadPlan> before = {Keep(once), Keep(once)}, after = {plan, Keep(kept)};
       CachePools pools(*ops_);
