@@ -14,7 +14,7 @@ import types
 
 import numpy as np
 
-from method_oracles import Sequence, pool_average, top
+from method_oracles import Cam, D2o, Sequence, pool_average, protect, top
 from method_reads import Sparq
 from method_thin import FastKv, GemFilter
 
@@ -200,6 +200,93 @@ class GemFilterByAuthors(GemFilter):
         return theirs
 
 
+class Substituted:
+    """torch, but for a few functions: what the authors' code writes out for one model."""
+
+    def __init__(self, **functions):
+        self.__dict__.update(functions)
+
+    def __getattr__(self, name):
+        import torch
+
+        return getattr(torch, name)
+
+
+class D2oByAuthors(D2o):
+    """D2O: what stays and what it is merged into by its D2O_LayerKVCache, at a layer's budget. The class
+    is written for 32 heads of 128 numbers: the rows of ours carry zeros behind them, and the score of
+    the first entries is made for as many heads as there are. Budgets and margins are the twin's."""
+
+    merges = True  # what stays of the prompt is compared as well
+    WIDTH = 128
+
+    def compress(self, checkout, **settings):
+        import torch
+
+        path = checkout.path / "LLM_merge_new/LMEval_kv_token_merge/modeling_llama3_7b_13b_d2o.py"
+
+        def full(size, value):
+            return torch.full((self.model.groups, size[1]), value)
+
+        self.torch, self.evict, self.came = torch, {}, {}
+        given = {"torch": Substituted(full=full), "print": lambda *_: None}
+        self.authors = definitions(path, {"D2O_LayerKVCache"}, given).D2O_LayerKVCache
+        super().compress(weight="mean", by_layer=True, **settings)
+
+    def padded(self, rows):
+        rows = np.stack(rows)
+        return self.torch.from_numpy(np.pad(rows, [(0, 0), (0, 0), (0, self.WIDTH - rows.shape[-1])]))[None]
+
+    def merge_layer(self, l):
+        held = [(self.keys[l][h], self.values[l][h]) for h in range(self.model.groups)]
+        scores = [self.scores[l][h] for h in range(self.model.groups)]
+        if l not in self.evict:
+            self.evict[l] = self.authors(hh_size=self.budgets[l] - self.recent, recent_size=self.recent)
+            self.came[l] = np.stack(scores)
+        keys, values = self.evict[l](
+            [self.padded(rows) for rows in zip(*held)], self.torch.from_numpy(self.came[l].copy()), 0, 0, None
+        )
+        super().merge_layer(l)  # margins, positions and scores
+        for h in range(self.model.groups):
+            of_authors = self.evict[l].hh_score[h].numpy()
+            assert np.allclose(of_authors[self.sinks :], self.scores[l][h][self.sinks :], rtol=1e-12)
+            width = held[h][0].shape[1]
+            self.keys[l][h], self.values[l][h] = keys[0, h, :, :width].numpy(), values[0, h, :, :width].numpy()
+
+    def after_step(self, rows):
+        self.came = {l: np.stack([p.sum(0) for p in of_layer]) for l, of_layer in enumerate(rows)}
+        super().after_step(rows)
+
+
+class CamByAuthors(Cam):
+    """CaM: the values by its local_cam_mask, one entry a step, with merge probabilities in place of
+    draws. Its mean is over all entries behind the one that goes, ours over those that are merged into:
+    there are as many of both here. As many entries as the prompt has are held, so that one goes a step."""
+
+    merges = True
+
+    def evict(self, rows):
+        import torch
+
+        path = self.checkout.path / "cam_hf/utils_hh/modify_llama_cam.py"
+        mask = definitions(path, {"local_cam_mask"}, {"torch": Substituted(bernoulli=lambda p: p)}).local_cam_mask
+        for l, of_layer in enumerate(rows):
+            n = len(self.pos[l][0])
+            if n <= self.budget:
+                continue
+            assert n == self.budget + 1 == self.sinks + 1 + self.merge
+            attention = torch.from_numpy(np.stack([p.mean(0) for p in of_layer]))[None, :, None]
+            values = torch.from_numpy(np.stack(self.values[l]))[None]
+            added = mask(values, attention, None, n + 1 - self.sinks)[0].numpy()
+            for h in range(self.model.groups):
+                self.values[l][h] = added[h]
+                self.keep(l, h, np.delete(np.arange(n), self.sinks))
+
+    def compress(self, checkout, recent, **settings):
+        self.checkout = checkout
+        super().compress(budget=self.tokens, sinks=self.tokens - recent, merge=recent)
+
+
 def cases(root):
     """Of the repositories that are there."""
     wanted = {
@@ -207,6 +294,8 @@ def cases(root):
         "graphcore-research/llm-inference-research": ("ead9b6a7", sparq_cases),
         "dongwonjo/FastKV": ("b978769", fastkv_cases),
         "SalesforceAIResearch/GemFilter": ("5f79b1a", gemfilter_cases),
+        "AIoT-MLSys-Lab/D2O": ("12c99d8", d2o_cases),
+        "zyxxmu/cam": ("fc80e64", cam_cases),
     }
     found = {name for name in wanted if (root / name.replace("/", "+")).is_dir()}
     if not found:
@@ -226,6 +315,20 @@ def gemfilter_cases(checkout):
              f"standard_dis_index of {checkout.name}, run in torch inside a NumPy forward, float64; rows keep their"
              " positions, the last one stays",
              GemFilterByAuthors, dict(checkout=checkout, layer=2, share=0.3, kernel=5))]  # fmt: skip
+
+
+def d2o_cases(checkout):
+    return [("d2o_authors", dict(method="d2o", set=["allocate.whole_first=0", "allocate.whole_last=0"]),
+             f"D2O_LayerKVCache of {checkout.name}, run in torch inside a NumPy forward, float64, at budgets restated"
+             " in NumPy and when the prompt is read",
+             D2oByAuthors, dict(checkout=checkout, budget=90, sinks=4, recent=32))]  # fmt: skip
+
+
+def cam_cases(checkout):
+    return [("cam_authors", dict(method="cam", budget="300", set=["reduce.expectation=true", "protect.sinks=268"]),
+             f"local_cam_mask (utils_hh) of {checkout.name}, run in torch inside a NumPy forward, float64; merge"
+             " probabilities themselves in place of draws",
+             CamByAuthors, dict(checkout=checkout, recent=32))]  # fmt: skip
 
 
 def cake_cases(cake):

@@ -118,7 +118,8 @@ def longbench_v2(root, golden):
         module.get_pred([dict(record)], settings, types.SimpleNamespace(write=lambda t: 0, flush=lambda: 0))
         samples.append(kept[:1])
         conclusions.append(kept[1])
-    golden.add("longbench_v2_cot", [json.dumps(records)], samples)
+    # The letter is looked for in the second answer.
+    golden.add("longbench_v2_cot", [json.dumps(records)], samples, rows)
     for sample, conclusion in zip(golden.tasks[-1]["samples"], conclusions):
         sample["reasoning"], sample["conclusion"] = " thought $Q$ \n", conclusion
 

@@ -13,10 +13,12 @@ HOW = (
     " messages and with the model's own answers; scores: get_score_one of compute_scores.py over"
     " get_ground_truth's labels. scbench_mf's later prompts are made without a template: with one the"
     " reference repeats the last turn's prefix. ROUGE is rouge-score as the package `evaluate` calls"
-    " it. repoqa's scorer, which needs tree-sitter, was not run; many_shot's and qa_chn's answers are"
-    " lists: of a text the reference takes each character for an answer"
+    " it. repoqa: needle_evaluator of repo_qa_utils.py, at compute_scores.py's threshold of 0.8, over"
+    " outputs whose blocks hold nothing but a function, for ours does not search a block for one."
+    " many_shot's and qa_chn's answers are lists: of a text the reference takes each character for an"
+    " answer"
 )
-PACKAGES = ("rouge-score",)
+PACKAGES = ("rouge-score", "nltk", "tree-sitter", "tree-sitter-languages")
 
 
 class Template:
@@ -41,12 +43,36 @@ class Rouge:
         return {"rougeLsum": [scorer.score(r, p)["rougeLsum"].fmeasure for p, r in zip(predictions, references)]}
 
 
+# Functions of one repository, alike enough to be mistaken for each other; in the first, names of
+# other scripts.
+FUNCTIONS = [
+    "def total(rows):\n    found = 0\n    for row in rows:\n        found += row.stra\u00dfe\n    return found",
+    "def total_of(rows):\n    found = 0\n    for row in rows:\n        found += row.width\n    return found",
+    "def one():\n    return 1",
+]
+
+
+def found_again(score_of):
+    """Outputs that repeat a function wholly, nearly, in a block, in two, or with words around it."""
+    first, second, third = FUNCTIONS
+    blocks = ["```python\n{}\n```", "```\n{}\n```", "Here it is:\n\n```python  \n\n{}\n```\nThat is all.",
+              "```python\n{}\n", "{}", "  {}\n\n", "``` {}```", "x ```\n{}\n```"]  # fmt: skip
+    texts = [block.format(function) for block in blocks for function in FUNCTIONS]
+    nearly = [first.replace("found", "sum", 1), first.replace("for row in rows", "for r in rows"),
+              first.replace("    ", "\t"), first.replace("\n", "\r\n"), first[:-12],
+              third.replace("1", "2"), third + "\n\n", first.replace("+=", "-="), second.replace("total_of", "total")]  # fmt: skip
+    texts += [f"```python\n{function}\n```" for function in nearly]
+    texts += [f"```python\n{third}\n```\n\n```python\n{first}\n```", "```\n```", "```python\n\n```", "def", "total"]
+    return [one(0, text, (lambda t=text, q=q: score_of(t, q)), question=q) for q in range(3) for text in OUTPUTS + texts]
+
+
 def record(turns, **more):
     return {"id": 0, "context": TEXTS[len(turns) % len(TEXTS)], "multi_turns": turns} | more
 
 
 def make(root, golden):
-    for name in ("torch", "torch.profiler", "transformers", "jieba", "rouge", "evaluate", "args", "repo_qa_utils"):
+    for name in ("torch", "torch.profiler", "transformers", "jieba", "rouge", "evaluate", "args", "tempdir",
+                 "rich", "rich.console", "rich.progress", "rich.table"):  # fmt: skip
         task_goldens.stub(name)
     import sys
 
@@ -59,7 +85,7 @@ def make(root, golden):
         "scbench_kv": [("u-1-Z", "Key: \"a\""), ("Stra\u00dfe", SHORT[3]), ("\u0661", SHORT[1])],
         "scbench_prefix_suffix": [("prefix ... End", SHORT[0]), (" blank ", SHORT[2])],
         "scbench_vt": [(["ABCDE", "XYZ"], SHORT[0]), (["I\u0307X", "Q", "stra\u00dfe"], SHORT[5])],
-        "scbench_repoqa": [("def f():\n  return 1", SHORT[6]), ("x", SHORT[4])],
+        "scbench_repoqa": [(f, SHORT[6 - k]) for k, f in enumerate(FUNCTIONS)],
         "scbench_qa_eng": [("stra\u00dfe", SHORT[0]), ("\u00e9mile", SHORT[3]), ("\u0131", SHORT[6])],
         "scbench_qa_chn": [(["\u4e2d\u6587\u3002", "b"], SHORT[8]), (["\uff11\uff12\u4e2a"], SHORT[7])],
         "scbench_choice_eng": [("Ann", SHORT[0]), (" Bob ", SHORT[3]), ("\u00c9mile", SHORT[6])],
@@ -104,6 +130,16 @@ def make(root, golden):
             for text in OUTPUTS + own.get(name, []):
                 score = lambda: scorer.get_score_one(text, labels[q], task, "m")  # noqa: B023, E731
                 scored.append(one(0, text, score, question=q))
+        if name == "scbench_repoqa":
+            needles = [{"name": f"f{k}", "needle": f} for k, f in enumerate(FUNCTIONS)]
+
+            def score_of(text, q):
+                truth = {"func_name": f"f{q}", "ground_truth": FUNCTIONS[q]}
+                evaluator = scorer.compute_repoqa_score.__globals__["needle_evaluator"]
+                verdict, _, likeness = evaluator(text, truth, needles, "python", False)  # noqa: B023
+                return float(verdict.value == "best_match" and likeness >= 0.8)
+
+            scored = found_again(score_of)
         stem = name.removeprefix("scbench_")
         context, *queries = prompts.create_scdq_prompt(made, name, None, False)["prompts"]
         golden.add(f"scbench/{stem}_multi_request", [made], [[context + q for q in queries]], scored)

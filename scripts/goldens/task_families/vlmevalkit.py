@@ -3,8 +3,11 @@
 MVBench."""
 
 import base64
+import copy
 import math
+import re
 import string
+import types
 
 import task_goldens
 from task_goldens import one
@@ -60,18 +63,33 @@ def prompt_of(method, record, images=("x",), owner=None):
     return picture_names(method(owner or Row(), line))
 
 
+def inferring(root):
+    return functions(root / "vlmeval/utils/matching_util.py",
+                     {"can_infer_option", "can_infer_text", "can_infer", "_VERBOSE_ANSWER_RE"},
+                     {"os": types.SimpleNamespace(environ={}), "re": re, "cp": copy, "string": string})
+
+
+class Table:
+    """One row, as OCRBench's evaluate goes through a file of predictions."""
+
+    def __init__(self, row):
+        self.iloc = [row]
+
+    def __len__(self):
+        return 1
+
+
+def ocr_score(evaluate, row, out):
+    evaluate.__globals__["load"] = lambda _: Table(row | {"prediction": out})
+    return evaluate(None, "x.xlsx")["Final Score"]
+
+
 def choices(root, golden):
     mcq = functions(root / "vlmeval/dataset/image_mcq.py", {"build_prompt@ImageMCQDataset"},
                     {"toliststr": to_list, "pd": Missing, "string": string}).build_prompt
     split = functions(root / "vlmeval/dataset/image_mcq.py", {"split_MMMU@MMMUDataset"},
                       {"istype": lambda x, _: x.isdigit()}).split_MMMU
-    import copy
-    import re
-    import types
-
-    infer = functions(root / "vlmeval/utils/matching_util.py",
-                      {"can_infer_option", "can_infer_text", "can_infer", "_VERBOSE_ANSWER_RE"},
-                      {"os": types.SimpleNamespace(environ={}), "re": re, "cp": copy, "string": string})
+    infer = inferring(root)
     rows = [
         {"index": 7, "question": "What is\tshown?", "hint": "Look \"well\".\nTwice", "A": "a bus", "B": "Two dogs",
          "C": None, "D": None, "answer": "B", "category": "c 1", "image": PICTURE},
@@ -162,7 +180,11 @@ def short_answers(root, golden):
         golden.add(tasks, table(rows, columns), prompts, outputs)
     ocr = [dict(rows[0], category="Doc-oriented VQA"),
            dict(rows[1], answer="['x ^ 2', 'y']", category="Handwritten Mathematical Expression Recognition")]
-    golden.add("ocrbench/vlmevalkit", table(ocr, columns), [[prompt_of(base, row)] for row in ocr], [])
+    evaluate = functions(root / "vlmeval/dataset/image_vqa.py", {"evaluate@OCRBench"},
+                         {"tqdm": lambda x: x, "get_intermediate_file_path": lambda *a: "", "dump": lambda *a: None}).evaluate
+    read = said + ["X ^ 2", "x^2", "it is x\n^ 2 .", "the y", "a\nSTOP\nsign", "stop  sign"]
+    golden.add("ocrbench/vlmevalkit", table(ocr, columns), [[prompt_of(base, row)] for row in ocr],
+               [one(i, out, lambda: ocr_score(evaluate, row, out)) for i, row in enumerate(ocr) for out in read])
     yes = [dict(rows[0], question="Is it a bus? Please answer yes or no.", answer="Yes", category="color",
                 image_path="color/1.png"),
            dict(rows[0], index=2, question="Is it a dog? Please answer yes or no.", answer="No", category="color",
@@ -178,8 +200,12 @@ def short_answers(root, golden):
                [one(0, out, yorn.YOrN_Extraction(out) == row["answer"], i) for i, row in enumerate(yes) for out in said])
     closed = [{"index": 5, "question": "Hint: pick.\nQuestion: Which?\nChoices:\n(A) 1\n(B) 2", "choices": "['1', '2']",
                "answer_option": "B", "question_type": "multi_choice", "task": "geometry", "image": PICTURE}]
+    check = functions(root / "vlmeval/dataset/utils/mathvista.py", {"post_check", "list_to_dict"},
+                      {"can_infer": inferring(root).can_infer}).post_check
+    said = ["B", "(B)", "2", "The answer is 2.", "A", "1 or 2", "", "B. 2", "The answer is (A), no: (B)", "1.2", "C"]
     golden.add("mathvista/closed", table([dict(closed[0], index=4, question_type="free_form"), *closed], list(closed[0])),
-               [[prompt_of(base, closed[0])]])
+               [[prompt_of(base, closed[0])]],
+               [one(0, out, check(closed[0] | {"answer": "2", "prediction": out}, prefetch=True) == "B") for out in said])
 
 
 def make(root, golden):
