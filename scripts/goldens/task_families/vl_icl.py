@@ -82,7 +82,7 @@ def make(root, golden):
                 shown.append([i for c in chosen for i in c["image"]] + query["image"])
                 prompts.append(message(args, query, chosen, len(shown[-1])))
             outputs = [one(i, out, lambda q=q, out=out: scores.eval_scores([q | {"prediction": out}], name))
-                       for i, q in enumerate(queries) for out in said] if shots == draws[-1] else []
+                       for i, q in enumerate(queries) for out in (said if shots == draws[-1] else said[:2])]
             golden.add(f"vl_icl/{name}", files, [[p] for p in prompts], outputs, set={"shots": shots})
             for sample, names in zip(golden.tasks[-1]["samples"], shown, strict=True):
                 sample["pictures"] = names
