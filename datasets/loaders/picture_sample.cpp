@@ -399,9 +399,10 @@ class PictureBuilder {
   Status CheckMarks() const {
     if (most_marked_ > first_frame_ ||
         (any_mark_ && !layout_.numbered && most_marked_ != first_frame_)) {
-      return BadInput(StrCat(record_.where, ": the texts have marks for ", most_marked_,
-                             most_marked_ == 1 ? " picture" : " pictures", ", the record has ",
-                             first_frame_));
+      return fields_.Wrong(
+          layout_.images[0],
+          StrCat("holds ", first_frame_, first_frame_ == 1 ? " picture" : " pictures",
+                 ", but the texts have marks for ", most_marked_));
     }
     return {};
   }

@@ -17,6 +17,7 @@
 #include "core/strings.h"
 #include "datasets/aggregate.h"
 #include "datasets/metric.h"
+#include "datasets/task.h"
 #include "metrics/jieba.h"
 #include "metrics/numbers.h"
 #include "metrics/porter.h"
@@ -302,6 +303,20 @@ TEST(Metric, AllHaveGoldens) {
     }
   }
   scored.insert({"coco_rouge_l", "coco_cider"});  // captions_test.cpp
+  scored.insert("repobench_exact");               // text_tables_test.cpp
+  // task_golden_test.cpp: outputs of tasks, scored by the references' own code.
+  for (const char* family : {"visual_haystacks", "v_niah", "vl_icl", "mmlongbench", "repobench"}) {
+    const Result<Json> fixture =
+        ReadJsonFile(StrCat(KVG_SOURCE_DIR, "/tests/golden/tasks/", family, ".json"));
+    ASSERT_TRUE(fixture.ok()) << fixture.error().message;
+    for (const Json& golden : fixture->at("tasks")) {
+      if (golden.at("outputs").empty()) continue;
+      const std::string name = golden.at("tasks")[0];
+      const Result<Task> task = ReadTask(StrCat(KVG_SOURCE_DIR, "/configs/tasks/", name, ".json"));
+      ASSERT_TRUE(task.ok()) << name;
+      scored.insert(task->metric);
+    }
+  }
   for (const MetricSpec* metric : ListMetrics()) {
     EXPECT_TRUE(scored.contains(metric->name)) << metric->name;
     EXPECT_GE(metric->version, 1);
@@ -341,6 +356,9 @@ TEST(Metric, IllFormedBytesAreReplacementCharacters) {
     if (metric->name.starts_with("loogle_cloze")) input.answers = {R"({"a": "b"})"};
     if (metric->name == "mm_niah_choice") input.answers = {"1"};
     if (metric->name == "mm_niah_counts") input.answers = {"[1, 2]"};
+    if (metric->name.starts_with("mmlongbench_")) input.answers = {"1"};
+    if (metric->name == "mmlongbench_yes_or_no") input.answers = {"yes"};
+    if (metric->name == "mmlongbench_counts") input.answers = {"[1, 2]"};
     if (metric->name == "repoqa") input.all_classes = {"\xFE", "\xFF"};
     if (metric->name == "scbench_summary_with_needles") input.kind = "scbench_passkey";
     if (metric->name == "scbench_repoqa_and_kv") input.kind = "scbench_kv";

@@ -175,8 +175,8 @@ TEST_F(Pictures, OfJsonAreFilesBelowTheDataDirectory) {
   EXPECT_EQ(WithPictureNames(sample), "One [picture 1], two [picture 2].");
   EXPECT_EQ(Loaded(sample, 1), Bytes('b'));
   write({"a.png", "b.png"}, "One <image>.");
-  EXPECT_THAT(Fault(source),
-              AllOf(HasSubstr("t.jsonl:1"), HasSubstr("marks for 1 picture"), HasSubstr("has 2")));
+  EXPECT_THAT(Fault(source), AllOf(HasSubstr("t.jsonl:1"), HasSubstr("holds 2 pictures"),
+                                   HasSubstr("marks for 1")));
   for (const char* bad : {"../../../etc/passwd", "/etc/passwd", "none.png", "../empty.png"}) {
     write({bad}, "<image>");
     EXPECT_THAT(Fault(source), AllOf(HasSubstr("t.jsonl:1"), HasSubstr("'pictures'"))) << bad;

@@ -83,6 +83,14 @@ class TaskGolden : public ::testing::TestWithParam<std::filesystem::path> {
           EXPECT_EQ(asked.context + asked.questions[0].text,
                     want[i]["conclusion"].get<std::string>());
         }
+        if (want[i].contains("pictures")) {
+          // The files hold their names, so that their order is seen.
+          std::vector<std::string> shown;
+          for (const Picture& picture : sample.pictures) shown.push_back(*picture.load());
+          std::vector<std::string> names = want[i]["pictures"];
+          for (std::string& name : names) name += "\n";
+          EXPECT_EQ(shown, names) << "sample " << i;
+        }
         if (want[i].contains("prefixes")) {
           EXPECT_EQ(sample.questions[q].answer_prefix, want[i]["prefixes"][q].get<std::string>());
         }

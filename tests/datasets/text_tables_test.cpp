@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
+#include <span>
+
 #include "core/json.h"
 #include "datasets/formats.h"
 
@@ -16,7 +19,7 @@ using ::testing::HasSubstr;
 class TextTables : public Formats {
  protected:
   Result<std::vector<Sample>> With(const std::string& name, const Json& set,
-                                   const std::string& content) {
+                                   const std::string& content, const TextCodec* codec = nullptr) {
     Result<Task> task = ReadTask(StrCat(KVG_SOURCE_DIR, "/configs/tasks/", name, ".json"));
     if (!task.ok()) return task.error();
     task = WithSourceParams(*task, set);
@@ -27,7 +30,21 @@ class TextTables : public Formats {
     std::ofstream(path, std::ios::binary) << content;
     TaskOptions options;
     options.data_directory = directory_.string();
+    options.codec = codec;
     return ReadAll(*task, options);
+  }
+};
+
+// A token a byte, and one before them.
+class BytesBehindOne final : public TextCodec {
+ public:
+  Result<std::vector<int32_t>> Encode(std::string_view text, bool add_special) const override {
+    std::vector<int32_t> ids(add_special ? 1 : 0);
+    ids.insert(ids.end(), text.begin(), text.end());
+    return ids;
+  }
+  std::string Decode(std::span<const int32_t> ids, bool) const override {
+    return {ids.begin(), ids.end()};
   }
 };
 
@@ -55,6 +72,30 @@ TEST_F(TextTables, Lcc) {
             "Please complete the code given below. \nimport os\nNext line of code:\n");
   EXPECT_EQ(Score(samples->at(0), "print(os.name)\n"), 1);
   EXPECT_FALSE(samples->at(0).chat_template);
+}
+
+// What construct_prompt of RepoBench 1.1 gives with a tokenizer like that one.
+TEST_F(TextTables, RepoBenchDropsLinesOfOtherFiles) {
+  const BytesBehindOne codec;
+  const std::string row =
+      R"({"repo_name": "a/b", "file_path": "m.py", "import_statement": "import x", "cropped_code": "y = 1  \n", "next_line": "z", "level": "2k", "context": [{"path": "p.py", "snippet": "one\ntwo"}, {"path": "q.py", "snippet": "three"}]})";
+  const std::string own = "# Path: m.py\nimport x\ny = 1\n", name = "# Repo Name: a/b\n";
+  const std::map<int, std::string> cut = {
+      {20, "\n\n"},
+      {60, name + "# Path: p.py\n\n"},
+      {80, name + "# Path: p.py\none\ntwo\n\n\n"},
+      {110, name + "# Path: p.py\none\ntwo\n\n# Path: q.py\nthree\n\n"}};
+  for (const auto& [tokens, others] : cut) {
+    const auto samples = With("repobench/python_in_file",
+                              {{"container", "jsonl"}, {"max_tokens", tokens}}, row, &codec);
+    ASSERT_TRUE(samples.ok()) << samples.error().message;
+    EXPECT_EQ(WholePrompt(samples->at(0)), others + own) << tokens;
+    const MetricSpec* exact = FindMetric("repobench_exact");
+    const Question& question = samples->at(0).questions[0];
+    EXPECT_EQ(*exact->score(Input(question, "# no\n\n  z \nx")), 1);
+    EXPECT_EQ(*exact->score(Input(question, "# no\nz = 1")), 0);
+    EXPECT_EQ(*exact->score(Input(question, "# z")), 0);
+  }
 }
 
 TEST_F(TextTables, CellsOfCommaSeparatedValues) {
