@@ -19,8 +19,8 @@ struct Side {
   const BoardRow* row = nullptr;
 };
 
-// Of one sample that the full cache answers: the smallest row that still does, and of those rows at
-// the same budget that no longer do the one that ranks best.
+// Two rows on one sample that the full cache answers: the smallest row that still does, and the
+// best-ranked one at the same budget that no longer does.
 struct RowsApart {
   Side kept, lost;
 
