@@ -21,8 +21,8 @@ struct DataFramesOptions {
   bool json = false;
 };
 
-// Writes OUT/STEM/INDEX.png and OUT/STEM/frames.json for each video. A folder that is there gets the
-// frames that it lacks; one of another file, or of another decoder, is an error.
+// Writes OUT/STEM/INDEX.png and OUT/STEM/frames.json for each video. A folder that is there gets
+// the frames that it lacks; one of another file, or of another decoder, is an error.
 Status RunDataFrames(const DataFramesOptions& options);
 
 }  // namespace kvgauge
