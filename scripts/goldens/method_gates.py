@@ -8,9 +8,9 @@ import math
 import numpy as np
 from safetensors.numpy import save_file
 
-from method_decoding import decoding_case
+from method_decoding import INTERVAL, STEPS, decoding_case
 
-LAYERS, HEADS, GROUP, HIDDEN, INNER, DIM, SINKS = 4, 2, 2, 64, 8, 16, 16
+LAYERS, HEADS, GROUP, HIDDEN, INNER, DIM, SINKS, HEAD_DIM = 4, 2, 2, 64, 8, 16, 16, 32
 
 
 def kvzap_tables(kind):
@@ -40,12 +40,57 @@ def fastkvzip_tables():
     return tables
 
 
-def write_side_files(directory):
+def locret_heads():
+    """As huangyuxiang03/Locret's saved heads name them: maps of queries, keys and values."""
+    rng = np.random.default_rng(34)
+    draw = lambda *dims: (2 * rng.normal(size=dims) / math.sqrt(dims[-1])).astype(np.float32)  # noqa: E731
+    wide, heads = (HEADS * GROUP + 2 * HEADS) * HEAD_DIM, {}
+    for l in range(LAYERS):
+        heads |= {f"model.layers.{l}.self_attn.fc1.weight": draw(INNER, wide),
+                  f"model.layers.{l}.self_attn.fc2.weight": draw(HEADS, INNER)}
+    return heads
+
+
+def locret_tables(weights):
+    """The same behind the model's projections, for the inputs of layers."""
+    heads, tables = locret_heads(), {}
+    for l in range(LAYERS):
+        own = np.concatenate([weights[f"model.layers.{l}.self_attn.{x}_proj.weight"].astype(np.float64) for x in "qkv"])
+        tables |= {f"layers.{l}.0.weight": (heads[f"model.layers.{l}.self_attn.fc1.weight"] @ own).astype(np.float32),
+                   f"layers.{l}.0.bias": np.zeros(INNER, np.float32),
+                   f"layers.{l}.2.weight": heads[f"model.layers.{l}.self_attn.fc2.weight"],
+                   f"layers.{l}.2.bias": np.zeros(HEADS, np.float32)}
+    return tables
+
+
+def trimkv_gates():
+    """As ngocbh/trimkv's weights name them."""
+    rng = np.random.default_rng(35)
+    draw = lambda *dims: (2 * rng.normal(size=dims) / math.sqrt(dims[-1])).astype(np.float32)  # noqa: E731
+    gates = {}
+    for l in range(LAYERS):
+        name = f"model.layers.{l}.self_attn.retention_gate."
+        gates |= {name + "linear1.weight": draw(INNER, HIDDEN), name + "linear1.bias": draw(INNER),
+                  name + "linear2.weight": draw(HEADS, INNER), name + "bias": 6 + draw(HEADS)}
+    return gates
+
+
+def trimkv_tables():
+    ours = {"linear1.weight": "0.weight", "linear1.bias": "0.bias", "linear2.weight": "2.weight", "bias": "2.bias"}
+    return {f"layers.{k.split('.')[2]}.{ours[k.split('retention_gate.')[1]]}": v for k, v in trimkv_gates().items()}
+
+
+def write_side_files(directory, weights):
+    """weights: the checkpoint's, by name."""
+    save_file(trimkv_gates(), directory / "trimkv_published.safetensors")
+    save_file(locret_heads(), directory / "locret_published.safetensors")
     kvzap = '{"inner":0,"kind":"%s"}'
     for name, tables, stage, params in (
         ("kvzap_mlp", kvzap_tables("mlp"), "score.kvzap", kvzap % "mlp"),
         ("kvzap_linear", kvzap_tables("linear"), "score.kvzap", kvzap % "linear"),
         ("fastkvzip", fastkvzip_tables(), "score.fastkvzip", '{"dim":16,"sinks":16}'),
+        ("locret", locret_tables(weights), "score.locret", '{"inner":8}'),
+        ("trimkv", trimkv_tables(), "score.trimkv", '{"inner":8}'),
     ):
         save_file(tables, directory / f"{name}.safetensors", metadata={
             "kvgauge_calibration": "1", "stage": stage, "stage_version": "1", "params": params,
@@ -66,6 +111,49 @@ def kvzap_press(kind, ratio=0.0):
             self.kvzap_model = gate.float().eval()
 
     return Press(ratio, model_type=kind)
+
+
+def locret_press(ratio, recent):
+    """Locret's heads as the authors' attention applies them, to queries, keys and values before they are turned."""
+    import torch
+    from dataclasses import dataclass
+    from kvpress.presses.scorer_press import ScorerPress
+
+    heads = {k: torch.from_numpy(v) for k, v in locret_heads().items()}
+
+    @dataclass
+    class Press(ScorerPress):
+        def score(self, module, hidden_states, keys, values, attentions, kwargs):
+            wide = torch.cat([f(hidden_states) for f in (module.q_proj, module.k_proj, module.v_proj)], -1)
+            first, second = (heads[f"model.layers.{module.layer_idx}.self_attn.fc{i}.weight"] for i in (1, 2))
+            scores = (torch.nn.functional.silu(wide @ first.T) @ second.T).transpose(1, 2)
+            scores[..., -recent:] = scores.max() + 1
+            return scores
+
+    return Press(ratio)
+
+
+def trimkv_press(ratio, given):
+    """The authors' gate and score, on the inputs of attention; what a gate gave an entry is in `given`, by layer."""
+    import torch
+    from dataclasses import dataclass
+    from kvpress.presses.scorer_press import ScorerPress
+
+    gates = {k: torch.from_numpy(v) for k, v in trimkv_gates().items()}
+    @dataclass
+    class Press(ScorerPress):
+        def score(self, module, hidden_states, keys, values, attentions, kwargs):
+            l, held = module.layer_idx, kwargs["held"]
+            part = lambda name: gates[f"model.layers.{l}.self_attn.retention_gate.{name}"]  # noqa: E731
+            inner = torch.nn.functional.silu(hidden_states[0] @ part("linear1.weight").T + part("linear1.bias"))
+            logs = torch.nn.functional.logsigmoid(inner @ part("linear2.weight").T + part("bias")).T
+            before = given.get(l) if held.tokens > logs.shape[1] else None
+            given[l] = logs if before is None else torch.cat([before, logs], 1)
+            assert given[l].shape[1] == held.tokens
+            at = torch.from_numpy(np.stack(held.pos[l]))
+            return (given[l].gather(1, at) * (held.tokens + 1 - at))[None]
+
+    return Press(ratio)
 
 
 def fastkvzip_press(ratio):
@@ -131,6 +219,16 @@ def cases(inputs, margins, budget, length, steps, whole_cache_case):
         yield (method, dict(method=method, set=[f"score.calibration={{inputs}}/kvzap_{kind}.safetensors"], steps=steps),
                f"kvpress KVzapPress({kind}) with made-up weights",
                lambda kind=kind: decoding_case(inputs, margins, kvzap_press(kind, ratio), steps))
+    yield ("locret", dict(method="locret", set=["score.calibration={inputs}/locret.safetensors", "score.inner=8",
+                                                "protect.recent=20"], steps=steps),
+           "Locret's heads, by the authors' formula on transformers' queries, keys and values, with made-up weights",
+           lambda: decoding_case(inputs, margins, locret_press(ratio, 20), steps))
+    yield ("trimkv", dict(method="trimkv", set=["score.calibration={inputs}/trimkv.safetensors", "score.inner=8",
+                                                f"trigger.steps={INTERVAL}"], steps=STEPS),
+           "TRIM-KV's gate and score, by the authors' formulas on the inputs of attention, with made-up weights",
+           lambda given={}: decoding_case(inputs, margins, kvpress.PrefillDecodingPress(
+               trimkv_press(ratio, given), kvpress.DecodingPress(
+                   trimkv_press(0.0, given), compression_interval=INTERVAL, target_size=budget))))
     yield ("fastkvzip", dict(method="fastkvzip", set=["score.calibration={inputs}/fastkvzip.safetensors", "protect.recent=6"]),
            "kvpress FastKVzipPress() with made-up weights",
            lambda: whole_cache_case(model, ids, fastkvzip_press(ratio), "sdpa", margins))
