@@ -4,7 +4,7 @@
 // Paper: Q-Filters, arXiv:2503.02812. Needs keys, as attention sees them, and a calibration: the
 // filter of a query head is the first right singular vector of its queries over some texts, turned
 // to the side on which most of them lie; that of a KV head is the mean over its query heads.
-// Without a calibration the directions are those of the last `window` prompt rows.
+// Without a calibration the directions are those of the last `window` rows.
 #include <algorithm>
 #include <string>
 
@@ -51,8 +51,10 @@ class QFilters final : public Scorer {
   explicit QFilters(const Params& params)
       : window_(params.Int("window")), learned_(!params.Text(kCalibrationParam).empty()) {}
 
-  Needs needs() const override { return learned_ ? Needs{} : Needs{.window = window_}; }
-  bool any_time() const override { return learned_; }
+  Needs needs() const override {
+    return learned_ ? Needs{} : Needs{.window = window_, .step_window = window_};
+  }
+  bool any_time() const override { return true; }
 
   void Use(std::shared_ptr<const Calibration> calibration) override {
     calibration_ = std::move(calibration);
@@ -102,7 +104,8 @@ class QFilters final : public Scorer {
       return Upload(view, std::span<const float>((*table)[head].f32(), static_cast<size_t>(dim)));
     }
     Ops& ops = view.ops();
-    const Tensor queries = view.WindowQueries(std::min(window_, view.width()));
+    const Tensor queries =
+        view.WindowQueries(std::min(window_, *std::ranges::min_element(view.lengths())));
     const int64_t rows = queries.shape[0];
     const Tensor own = view.Scratch(DType::kF32, {rows, dim});
     std::vector<double> filter(static_cast<size_t>(dim));
@@ -225,11 +228,11 @@ KVG_REGISTER_STAGE({
     .version = 2,
     .paper = "arXiv:2503.02812",
     .summary = "entries whose keys reach far along the direction that queries share",
-    .departures = {"without a calibration, the direction is that of the prompt's last queries",
+    .departures = {"without a calibration, the direction is that of the last queries",
                    "with one, the last 512 queries of a text speak for all",
                    "filters published by the authors point the other way, as their score is minus "
                    "the product: a side-file made of them holds them negated"},
-    .params = {IntParam("window", 128, 1, 4096, "prompt rows, where there is no calibration"),
+    .params = {IntParam("window", 128, 1, 4096, "last rows, where there is no calibration"),
                CalibrationParam()},
     .make = Make<QFilters>(),
     .calibrate = MakeCalibrator<QFiltersCalibrator>,

@@ -83,10 +83,21 @@ class PrefixKv(Sequence):
                     self.keep(l, h, np.delete(np.arange(n), budget + self.distance))
 
 
-def write_side_file(path, stage, heads):
+# How many of 300 entries heads hold at 30 percent, made up; parts of entries sum to whole ones in each layer.
+HELD = np.array([[40.3, 59.7], [120, 100], [150.6, 89.4], [70, 90]])
+
+
+def curve():
+    """LU-KV's: for 1 to 99 percent, the share of its entries that each head gives up."""
+    percents = np.broadcast_to((np.arange(1, 100) / 100)[:, None, None], (99, *HELD.shape)).copy()
+    percents[69] = 1 - HELD / 300
+    return percents.astype(np.float32)
+
+
+def write_side_file(path, stage, heads, table=None):
     from safetensors.numpy import save_file
 
-    save_file({"heads" if heads.shape[1] > 1 else "layers": heads}, path, metadata={
+    save_file({table or ("heads" if heads.shape[1] > 1 else "layers"): heads}, path, metadata={
         "kvgauge_calibration": "1", "stage": stage, "stage_version": "1", "params": "{\"share\":0.2}" if "prefixkv" in stage else "{}",
         "model": "6193d2452e6d71261c46f91490427c94b7e2c528a859ff2fc2f7c0cafef09dfa", "model_name": "model",
         "texts": "0", "tokens": "0"})
@@ -95,6 +106,7 @@ def write_side_file(path, stage, heads):
 def write_side_files(folder):
     write_side_file(folder / "razor.safetensors", "allocate.razor", HEADS)
     write_side_file(folder / "prefixkv.safetensors", "allocate.prefixkv", SHARES)
+    write_side_file(folder / "lukv.safetensors", "allocate.lukv", curve(), "curve")
 
 
 # Name, what to ask the program for, the oracle in words, its class and settings.

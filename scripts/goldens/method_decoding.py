@@ -50,9 +50,19 @@ class Kept:
         self.margins.note((least - most) / max(abs(least), abs(most)), f"kvpress ada of {self.tokens}")
         return scores
 
+    def run_by_run(self, press, keys, values, count, where):
+        """LagKV's scores are ranks in runs: the cut is that of the spreads they are made of."""
+        sinks, lag = press.n_sink, press.lag_size
+        runs = (keys.shape[2] - sinks) // lag
+        body = slice(sinks, sinks + runs * lag)
+        share = (count - (keys.shape[2] - (runs - 1) * lag)) // (runs - 1)
+        spread = sum(press._get_states_score(x[:, :, body].reshape(*x.shape[:2], runs, lag, -1)) for x in (keys, values))
+        ordered = spread.sort(-1, descending=True).values
+        self.margins.note(((ordered[..., share - 1] - ordered[..., share]) / ordered[..., share - 1]).min().item(), where)
+
     def compress(self, press, module, hidden_states, keys, values, attentions, kwargs):
         """In place of ScorerPress.compress."""
-        from kvpress import KnormPress
+        from kvpress import KnormPress, LagKVPress
         from kvpress.utils import compute_n_kept
 
         if press.compression_ratio == 0:
@@ -61,6 +71,8 @@ class Kept:
         self.see(l, length)
         scores = press.score(module, hidden_states, keys, values, attentions, self.turned(hidden_states, kwargs))
         count = compute_n_kept(length, press.compression_ratio)
+        if isinstance(press, LagKVPress):
+            self.run_by_run(press, keys, values, count, f"kvpress {l} of {self.tokens}")
         # Equal tokens score alike in the first layer: of equals the earlier stays, where topk takes any.
         index = scores.argsort(dim=-1, descending=True, stable=True)[..., :count].sort(-1).values
         for h in range(keys.shape[1]):
@@ -126,7 +138,7 @@ def decoding_case(inputs, margins, press, steps=STEPS, ties=False, attention="sd
     return tensors, decoded
 
 
-def cases(inputs, margins, budget, length):
+def cases(inputs, margins, budget, length, qfilter_press):
     """As kvpress_cases of make_methods. A press of this prompt keeps `budget` of it, then again and again."""
     import kvpress
 
@@ -147,6 +159,15 @@ def cases(inputs, margins, budget, length):
         yield (f"decoding_{name}", asked(f"decoding_{name}", *more),
                f"kvpress PrefillDecodingPress({called}, DecodingPress({called})), its choices in the order of positions",
                lambda press=press, ties=ties: run(both(press(ratio), press(0.0)), ties=ties))
+    # Equal shares of runs, in whole numbers each time: no rank stands on both sides of the cut.
+    lagkv = lambda r: kvpress.LagKVPress(r, n_sink=4, lag_size=16)  # noqa: E731
+    yield ("decoding_lagkv", asked("decoding_lagkv", "score.lag=16", "reduce.size=16") | dict(budget="96"),
+           "kvpress PrefillDecodingPress(LagKVPress(n_sink=4, lag_size=16), DecodingPress of the same), in the order of positions",
+           lambda: run(kvpress.PrefillDecodingPress(lagkv(1 - 96 / length), kvpress.DecodingPress(
+               lagkv(0.0), compression_interval=INTERVAL, target_size=96)), ties=True))
+    yield ("decoding_qfilters", asked("decoding_qfilters", "score.calibration={inputs}/qfilters.safetensors", "protect.recent=0"),
+           "kvpress PrefillDecodingPress(QFilterPress, DecodingPress of the same) with made-up filters, in the order of positions",
+           lambda: run(both(qfilter_press(ratio), qfilter_press(0.0))))
     yield ("decoding_knorm_prompt", asked("decoding_knorm", "trigger.prompt=false"),
            "kvpress DecodingPress(KnormPress()), its choices in the order of positions",
            lambda: run(again(kvpress.KnormPress())))

@@ -358,6 +358,32 @@ class Buzz(Sequence):
         self.evict(self.slack)
 
 
+class KvCrush(Sequence):
+    """The blocks with the best scores, and of the others evenly spaced ones in the order of how far their bits
+    are from an anchor. A bit says whether an entry's score is in the upper half; heads choose together."""
+
+    def compress(self, budget, sinks, recent, block, share, anchor):
+        n = self.tokens
+        middle = np.arange(sinks, n - recent)
+        count, fit = len(middle) // block, (budget - sinks - recent) // block
+        assert count * block == len(middle) and fit * block == budget - sinks - recent
+        for l in range(self.model.layers):
+            scores = self.prefill.column_sums(l).sum(0)[middle]
+            stand_ins = int(share * fit)
+            best = top(scores.reshape(count, block).sum(1), fit - stand_ins, self.margins, f"blocks {l}")
+            bits = np.zeros(len(middle), dtype=int)
+            bits[top(scores, len(middle) // 2, self.margins, f"upper half {l}")] = 1
+            bits = bits.reshape(count, block)
+            against = (bits.mean(0) > 0.5).astype(int) if anchor == "mean" else np.arange(block) % 2
+            evicted = np.setdiff1d(np.arange(count), best)
+            order = evicted[np.argsort((bits != against).sum(1)[evicted], kind="stable")]
+            held = np.append(best, order[np.arange(stand_ins) * (len(order) // stand_ins)])
+            keep = [b * block + np.arange(block) for b in np.sort(held)]
+            index = np.concatenate([np.arange(sinks), middle[np.concatenate(keep)], np.arange(n - recent, n)])
+            for h in range(self.model.groups):
+                self.keep(l, h, index)
+
+
 class Alisa(Sequence):
     """Half of what stays is the last, half has most attention of the last rows."""
 
@@ -491,6 +517,14 @@ FORMULAS = "the paper's formulas in NumPy, float64"
 WINDOW = dict(window=32, kernel=5)
 # Name, what to ask the program for, the oracle in words, its class and settings.
 CASES = [
+    ("kvcrush",
+     dict(method="kvcrush", set=["reduce.block=6", "reduce.anchor=mean"]),
+     "KVCrushAlgorithm of openvinotoolkit/openvino.genai, restated in NumPy; what stays for others is in the budget",
+     KvCrush, dict(budget=90, sinks=4, recent=8, block=6, share=0.25, anchor="mean")),
+    ("kvcrush_alternating",
+     dict(method="kvcrush", set=["reduce.block=6", "reduce.anchor=alternating", "reduce.share=0.5"]),
+     "KVCrushAlgorithm of openvinotoolkit/openvino.genai, restated in NumPy; what stays for others is in the budget",
+     KvCrush, dict(budget=90, sinks=4, recent=8, block=6, share=0.5, anchor="alternating")),
     ("full", dict(method="full", budget="none"), "the model in NumPy, float64", Sequence, {}),
     ("keyformer", dict(method="keyformer", set=["score.noise=false", "score.tau=2"]),
      "keyformer-llm's accumulated scores without their noise, restated in NumPy",

@@ -164,6 +164,19 @@ TEST_F(ImportTest, ReadsPublishedGatesOfHeads) {
   EXPECT_EQ(made.exit_code, 0) << made.err;
 }
 
+TEST_F(ImportTest, ReadsPublishedCurves) {
+  const std::vector<float> curve(99 * 4 * 2, 0.5f);
+  const Outcome made = Import("lukv --stage allocate", WriteTensor("curve", {99, 4, 2}, curve));
+  EXPECT_EQ(made.exit_code, 0) << made.err;
+  const Outcome other =
+      Import("lukv --stage allocate", WriteTensor("curve", {99, 4, 4}, std::vector<float>(1584)));
+  EXPECT_EQ(other.exit_code, 2);
+  EXPECT_THAT(other.err, HasSubstr("this model needs [99, 4, 2]"));
+  const Outcome named = Import("lukv --stage allocate", WriteTensor("ratios", {99, 4, 2}, curve));
+  EXPECT_EQ(named.exit_code, 2);
+  EXPECT_THAT(named.err, HasSubstr("has no tensor 'curve' [99, layers, kv_heads]"));
+}
+
 TEST_F(ImportTest, RefusesWhatIsOfAnotherModel) {
   const std::string mlp = Golden("inputs/kvzap_mlp.safetensors");
   const Outcome kind = Import("kvzap_linear", mlp);

@@ -186,7 +186,7 @@ class MeanOfPairs final : public See {
   }
 };
 
-// Of a tower of one row each, with a class token, and of one whose rows are squares.
+// One tower has a class token and shows its rows one by one, the other shows squares of them.
 TEST(SeeInTowers, MixesBehindTheProjector) {
   for (const char* family : {"llava", "qwen2_vl"}) {
     SCOPED_TRACE(family);

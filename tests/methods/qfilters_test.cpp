@@ -86,8 +86,8 @@ std::unique_ptr<FakeView> Leaning(int64_t tokens, int64_t layer, uint64_t seed) 
 
 TEST(QFiltersTest, OfThePromptsLastQueries) {
   const auto scorer = MakeStage<Scorer>(StageKind::kScore, "qfilters", R"({"window": 9})");
-  EXPECT_EQ(scorer->needs(), Needs{.window = 9});
-  EXPECT_FALSE(scorer->any_time());
+  EXPECT_EQ(scorer->needs(), (Needs{.window = 9, .step_window = 9}));
+  EXPECT_TRUE(scorer->any_time());
   // Fewer rows than dims, too.
   for (const int64_t tokens : {30, 4}) {
     const auto view = Leaning(tokens, 1, 8);

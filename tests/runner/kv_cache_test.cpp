@@ -423,13 +423,72 @@ TEST_F(CacheTest, TruncateForgetsTheNewest) {
   EXPECT_EQ(cache.length(1, 0), 15);
 }
 
-// A window that moves on drops one entry a step, the one behind the sinks. A cache that shares its
-// blocks cannot do that in place, so it shows what each step should leave.
+// A fork that holds pages too changes neither the bits nor the bytes of what is kept.
+TEST_F(CacheTest, CompanyDoesNotShow) {
+  // 30 entries go, of pages that a fork holds too: a stretch behind four sinks, or every third
+  // behind 70. With a merge, the first of them goes to an entry of the first page.
+  for (const bool stretch : {true, false}) {
+    for (const bool merges : {false, true}) {
+      SCOPED_TRACE(StrCat(stretch ? "one stretch" : "here and there", merges ? ", merged" : ""));
+      const int32_t first = stretch ? 4 : 70;
+      std::vector<int32_t> once, kept;
+      for (int32_t i = 0; i < 200; ++i) {
+        if (i != 130) once.push_back(i);
+      }
+      for (int32_t i = 0; i < 239; ++i) {
+        const bool goes = stretch ? i - first < 30 : (i - first) % 3 == 0 && i - first < 90;
+        if (i < first || !goes) kept.push_back(i);
+      }
+      const std::vector<int32_t> from = {first}, to = {2};
+      const std::vector<float> weight = {0.5f};
+      HeadPlan plan = Keep(kept);
+      if (merges) {
+        plan.values = {
+            .from = View(from, {1}), .to = View(to, {1}), .weight = View(weight, {1}), .self = {}};
+      }
+      const std::vector<HeadPlan> before = {Keep(once), Keep(once)}, after = {plan, Keep(kept)};
+      CachePools pools(*ops_);
+      KvCache alone = NewCache(pools), company = NewCache(pools);
+      std::vector<KvCache> sharers;
+      std::vector<std::vector<float>> held;
+      for (KvCache* one : {&alone, &company}) {
+        ASSERT_TRUE(Feed(*one, 200).ok());
+        for (int64_t layer = 0; layer < kLayers; ++layer) {
+          ASSERT_TRUE(one->Reduce(layer, before).ok());
+        }
+        if (one == &company) {
+          sharers.push_back(company.Fork());
+          for (int64_t layer = 0; layer < kLayers; ++layer) held.push_back(Keys(*one, layer, 1));
+        }
+        ASSERT_TRUE(Feed(*one, 40).ok());
+        for (int64_t layer = 0; layer < kLayers; ++layer) {
+          ASSERT_TRUE(one->Reduce(layer, after).ok());
+        }
+      }
+      EXPECT_EQ(company.Bytes(), alone.Bytes());
+      const std::vector<float> q = RandomValues(kQueryHeads * kDim, 3);
+      for (int64_t layer = 0; layer < kLayers; ++layer) {
+        EXPECT_EQ(company.Layer(layer)[0].segments[0].skip, alone.Layer(layer)[0].segments[0].skip);
+        EXPECT_TRUE(SameBits(Values(company, layer, 0), Values(alone, layer, 0)));
+        EXPECT_TRUE(SameBits(Attend(company, layer, q), Attend(alone, layer, q)));
+        EXPECT_TRUE(SameBits(Keys(sharers[0], layer, 1), held[static_cast<size_t>(layer)]));
+      }
+      const Result<std::string> one = alone.Serialize(), other = company.Serialize();
+      ASSERT_TRUE(one.ok() && other.ok());
+      EXPECT_TRUE(*one == *other);
+    }
+  }
+}
+
+// A window that moves on drops one entry a step, the one behind the sinks. A cache whose entries
+// have weights does not do that in place, so it shows what each step should leave; these weights
+// change nothing.
 TEST_F(CacheTest, MovingWindows) {
   constexpr int32_t kHeld = 150, kSinks = 4;
   std::vector<int32_t> kept(kHeld);
   std::iota(kept.begin(), kept.begin() + kSinks, 0);
   std::iota(kept.begin() + kSinks, kept.end(), kSinks + 1);
+  const std::vector<float> zeros(kHeld);
   const StorePlan slots = PlanOf(Plain(), {.raw = true, .position = PositionPolicy::kSlot});
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     for (const bool by_slot : {false, true}) {
@@ -446,10 +505,11 @@ TEST_F(CacheTest, MovingWindows) {
       const std::vector<float> q = RandomValues(kQueryHeads * kDim, 3);
       const double bound = dtype == DType::kF32 ? 1e-5 : 2e-2;
       for (int step = 0; step < 140; ++step) {
-        const std::vector<HeadPlan> plan = {Keep(kept), Keep(kept)};
         for (KvCache* either : {&cache, &gathered}) {
           ASSERT_TRUE(Feed(*either, 1).ok());
-          const KvCache sharer = gathered.Fork();
+          HeadPlan one = Keep(kept);
+          if (either == &gathered) one.log_weight = View(zeros, {kHeld});
+          const std::vector<HeadPlan> plan = {one, one};
           for (int64_t layer = 0; layer < kLayers; ++layer) {
             ASSERT_TRUE(either->Reduce(layer, plan).ok());
           }

@@ -31,7 +31,7 @@ struct SeeNeeds {
   bool keys = false;       // TileView::keys
   bool behind = false;     // TileView::behind
   bool rows = false;       // TileView::rows
-  // What it mixes are rows as the text model would be shown them, behind the projector. Needs rows.
+  // It mixes rows as the text model would be shown them, behind the projector. Needs `rows`.
   bool mixes_shown = false;
 
   bool tower() const { return attention || keys || behind; }

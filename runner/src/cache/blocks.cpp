@@ -24,9 +24,9 @@ Status BlockList::Own(int64_t i) {
   return {};
 }
 
-Status BlockList::OwnAll() {
-  if (OwnsFrom(0)) return {};
-  for (int64_t i = size() - 1; i >= 0; --i) KVG_TRY(Own(i));
+Status BlockList::OwnFrom(int64_t first) {
+  if (OwnsFrom(first)) return {};
+  for (int64_t i = size() - 1; i >= first; --i) KVG_TRY(Own(i));
   return {};
 }
 

@@ -65,7 +65,7 @@ class BlockList {
   }
   // Makes block i this list's alone.
   Status Own(int64_t i);
-  Status OwnAll();
+  Status OwnFrom(int64_t first);
   // Whether the blocks from `first` on are this list's alone.
   bool OwnsFrom(int64_t first);
   bool Owns(int64_t i) const {

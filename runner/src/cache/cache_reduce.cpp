@@ -124,15 +124,22 @@ Result<bool> CacheLayer::ReduceInPlace(std::span<const HeadPlan> plan) {
         LayerPart& part = entries_.parts[p];
         Stream& stream = part.of(side)[static_cast<size_t>(o)];
         const MergeList& merge = side == KvSide::kKeys ? plan[head].keys : plan[head].values;
-        if (!stream.CanKeepInPlace(locals[p], may_skip)) return false;
+        if (!stream.CanKeepInPlace()) return false;
         Patch patch;
         if (!merge.empty()) patch = MergedRows(ops(), stream, merge, kept[head]);
-        if (!stream.Owns(patch.entries)) return false;
         moves.push_back({&stream, std::move(locals[p]), std::move(patch)});
       }
     }
   }
-  // What can fail comes first and changes no entry.
+  // What can fail comes first and changes no entry. Who else shares pages decides neither which
+  // slots are skipped nor how much room is left: a row takes as many bytes alone as in company.
+  // Without room for pages of its own, there may be some for a layer that is built anew.
+  for (const Move& move : moves) {
+    if (!move.stream->OwnWhatMoves(move.kept, may_skip).ok() ||
+        !move.stream->Own(move.patch.entries).ok()) {
+      return false;
+    }
+  }
   Buffer spare;
   if (!entries_.pool->OnHost()) {
     int64_t most = 1;

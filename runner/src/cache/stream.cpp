@@ -248,23 +248,21 @@ Result<Stream> Stream::Gathered(std::span<const int32_t> kept, const Tensor& row
   return fresh;
 }
 
-bool Stream::CanKeepInPlace(std::span<const int32_t> kept, bool may_skip) {
-  if (coded_ > 0) return false;
-  if (pages_.OwnsFrom(0)) return true;
-  const UpMove up = may_skip ? UpMoveOf(kept, length_) : UpMove();
-  if (up.gone > 0) {
+Status Stream::OwnWhatMoves(std::span<const int32_t> kept, bool may_skip) {
+  if (pages_.OwnsFrom(0)) return {};
+  if (const UpMove up = may_skip ? UpMoveOf(kept, length_) : UpMove(); up.gone > 0) {
     for (int64_t p = SlotOf(up.gone) / kKvPageEntries; p < SlotPages(up.gone + up.before); ++p) {
-      if (!pages_.Owns(p)) return false;
+      KVG_TRY(pages_.Own(p));
     }
-    return true;
+    return {};
   }
   const int64_t same = SamePrefix(kept);
-  return same == length_ || pages_.OwnsFrom(SlotOf(same) / kKvPageEntries);
+  return same == length_ ? Status() : pages_.OwnFrom(SlotOf(same) / kKvPageEntries);
 }
 
-bool Stream::Owns(std::span<const int32_t> entries) const {
-  return std::all_of(entries.begin(), entries.end(),
-                     [&](int32_t entry) { return pages_.Owns(SlotOf(entry) / kKvPageEntries); });
+Status Stream::Own(std::span<const int32_t> entries) {
+  for (const int32_t entry : entries) KVG_TRY(pages_.Own(SlotOf(entry) / kKvPageEntries));
+  return {};
 }
 
 std::vector<int32_t> Stream::SlotsOf(std::span<const int32_t> entries) const {

@@ -52,18 +52,20 @@ class Stream {
   // are decoded and coded again, and those that no longer fill a unit become float. `rows` [kept,
   // dim] f32, if any, are what the kept entries are from now on.
   Result<Stream> Gathered(std::span<const int32_t> kept, const Tensor& rows) const;
-  // Whether KeepInPlace can: all entries are float, and no page that changes is shared.
-  bool CanKeepInPlace(std::span<const int32_t> kept, bool may_skip);
+  // Whether KeepInPlace can: all entries are float.
+  bool CanKeepInPlace() const { return coded_ == 0; }
+  // Makes the pages that KeepInPlace changes this stream's alone.
+  Status OwnWhatMoves(std::span<const int32_t> kept, bool may_skip);
   // What Gathered makes, in this stream's own pages: nothing that can fail. Ascending `kept`. With
   // `may_skip`, where one stretch goes behind few entries, these move up to what follows it, and
   // slots before them are skipped.
   void KeepInPlace(std::span<const int32_t> kept, bool may_skip);
   // Makes every page this stream's alone: what is to be kept in place is then known to nobody else.
-  Status OwnAll() { return pages_.OwnAll(); }
+  Status OwnAll() { return pages_.OwnFrom(0); }
   // Counts what KeepKv does to float entries: `count` stay, and the others went.
   void Shrink(int64_t count, bool up);
-  // Whether no page with one of these entries is shared.
-  bool Owns(std::span<const int32_t> entries) const;
+  // Makes the pages with these entries this stream's alone.
+  Status Own(std::span<const int32_t> entries);
   // Float entries index[i], as f32 [n, dim].
   void ReadEntries(std::span<const int32_t> index, Tensor rows) const;
   // Rows [n, dim] become the float entries index[i], on pages that are not shared.
