@@ -41,8 +41,8 @@ class AimMerge final : public See {
     std::vector<int64_t> target(static_cast<size_t>(sources), 0);
     for (int64_t s = 0; s < sources; ++s) {
       for (int64_t t = 0; t < targets; ++t) {
-        const auto alike = static_cast<float>(
-            Dot(RowAt(unit, 2 * s, width), RowAt(unit, 2 * t + 1, width)));
+        const auto alike =
+            static_cast<float>(Dot(RowAt(unit, 2 * s, width), RowAt(unit, 2 * t + 1, width)));
         if (alike <= most[static_cast<size_t>(s)]) continue;
         most[static_cast<size_t>(s)] = alike;
         target[static_cast<size_t>(s)] = t;

@@ -67,8 +67,9 @@ class Aim final : public Thin {
   // Sum over query heads of the squares: [1, width].
   Tensor Reached(LayerView& view) const {
     RowOps& ops = *view.ops().rows;
-    const int64_t n = view.width(), rows = std::min(rows_, n);
-    const Tensor attention = view.WindowAttention(rows);
+    const int64_t n = view.width();
+    const Tensor attention = view.WindowAttention(std::min(rows_, n));
+    const int64_t rows = attention.shape[1];  // of a turn fewer than asked for
     const Tensor base = view.Scratch(DType::kF32, {rows, n});
     const Tensor raised = view.Scratch(DType::kF32, {rows, n});
     const Tensor sums = view.Scratch(DType::kF32, {1, rows});
@@ -122,7 +123,8 @@ KVG_REGISTER_STAGE({
     .params = RowChoice::Declare(
         "visual",
         {RealParam("start", 0.5, 0, 1, "share of the layers behind which no row leaves"),
-         RealParam("drop", 0.125, 0, 1, "the share of the candidates that leaves behind each layer"),
+         RealParam("drop", 0.125, 0, 1,
+                   "the share of the candidates that leaves behind each layer"),
          IntParam("sharpness", 10, 1, 16, "how many times lower the temperature of the walk is"),
          IntParam("steps", 5, 1, 64, "of the walk"),
          IntParam("window", 4096, 1, 4096, "most rows that take steps")}),
