@@ -135,6 +135,10 @@ void AddGenerate(CommandTable& table) {
   command->add_option("--stop", flags->stop_texts,
                       "end the answer before this text, repeatable; \\n stands for a newline");
   command->add_flag("--ignore-stop", flags->ignore_stop, "go on past stop tokens");
+  command->add_option("--save-cache", flags->save_cache,
+                      "write the cache behind the answer to a file that --load-cache reads");
+  command->add_option("--load-cache", flags->load_cache,
+                      "go on where the answer of --save-cache ended, in place of a prompt");
   AddMethodFlags(*command, flags->method);
   AddJsonFlag(*command, flags->json);
   table.Add(command, [flags] { return RunGenerate(*flags); });

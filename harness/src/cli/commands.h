@@ -67,6 +67,7 @@ struct GenerateFlags {
   uint64_t seed = 0;
   bool ignore_stop = false;
   std::vector<std::string> stop_texts;
+  std::string save_cache, load_cache;  // files
   bool json = false;
 };
 

@@ -18,6 +18,7 @@
 #include "src/cli/read_text.h"
 #include "src/model/method_flags.h"
 #include "src/model/model_flags.h"
+#include "src/model/saved_answer.h"
 #include "src/model/visual_input.h"
 
 namespace kvgauge {
@@ -123,15 +124,23 @@ Result<std::vector<int32_t>> PromptIds(const GenerateFlags& flags, const ModelCo
   return ids;
 }
 
+// Sees the cache when the answer has ended.
+using CacheCallback = std::function<void(const std::vector<int32_t>& answer, const KvCache&)>;
+
 // The same with a method: one sample, one row.
 Result<CellResult> GenerateWith(const ChosenMethod& chosen, Model& model,
                                 const VisualPrompt& prompt, const GenerateOptions& options,
-                                const std::function<bool(int32_t)>& on_token) {
+                                const std::function<bool(int32_t)>& on_token,
+                                const CacheCallback& ended) {
   const EngineOptions engine_options = {
       .seed = options.sampling.seed,
       .sampling = options.sampling,
       .valid_vocab = options.valid_vocab,
-      .on_token = [&](const EngineToken& token) { return on_token(token.answer.back()); }};
+      .on_token = [&](const EngineToken& token) { return on_token(token.answer.back()); },
+      .inspect =
+          [&](const CellResult& cell, const KvCache& cache) {
+            if (ended) ended(cell.turns[0].ids, cache);
+          }};
   const EngineSample sample = {.id = "prompt",
                                .turns = {{.ids = prompt.ids,
                                           .spans = prompt.spans,
@@ -153,6 +162,7 @@ struct Answered {
   std::string text;
   GenerateResult result;
   std::optional<CellResult> cell;  // of a method
+  std::optional<CacheFileFacts> loaded, saved;
 };
 
 GenerateOptions OptionsOf(const GenerateFlags& flags, const ModelConfig& config,
@@ -170,9 +180,11 @@ GenerateOptions OptionsOf(const GenerateFlags& flags, const ModelConfig& config,
 }
 
 // Prints the answer as it comes, unless the whole is to be JSON. Without a tokenizer it is ids.
+// `resumed`: a cache that holds the prompt but for its last token, or null.
 Result<Answered> AnswerPrompt(const GenerateFlags& flags, const std::optional<ChosenMethod>& chosen,
                               Model& model, const Tokenizer* tokenizer, const VisualPrompt& prompt,
-                              const GenerateOptions& options) {
+                              const GenerateOptions& options, KvCache* resumed,
+                              const CacheCallback& ended) {
   Answered answered;
   std::unique_ptr<TextStream> stream;
   if (tokenizer != nullptr) stream = std::make_unique<TextStream>(*tokenizer);
@@ -189,13 +201,21 @@ Result<Answered> AnswerPrompt(const GenerateFlags& flags, const std::optional<Ch
     return !stops.found();
   };
   if (!chosen) {
-    KVG_ASSIGN(answered.result, Generate(model, prompt.Of(model.config()), options, on_token));
+    std::optional<KvCache> fresh;
+    if (resumed == nullptr) {
+      fresh.emplace(model.NewCache(std::ssize(prompt.ids) + options.max_new_tokens));
+      resumed = &*fresh;
+    }
+    KVG_ASSIGN(answered.result,
+               GenerateFrom(model, prompt.Of(model.config()), *resumed, options, on_token));
+    if (ended) ended(answered.result.ids, *resumed);
   } else {
     double first_s = 0;
-    KVG_ASSIGN(answered.cell, GenerateWith(*chosen, model, prompt, options, [&](int32_t id) {
-                 if (first_s == 0) first_s = NowSeconds();
-                 return on_token(id);
-               }));
+    const auto timed = [&](int32_t id) {
+      if (first_s == 0) first_s = NowSeconds();
+      return on_token(id);
+    };
+    KVG_ASSIGN(answered.cell, GenerateWith(*chosen, model, prompt, options, timed, ended));
     CellResult& cell = *answered.cell;
     if (chosen->method.see && cell.record.engagement == Engagement::kIdentity) {
       // It acted before the cache was there.
@@ -245,6 +265,8 @@ void PrintAnswerJson(const Answered& answered, const std::optional<ChosenMethod>
              {"decode_tokens_per_s", Rate(result.decode_steps, result.decode_s)},
              {"cache_payload_bytes", result.cache_payload_bytes},
              {"cache_resident_bytes", result.cache_resident_bytes},
+             {"loaded_cache", answered.loaded ? answered.loaded->ToJson() : Json(nullptr)},
+             {"saved_cache", answered.saved ? answered.saved->ToJson() : Json(nullptr)},
              {"weight_bytes", model.weight_bytes()},
              {"dtype", NameOf(model.dtype())},
              {"backend", model.ops().backend},
@@ -276,7 +298,24 @@ void PrintMeasurements(const Answered& answered, const std::optional<ChosenMetho
       HumanBytes(result.cache_resident_bytes).c_str(), std::string(NameOf(model.dtype())).c_str(),
       HumanBytes(model.weight_bytes()).c_str(), std::string(NameOf(model.dtype())).c_str(),
       model.ops().backend.c_str(), model.ops().variant.c_str(), load_s);
+  if (answered.loaded) std::fputs(answered.loaded->Describe("loaded").c_str(), stderr);
+  if (answered.saved) std::fputs(answered.saved->Describe("saved").c_str(), stderr);
   if (answered.cell) std::fputs(DescribeRecord(*chosen, answered.cell->record).c_str(), stderr);
+}
+
+// A saved cache has its prompt, and how it was compressed, with it.
+Status CheckLoadFlags(const GenerateFlags& flags) {
+  if (flags.load_cache.empty()) return {};
+  if (!flags.prompt.empty() || !flags.prompt_file.empty() || !flags.ids_file.empty() ||
+      !flags.system.empty()) {
+    return BadInput(
+        "--load-cache goes on with the tokens of its file: leave out --prompt, "
+        "--prompt-file, --ids-file and --system");
+  }
+  if (!flags.method.method.empty()) {
+    return BadInput("--load-cache goes on with the cache as it was stored: leave out --method");
+  }
+  return {};
 }
 
 }  // namespace
@@ -287,13 +326,24 @@ Status RunGenerate(const GenerateFlags& flags) {
       (flags.method.budget != MethodFlags().budget || !flags.method.overrides.empty())) {
     return BadInput("--budget and --set are for a KV method; name one with --method");
   }
+  KVG_TRY(CheckLoadFlags(flags));
+  std::optional<LoadedCacheFile> file;
+  if (!flags.load_cache.empty()) {
+    KVG_ASSIGN(file, ReadCacheFile(flags.load_cache));
+  }
   KVG_ASSIGN(const ModelConfig config, ReadModelConfig(flags.model.model));
   std::unique_ptr<Tokenizer> tokenizer;
   if (HasTokenizer(flags.model.model)) {
     KVG_ASSIGN(tokenizer, LoadTokenizer(flags.model.model));
   }
   KVG_ASSIGN(VisualInput input, ReadVisualInput(flags.visual, flags.model.model, config));
-  KVG_ASSIGN(std::vector<int32_t> ids, PromptIds(flags, config, tokenizer.get(), input));
+  std::vector<int32_t> ids;
+  if (file) {
+    if (!input.empty()) return BadInput("--load-cache goes on with text alone");
+    ids = file->saved.ids;
+  } else {
+    KVG_ASSIGN(ids, PromptIds(flags, config, tokenizer.get(), input));
+  }
   KVG_TRY(CheckPlaceholders(input, config, ids));
   LoadedModel loaded;
   std::optional<ChosenMethod> chosen;
@@ -323,8 +373,36 @@ Status RunGenerate(const GenerateFlags& flags) {
                       config.max_position));
   }
   const GenerateOptions options = OptionsOf(flags, config, tokenizer.get());
-  KVG_ASSIGN(const Answered answered,
-             AnswerPrompt(flags, chosen, model, tokenizer.get(), prompt, options));
+  std::optional<KvCache> resumed;
+  if (file) {
+    const double begin = NowSeconds();
+    KVG_ASSIGN(resumed, LoadCache(file->saved, model, planned, flags.load_cache));
+    file->facts.seconds += NowSeconds() - begin;
+    file->saved.bytes = {};
+  }
+  Result<SavedCache> saved = SavedCache();
+  double serialize_s = 0;
+  CacheCallback ended;
+  if (!flags.save_cache.empty()) {
+    ended = [&](const std::vector<int32_t>& answer, const KvCache& cache) {
+      std::vector<int32_t> all = prompt.ids;
+      all.insert(all.end(), answer.begin(), answer.end());
+      const double begin = NowSeconds();
+      saved = SaveCache(model, chosen ? &chosen->method : nullptr,
+                        chosen ? chosen->budget.ToString() : "", all, cache);
+      serialize_s = NowSeconds() - begin;
+      if (!saved.ok() || !file) return;
+      saved->method = file->saved.method;
+      saved->budget = file->saved.budget;
+    };
+  }
+  KVG_ASSIGN(Answered answered, AnswerPrompt(flags, chosen, model, tokenizer.get(), prompt, options,
+                                             resumed ? &*resumed : nullptr, ended));
+  if (file) answered.loaded = file->facts;
+  if (ended) {
+    if (!saved.ok()) return saved.error().Wrap(StrCat("--save-cache ", flags.save_cache));
+    KVG_ASSIGN(answered.saved, WriteCacheFile(flags.save_cache, *saved, serialize_s));
+  }
   if (flags.json) {
     PrintAnswerJson(answered, chosen, model, prompt, load_s);
   } else {

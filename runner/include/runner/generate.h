@@ -36,7 +36,14 @@ using LogitsCallback = std::function<Status(const Tensor& rows)>;
 Status Prefill(Model& model, const Prompt& prompt, KvCache& cache, int64_t chunk_rows,
                bool want_all, const LogitsCallback& on_logits);
 
-// `on_token` sees every new id at once and returns whether to go on; null goes on to the limit.
+// Goes on with a cache that holds the first tokens of the sequence, all but the last at most; the
+// answer is what comes behind it.
+Result<GenerateResult> GenerateFrom(Model& model, const Prompt& sequence, KvCache& cache,
+                                    const GenerateOptions& options,
+                                    const std::function<bool(int32_t)>& on_token);
+
+// The same from an empty cache. `on_token` sees every new id at once and returns whether to go on;
+// null goes on to the limit.
 Result<GenerateResult> Generate(Model& model, const Prompt& prompt, const GenerateOptions& options,
                                 const std::function<bool(int32_t)>& on_token);
 

@@ -51,6 +51,7 @@ class KvCache {
 
   int64_t tokens() const { return tokens_; }  // seen, evicted ones included: the next position
   int64_t layer_count() const { return static_cast<int64_t>(layers_.size()); }
+  int64_t planned_length() const { return planned_length_; }
   int64_t kv_heads() const;
   int64_t length(int64_t layer, int64_t head) const;  // entries held
   bool mla_latent() const;

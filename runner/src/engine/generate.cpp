@@ -28,9 +28,16 @@ Status Prefill(Model& model, const Prompt& prompt, KvCache& cache, int64_t chunk
 
 Result<GenerateResult> Generate(Model& model, const Prompt& prompt, const GenerateOptions& options,
                                 const std::function<bool(int32_t)>& on_token) {
-  if (prompt.size() == 0) return BadInput("the prompt has no tokens");
-  GenerateResult result;
   KvCache cache = model.NewCache(prompt.size() + options.max_new_tokens);
+  return GenerateFrom(model, prompt, cache, options, on_token);
+}
+
+Result<GenerateResult> GenerateFrom(Model& model, const Prompt& prompt, KvCache& cache,
+                                    const GenerateOptions& options,
+                                    const std::function<bool(int32_t)>& on_token) {
+  if (prompt.size() == 0) return BadInput("the prompt has no tokens");
+  KVG_CHECK(cache.tokens() < prompt.size(), "a token must be left to read");
+  GenerateResult result;
   Sampler sampler(options.sampling, 0, options.valid_vocab);
 
   int32_t next = -1;

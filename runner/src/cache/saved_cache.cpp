@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runner/saved_cache.h"
+
+#include <algorithm>
+
+#include "core/entropy.h"
+#include "core/json.h"
+#include "core/strings.h"
+#include "src/cache/bytes.h"
+
+namespace kvgauge {
+namespace {
+
+constexpr std::string_view kSavedMagic = "kvgsave1";
+constexpr int64_t kMostHeaderBytes = int64_t{1} << 20;
+constexpr size_t kBlockBytes = size_t{1} << 17;
+
+void PutWord(std::string& out, uint32_t word) {
+  PutBytes(out, std::span<const uint32_t>(&word, 1));
+}
+
+// What a file still has, for messages that name it.
+class SavedReader {
+ public:
+  SavedReader(std::string_view file, const std::string& origin) : left_(file), origin_(origin) {}
+
+  Error Fault(std::string_view what) const { return BadInput(StrCat(origin_, ": ", what)); }
+  size_t left() const { return left_.size(); }
+  Result<std::string_view> Take(size_t size_bytes, std::string_view what) {
+    if (size_bytes > left_.size()) {
+      return Fault(StrCat("the file ends within ", what, ": ", size_bytes, " bytes were due, ",
+                          left_.size(), " are left; save the cache again"));
+    }
+    const std::string_view taken = left_.substr(0, size_bytes);
+    left_.remove_prefix(size_bytes);
+    return taken;
+  }
+  Result<uint32_t> TakeWord(std::string_view what) {
+    KVG_ASSIGN(std::string_view bytes, Take(sizeof(uint32_t), what));
+    uint32_t word = 0;
+    KVG_TRY(TakeBytes(bytes, std::span<uint32_t>(&word, 1)));
+    return word;
+  }
+
+ private:
+  std::string_view left_;
+  const std::string& origin_;
+};
+
+struct SavedHeader {
+  int64_t raw_bytes = 0;
+};
+
+Result<SavedHeader> ParseSavedHeader(std::string_view text, const SavedReader& reader,
+                                     const std::string& origin, SavedCache* saved) {
+  KVG_ASSIGN(const Json json, ParseJson(text, origin));
+  const auto wrong = [&](std::string_view key, std::string_view right) {
+    return reader.Fault(
+        StrCat("key ", Quoted(key), " of its header is missing or wrong; expected ", right));
+  };
+  if (!json.is_object()) return reader.Fault("its header is not a JSON object");
+  const auto take_text = [&](const char* key, std::string* out) -> Status {
+    if (!json.contains(key) || !json[key].is_string()) return wrong(key, "a text");
+    *out = json[key].get<std::string>();
+    return {};
+  };
+  const auto take_number = [&](const char* key, int64_t* out) -> Status {
+    if (!json.contains(key) || !json[key].is_number_integer() || json[key].get<int64_t>() < 0) {
+      return wrong(key, "a number that is not negative");
+    }
+    *out = json[key].get<int64_t>();
+    return {};
+  };
+  KVG_TRY(take_text("model", &saved->model));
+  KVG_TRY(take_text("method", &saved->method));
+  KVG_TRY(take_text("budget", &saved->budget));
+  KVG_TRY(take_number("planned_length", &saved->planned_length));
+  if (saved->planned_length > INT32_MAX) return wrong("planned_length", "at most 2147483647");
+  SavedHeader header;
+  KVG_TRY(take_number("bytes", &header.raw_bytes));
+  return header;
+}
+
+Error OfStage(const Method& method, const StageChoice& choice, std::string_view why) {
+  return Unsupported(StrCat("method ", method.id, ": ", NameOf(choice.spec->kind), ".",
+                            choice.spec->id, " ", why, ", which a saved cache does not hold"));
+}
+
+}  // namespace
+
+Status CheckSavable(const Method* method, const KvCache& cache) {
+  if (cache.mla_latent()) {
+    return Unsupported("a cache of the model's own latents cannot be saved");
+  }
+  if (cache.rope_places() != nullptr) {
+    return Unsupported("a cache of a prompt with pictures cannot be saved");
+  }
+  if (method == nullptr) return {};
+  if (method->prepare) return OfStage(*method, *method->prepare, "changes the weights");
+  if (method->read) return OfStage(*method, *method->read, "chooses what is read at each step");
+  const Pipeline stages = MakePipeline(*method);
+  if (stages.trigger != nullptr && stages.trigger->in_decode()) {
+    return OfStage(*method, *method->trigger, "acts on scores of decode steps");
+  }
+  for (int64_t layer = 0; layer < cache.layer_count(); ++layer) {
+    if (cache.reorders(layer)) {
+      return OfStage(*method, *method->store, "puts entries into classes by scores");
+    }
+  }
+  return {};
+}
+
+Result<SavedCache> SaveCache(const Model& model, const Method* method, const std::string& budget,
+                             const std::vector<int32_t>& ids, const KvCache& cache) {
+  KVG_TRY(CheckSavable(method, cache));
+  if (std::ssize(ids) <= cache.tokens()) {
+    return Unsupported(
+        "the answer ended at a stop, so there is nothing to go on with; ask for "
+        "fewer new tokens, or ignore stops");
+  }
+  SavedCache saved;
+  saved.model = model.fingerprint();
+  if (method != nullptr) saved.method = CanonicalJson(method->ToJson());
+  saved.budget = budget;
+  saved.planned_length = cache.planned_length();
+  saved.ids = ids;
+  KVG_ASSIGN(saved.bytes, cache.Serialize());
+  return saved;
+}
+
+Result<KvCache> LoadCache(const SavedCache& saved, Model& model, int64_t length,
+                          const std::string& origin) {
+  if (saved.model != model.fingerprint()) {
+    return BadInput(StrCat(origin, ": the cache is of the model with fingerprint ",
+                           Quoted(saved.model), "; this one has ", Quoted(model.fingerprint())));
+  }
+  KvCache cache = model.NewCache(std::max(saved.planned_length, length));
+  if (length > saved.planned_length) {
+    // Keys are stored as they were rotated.
+    const KvCache planned = model.NewCache(saved.planned_length);
+    for (int64_t layer = 0; layer < cache.layer_count(); ++layer) {
+      const RopeFrequencies &was = planned.frequencies(layer), &is = cache.frequencies(layer);
+      if (was.inverse == is.inverse && was.attention_factor == is.attention_factor) continue;
+      return BadInput(StrCat(origin, ": the cache was planned for ", saved.planned_length,
+                             " tokens, and this model rotates keys otherwise for ", length,
+                             "; ask for fewer new tokens"));
+    }
+  }
+  const Status filled = cache.Deserialize(saved.bytes);
+  if (!filled.ok()) return filled.error().Wrap(origin);
+  if (std::ssize(saved.ids) != cache.tokens() + 1) {
+    return BadInput(StrCat(origin, ": ", saved.ids.size(), " token ids and a cache that has seen ",
+                           cache.tokens(), "; expected one id more"));
+  }
+  for (const int32_t id : saved.ids) {
+    if (id >= 0 && id < model.config().vocab_size) continue;
+    return BadInput(
+        StrCat(origin, ": token id ", id, "; expected 0 .. ", model.config().vocab_size - 1));
+  }
+  return cache;
+}
+
+std::string PackSaved(const SavedCache& saved) {
+  std::string raw;
+  PutArray(raw, saved.ids);
+  raw += saved.bytes;
+  const Json header = {{"model", saved.model},
+                       {"method", saved.method},
+                       {"budget", saved.budget},
+                       {"planned_length", saved.planned_length},
+                       {"bytes", std::ssize(raw)}};
+  const std::string text = CanonicalJson(header);
+  std::string out(kSavedMagic);
+  PutWord(out, static_cast<uint32_t>(text.size()));
+  out += text;
+  PutWord(out, Crc32(out));
+  for (size_t at = 0; at < raw.size(); at += kBlockBytes) {
+    const std::string_view block = std::string_view(raw).substr(at, kBlockBytes);
+    std::string page;
+    PutWord(page, static_cast<uint32_t>(block.size()));
+    const std::string packed = PackBlock(block);
+    PutWord(page, static_cast<uint32_t>(packed.size()));
+    page += packed;
+    PutWord(page, Crc32(page));
+    out += page;
+  }
+  return out;
+}
+
+Result<SavedCache> UnpackSaved(std::string_view file, const std::string& origin) {
+  const std::string_view all = file;
+  SavedReader reader(file, origin);
+  KVG_ASSIGN(const std::string_view magic, reader.Take(kSavedMagic.size(), "its first bytes"));
+  if (magic != kSavedMagic) {
+    return reader.Fault(
+        "this is no saved cache, or one of another version; expected a file of "
+        "`kvgauge generate --save-cache`");
+  }
+  KVG_ASSIGN(const uint32_t header_bytes, reader.TakeWord("the header"));
+  if (header_bytes > kMostHeaderBytes) {
+    return reader.Fault(
+        StrCat("a header of ", header_bytes, " bytes; expected at most ", kMostHeaderBytes));
+  }
+  KVG_ASSIGN(const std::string_view text, reader.Take(header_bytes, "the header"));
+  const uint32_t header_sum = Crc32(all.substr(0, all.size() - reader.left()));
+  KVG_ASSIGN(const uint32_t header_claim, reader.TakeWord("the header"));
+  if (header_sum != header_claim) {
+    return reader.Fault("the header does not have its checksum: the file is damaged");
+  }
+  SavedCache saved;
+  KVG_ASSIGN(const SavedHeader header, ParseSavedHeader(text, reader, origin, &saved));
+  std::string raw;
+  for (int64_t page = 0; std::ssize(raw) < header.raw_bytes; ++page) {
+    const std::string name = StrCat("page ", page);
+    const std::string_view from = all.substr(all.size() - reader.left());
+    KVG_ASSIGN(const uint32_t block_bytes, reader.TakeWord(name));
+    KVG_ASSIGN(const uint32_t packed_bytes, reader.TakeWord(name));
+    KVG_ASSIGN(const std::string_view packed, reader.Take(packed_bytes, name));
+    const uint32_t sum = Crc32(from.substr(0, 2 * sizeof(uint32_t) + packed_bytes));
+    KVG_ASSIGN(const uint32_t claim, reader.TakeWord(name));
+    if (sum != claim) {
+      return reader.Fault(StrCat(name, " does not have its checksum: the file is damaged"));
+    }
+    if (block_bytes == 0 || block_bytes > kBlockBytes ||
+        block_bytes > header.raw_bytes - std::ssize(raw)) {
+      return reader.Fault(
+          StrCat(name, " holds ", block_bytes, " bytes; expected 1 .. ",
+                 std::min<int64_t>(kBlockBytes, header.raw_bytes - std::ssize(raw))));
+    }
+    const Status unpacked = UnpackBlock(packed, block_bytes, raw);
+    if (!unpacked.ok()) return unpacked.error().Wrap(StrCat(origin, ": ", name));
+  }
+  if (reader.left() > 0) {
+    return reader.Fault(StrCat(reader.left(), " bytes follow the last page; expected none"));
+  }
+  std::string_view rest = raw;
+  const Status ids = TakeArray(rest, &saved.ids);
+  if (!ids.ok()) return ids.error().Wrap(origin);
+  saved.bytes = rest;
+  return saved;
+}
+
+}  // namespace kvgauge

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+// A cache that one process saves and another one goes on with.
+#include <gmock/gmock.h>
+
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "cli/program.h"
+
+namespace kvgauge {
+namespace {
+
+using nlohmann::json;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+class SavedCacheCliTest : public ProgramTest {
+ protected:
+  static std::string Reference(const char* name) {
+    return StrCat(KVG_TEST_DATA, "/../models/", name);
+  }
+  static std::string Prompt() {
+    return StrCat(" --prompt-file '", Reference("ref-gqa"), "/demo/long.txt'");
+  }
+  json Answer(const std::string& arguments) const {
+    const Outcome outcome =
+        Run(StrCat("generate '", Reference("ref-gqa"), "' --ignore-stop --json ", arguments));
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+    return outcome.exit_code == 0 ? json::parse(outcome.out) : json();
+  }
+  // The pages of a saved cache: all but its header, which says how long the answer may become.
+  std::string Pages(const std::string& name) const {
+    const std::string file = *ReadFile(Path(name));
+    uint32_t header = 0;
+    std::memcpy(&header, file.data() + 8, sizeof(header));
+    return file.substr(8 + 4 + header + 4);
+  }
+  void Refused(const std::string& arguments, const ::testing::Matcher<std::string>& message) const {
+    const Outcome outcome = Run(StrCat("generate '", Reference("ref-gqa"), "' ", arguments));
+    EXPECT_EQ(outcome.exit_code, 2) << outcome.out;
+    EXPECT_THAT(outcome.err, message);
+  }
+};
+
+TEST_F(SavedCacheCliTest, AnotherProcessGoesOnBitForBit) {
+  for (const char* method :
+       {"", "--method snapkv_kivi --budget 50%", "--method gear", "--method shadowkv_keys"}) {
+    SCOPED_TRACE(method);
+    const json whole =
+        Answer(StrCat(Prompt(), " --max-new-tokens 40 --save-cache whole.kvc ", method));
+    const json first =
+        Answer(StrCat(Prompt(), " --max-new-tokens 7 --save-cache first.kvc ", method));
+    const json second = Answer("--max-new-tokens 33 --load-cache first.kvc --save-cache both.kvc");
+    ASSERT_TRUE(whole.is_object() && first.is_object() && second.is_object());
+    json ids = first["ids"];
+    ids.insert(ids.end(), second["ids"].begin(), second["ids"].end());
+    EXPECT_EQ(ids, whole["ids"]);
+    EXPECT_EQ(second["loaded_cache"]["tokens"], first["saved_cache"]["tokens"]);
+    EXPECT_EQ(Pages("both.kvc"), Pages("whole.kvc"));
+    EXPECT_LT(first["saved_cache"]["file_bytes"], first["saved_cache"]["cache_bytes"]);
+    EXPECT_EQ(first["saved_cache"]["file_bytes"],
+              static_cast<int64_t>(std::filesystem::file_size(Path("first.kvc"))));
+  }
+}
+
+TEST_F(SavedCacheCliTest, DamagedFilesAreRefused) {
+  ASSERT_TRUE(Answer(Prompt() + " --max-new-tokens 3 --save-cache a.kvc").is_object());
+  const std::string file = *ReadFile(Path("a.kvc"));
+  for (size_t at = 0; at < file.size(); at += file.size() / 6) {
+    std::string wrong = file;
+    wrong[at] = static_cast<char>(wrong[at] ^ 4);
+    Write("wrong.kvc", wrong);
+    Refused("--load-cache wrong.kvc", HasSubstr("wrong.kvc: "));
+  }
+  std::string flipped = file;
+  flipped[file.size() / 2] = static_cast<char>(flipped[file.size() / 2] ^ 1);
+  Write("flipped.kvc", flipped);
+  Refused("--load-cache flipped.kvc",
+          AllOf(HasSubstr("page "), HasSubstr("does not have its checksum")));
+  Write("cut.kvc", file.substr(0, file.size() - 1));
+  Refused("--load-cache cut.kvc",
+          AllOf(HasSubstr("the file ends within page"), HasSubstr("save the cache again")));
+  Write("long.kvc", file + "x");
+  Refused("--load-cache long.kvc", HasSubstr("1 bytes follow the last page"));
+  Write("other.kvc", "not a cache at all");
+  Refused("--load-cache other.kvc", HasSubstr("this is no saved cache"));
+  const Outcome outcome = Run(StrCat("generate '", Reference("ref-mha"), "' --load-cache a.kvc"));
+  EXPECT_EQ(outcome.exit_code, 2);
+  EXPECT_THAT(outcome.err, AllOf(HasSubstr("a.kvc: the cache is of the model with fingerprint")));
+}
+
+TEST_F(SavedCacheCliTest, WhatCannotBeSavedOrContinuedSaysSo) {
+  const auto refuse = [&](const std::string& method, const std::string& message) {
+    const Outcome outcome = Run(StrCat("generate '", Reference("ref-gqa"), "'", Prompt(),
+                                       " --max-new-tokens 3 --save-cache x.kvc ", method));
+    EXPECT_NE(outcome.exit_code, 0) << method;
+    EXPECT_THAT(outcome.err, HasSubstr(message));
+    EXPECT_FALSE(FileExists(Path("x.kvc")));
+  };
+  refuse("--method quest", "read.quest chooses what is read at each step");
+  refuse("--method h2o --budget 25%", "acts on scores of decode steps");
+  refuse("--method qaq", "store.qaq puts entries into classes");
+  ASSERT_TRUE(Answer(Prompt() + " --max-new-tokens 3 --save-cache a.kvc").is_object());
+  Refused(StrCat("--load-cache a.kvc", Prompt()), HasSubstr("leave out --prompt"));
+  Refused("--load-cache a.kvc --method snapkv", HasSubstr("leave out --method"));
+  Refused("--load-cache nowhere.kvc", HasSubstr("nowhere.kvc"));
+}
+
+}  // namespace
+}  // namespace kvgauge
