@@ -16,8 +16,7 @@ namespace {
 
 class Meda final : public Allocator {
  public:
-  explicit Meda(const Params& params)
-      : rows_(params.Int("window")), floor_(params.Real("floor")) {}
+  explicit Meda(const Params& params) : rows_(params.Int("window")), floor_(params.Real("floor")) {}
 
   Needs needs() const override { return {.window = rows_}; }
   bool evens_heads() const override { return true; }
