@@ -42,7 +42,7 @@ std::string CalibratedParams(const StageChoice& choice) {
 }
 
 std::string CalibrationPath(const StageChoice& choice) {
-  const bool takes_file = choice.spec->calibrate != nullptr || choice.spec->import != nullptr;
+  const bool takes_file = choice.spec->calibrate != nullptr || choice.spec->imports();
   return takes_file ? choice.params.Text(kCalibrationParam) : "";
 }
 

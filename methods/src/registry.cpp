@@ -59,7 +59,7 @@ std::string FaultOf(const StageSpec& spec) {
   const bool takes_file =
       std::any_of(spec.params.begin(), spec.params.end(),
                   [](const ParamSpec& param) { return param.name == kCalibrationParam; });
-  if ((spec.calibrate != nullptr || spec.import != nullptr) != takes_file) {
+  if ((spec.calibrate != nullptr || spec.imports()) != takes_file) {
     return StrCat("a parameter \"calibration\" and what makes one go together: ", name);
   }
   const auto found = Stages().find(Key(spec.kind, spec.id));

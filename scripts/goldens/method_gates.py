@@ -10,7 +10,7 @@ from safetensors.numpy import save_file
 
 from method_decoding import decoding_case
 
-LAYERS, HEADS, GROUP, HIDDEN, INNER, DIM, SINKS = 4, 2, 2, 64, 8, 16, 16
+LAYERS, HEADS, GROUP, HIDDEN, INNER, DIM, SINKS, HEAD_DIM = 4, 2, 2, 64, 8, 16, 16, 32
 
 
 def kvzap_tables(kind):
@@ -40,12 +40,38 @@ def fastkvzip_tables():
     return tables
 
 
-def write_side_files(directory):
+def locret_heads():
+    """As huangyuxiang03/Locret's saved heads name them: maps of queries, keys and values."""
+    rng = np.random.default_rng(34)
+    draw = lambda *dims: (2 * rng.normal(size=dims) / math.sqrt(dims[-1])).astype(np.float32)  # noqa: E731
+    wide, heads = (HEADS * GROUP + 2 * HEADS) * HEAD_DIM, {}
+    for l in range(LAYERS):
+        heads |= {f"model.layers.{l}.self_attn.fc1.weight": draw(INNER, wide),
+                  f"model.layers.{l}.self_attn.fc2.weight": draw(HEADS, INNER)}
+    return heads
+
+
+def locret_tables(weights):
+    """The same behind the model's projections, for the inputs of layers."""
+    heads, tables = locret_heads(), {}
+    for l in range(LAYERS):
+        own = np.concatenate([weights[f"model.layers.{l}.self_attn.{x}_proj.weight"].astype(np.float64) for x in "qkv"])
+        tables |= {f"layers.{l}.0.weight": (heads[f"model.layers.{l}.self_attn.fc1.weight"] @ own).astype(np.float32),
+                   f"layers.{l}.0.bias": np.zeros(INNER, np.float32),
+                   f"layers.{l}.2.weight": heads[f"model.layers.{l}.self_attn.fc2.weight"],
+                   f"layers.{l}.2.bias": np.zeros(HEADS, np.float32)}
+    return tables
+
+
+def write_side_files(directory, weights):
+    """weights: the checkpoint's, by name."""
+    save_file(locret_heads(), directory / "locret_published.safetensors")
     kvzap = '{"inner":0,"kind":"%s"}'
     for name, tables, stage, params in (
         ("kvzap_mlp", kvzap_tables("mlp"), "score.kvzap", kvzap % "mlp"),
         ("kvzap_linear", kvzap_tables("linear"), "score.kvzap", kvzap % "linear"),
         ("fastkvzip", fastkvzip_tables(), "score.fastkvzip", '{"dim":16,"sinks":16}'),
+        ("locret", locret_tables(weights), "score.locret", '{"inner":8}'),
     ):
         save_file(tables, directory / f"{name}.safetensors", metadata={
             "kvgauge_calibration": "1", "stage": stage, "stage_version": "1", "params": params,
@@ -66,6 +92,26 @@ def kvzap_press(kind, ratio=0.0):
             self.kvzap_model = gate.float().eval()
 
     return Press(ratio, model_type=kind)
+
+
+def locret_press(ratio, recent):
+    """Locret's heads as the authors' attention applies them, to queries, keys and values before they are turned."""
+    import torch
+    from dataclasses import dataclass
+    from kvpress.presses.scorer_press import ScorerPress
+
+    heads = {k: torch.from_numpy(v) for k, v in locret_heads().items()}
+
+    @dataclass
+    class Press(ScorerPress):
+        def score(self, module, hidden_states, keys, values, attentions, kwargs):
+            wide = torch.cat([f(hidden_states) for f in (module.q_proj, module.k_proj, module.v_proj)], -1)
+            first, second = (heads[f"model.layers.{module.layer_idx}.self_attn.fc{i}.weight"] for i in (1, 2))
+            scores = (torch.nn.functional.silu(wide @ first.T) @ second.T).transpose(1, 2)
+            scores[..., -recent:] = scores.max() + 1
+            return scores
+
+    return Press(ratio)
 
 
 def fastkvzip_press(ratio):
@@ -131,6 +177,10 @@ def cases(inputs, margins, budget, length, steps, whole_cache_case):
         yield (method, dict(method=method, set=[f"score.calibration={{inputs}}/kvzap_{kind}.safetensors"], steps=steps),
                f"kvpress KVzapPress({kind}) with made-up weights",
                lambda kind=kind: decoding_case(inputs, margins, kvzap_press(kind, ratio), steps))
+    yield ("locret", dict(method="locret", set=["score.calibration={inputs}/locret.safetensors", "score.inner=8",
+                                                "protect.recent=20"], steps=steps),
+           "Locret's heads, by the authors' formula on transformers' queries, keys and values, with made-up weights",
+           lambda: decoding_case(inputs, margins, locret_press(ratio, 20), steps))
     yield ("fastkvzip", dict(method="fastkvzip", set=["score.calibration={inputs}/fastkvzip.safetensors", "protect.recent=6"]),
            "kvpress FastKVzipPress() with made-up weights",
            lambda: whole_cache_case(model, ids, fastkvzip_press(ratio), "sdpa", margins))

@@ -8,12 +8,14 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <map>
 
 #include "cli/program.h"
 #include "core/files.h"
 #include "core/json.h"
 #include "core/rng.h"
 #include "core/strings.h"
+#include "support/compare.h"
 
 namespace kvgauge {
 namespace {
@@ -106,6 +108,22 @@ class ImportTest : public CalibrateTest {
     return Run(StrCat("calibrate ", model, " --method ", method, " --import ", file, " --out ",
                       Path("imported.safetensors")));
   }
+  // The tables of a side-file.
+  static std::map<std::string, std::vector<float>> Tables(const std::string& path) {
+    const std::string file = *ReadFile(path);
+    uint64_t size = 0;
+    std::memcpy(&size, file.data(), sizeof(size));
+    const Json header = *ParseJson(file.substr(sizeof(size), size), path);
+    std::map<std::string, std::vector<float>> tables;
+    for (const auto& [name, entry] : header.items()) {
+      if (name == "__metadata__") continue;
+      const size_t begin = entry["data_offsets"][0], end = entry["data_offsets"][1];
+      std::vector<float>& table = tables[name];
+      table.resize((end - begin) / sizeof(float));
+      std::memcpy(table.data(), file.data() + sizeof(size) + size + begin, end - begin);
+    }
+    return tables;
+  }
   // One tensor of f32 numbers.
   std::string WriteTensor(const std::string& name, const std::vector<int64_t>& dims,
                           const std::vector<float>& values) const {
@@ -162,6 +180,29 @@ TEST_F(ImportTest, ReadsPublishedGatesOfHeads) {
       Write("full_attention_heads.tsv", "0.1\t0.9\n1.0\t0.0\n0.5\t0.5\n0\t1\n");
   const Outcome made = Import("duo_attention", rows);
   EXPECT_EQ(made.exit_code, 0) << made.err;
+}
+
+// Heads that read queries, keys and values become maps of the layers' inputs.
+TEST_F(ImportTest, PutsHeadsBehindTheModelsProjections) {
+  const std::string published = Golden("inputs/locret_published.safetensors");
+  const Outcome made = Import("locret --set score.inner=8", published);
+  ASSERT_EQ(made.exit_code, 0) << made.err;
+  const auto got = Tables(Path("imported.safetensors"));
+  const auto want = Tables(Golden("inputs/locret.safetensors"));
+  ASSERT_EQ(got.size(), 16u);
+  for (const auto& [name, table] : want) {
+    ASSERT_TRUE(got.contains(name)) << name;
+    EXPECT_TRUE(AllWithin(got.at(name), table, 1e-5)) << name;
+  }
+  const Outcome inner = Import("locret", published);
+  EXPECT_EQ(inner.exit_code, 2);
+  EXPECT_THAT(inner.err, HasSubstr("'layers.0.0.bias' has shape [8], this model needs [1024]"));
+  const Outcome other = Import("locret --set score.inner=8", published, Model("llama3"));
+  EXPECT_EQ(other.exit_code, 2);
+  EXPECT_THAT(other.err, HasSubstr("'model.layers.0.self_attn.fc1.weight' is not [inner, "));
+  const Outcome gate = Import("locret", Golden("inputs/kvzap_mlp.safetensors"));
+  EXPECT_EQ(gate.exit_code, 2);
+  EXPECT_THAT(gate.err, HasSubstr("has no tensor 'model.layers.0.self_attn.fc1.weight'"));
 }
 
 TEST_F(ImportTest, ReadsPublishedCurves) {

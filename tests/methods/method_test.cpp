@@ -470,8 +470,8 @@ TEST(CheckMethodTest, EveryShippedOneRunsOnAnOrdinaryModel) {
     const Method method = Loaded(id);
     if (id == "mla_latent") continue;
     const std::string refusal = Refusal(method, shape, method.takes_budget ? "0.5" : "none", 4000);
-    const bool trained = method.score && method.score->spec->import != nullptr &&
-                         method.score->spec->calibrate == nullptr;
+    const bool trained =
+        method.score && method.score->spec->imports() && method.score->spec->calibrate == nullptr;
     if (trained) {
       EXPECT_THAT(refusal, HasSubstr("its gate needs trained weights")) << id;
     } else {

@@ -266,6 +266,7 @@ TEST(ReportTest, PicturesAreHeldOnceWithWhatWasKept) {
   const std::string html = Page(scene);
   EXPECT_THAT(CheckHtml(html).faults, IsEmpty());
   EXPECT_TRUE(Holds(html, "img-src data:;"));
+  EXPECT_TRUE(Holds(html, "<section id=\"opening\""));
   EXPECT_TRUE(Holds(html, "<section id=\"modalities\""));
   EXPECT_TRUE(Holds(html, "Entries of pictures held, by layer"));
   EXPECT_TRUE(Holds(html, "right answers by depth of the needle and number of pictures"));

@@ -30,7 +30,7 @@ Result<StageChoice*> FindLearner(Method& method, const std::string& wanted) {
   std::vector<StageChoice*> found;
   std::vector<std::string> names;
   for (StageChoice* choice : method.stages()) {
-    if (choice->spec->calibrate == nullptr && choice->spec->import == nullptr) continue;
+    if (choice->spec->calibrate == nullptr && !choice->spec->imports()) continue;
     names.emplace_back(NameOf(choice->spec->kind));
     if (wanted.empty() || wanted == names.back()) found.push_back(choice);
   }
@@ -152,27 +152,53 @@ Result<LoadedModel> LoadFor(const Method& method, const StageChoice& learner,
   return LoadModel(flags);
 }
 
-// Tables of published weights, which fit the model.
-Result<Calibration::Tables> Import(const CalibrateOptions& options, const StageChoice& learner,
-                                   const ModelShape& shape) {
+// What a stage makes of published weights, with a look at the model's own where it needs one.
+class PublishedWeights final : public Prepare {
+ public:
+  PublishedWeights(const CalibrateOptions& options, const StageChoice& learner)
+      : path_(options.import_file), learner_(&learner) {}
+
+  Status Read() {
+    KVG_ASSIGN(published_, ReadPublished(path_));
+    if (learner_->spec->import == nullptr) return {};
+    return Keep(learner_->spec->import(published_));
+  }
+  Status Transform(WeightView& weights) const override {
+    if (learner_->spec->import_with == nullptr) return {};
+    return Keep(learner_->spec->import_with(published_, weights));
+  }
+
+  // Tables, which fit the model.
+  Result<Calibration::Tables> Take(const ModelShape& shape) {
+    auto calibration = std::make_shared<Calibration>();
+    calibration->path = path_;
+    calibration->tables = tables_;
+    StageChoice choice = *learner_;
+    choice.calibration = std::move(calibration);
+    KVG_TRY(MakeStage(choice)->Check(shape));
+    return std::move(tables_);
+  }
+
+ private:
+  Status Keep(Result<Calibration::Tables> tables) const {
+    if (!tables.ok()) return tables.error().Wrap(path_);
+    tables_ = std::move(*tables);
+    return {};
+  }
+
+  const std::string path_;
+  const StageChoice* learner_;
+  Calibration::Tables published_;
+  mutable Calibration::Tables tables_;
+};
+
+Status CheckImports(const CalibrateOptions& options, const StageChoice& learner) {
   if (!options.text_file.empty() || !options.ids_file.empty()) {
     return BadInput("--import: takes the place of --text-file and --ids-file; give one of them");
   }
-  if (learner.spec->import == nullptr) {
-    return BadInput(StrCat("--import: nothing that is published fits ", NameOf(*learner.spec),
-                           "; give --text-file"));
-  }
-  KVG_ASSIGN(const Calibration::Tables published, ReadPublished(options.import_file));
-  Result<Calibration::Tables> tables = learner.spec->import(published);
-  if (!tables.ok()) return tables.error().Wrap(options.import_file);
-  auto calibration = std::make_shared<Calibration>();
-  calibration->path = options.import_file;
-  calibration->tables = *tables;
-  StageChoice choice = learner;
-  choice.calibration = std::move(calibration);
-  const Status fits = MakeStage(choice)->Check(shape);
-  if (!fits.ok()) return fits.error();
-  return tables;
+  if (learner.spec->imports()) return {};
+  return BadInput(StrCat("--import: nothing that is published fits ", NameOf(*learner.spec),
+                         "; give --text-file"));
 }
 
 }  // namespace
@@ -186,8 +212,12 @@ Status RunCalibrate(const CalibrateOptions& options) {
   KVG_TRY(KeepCalibratedParams(*learner));
   KVG_TRY(AttachCalibrations(method));
   const bool imports = !options.import_file.empty();
+  PublishedWeights published(options, *learner);
   Texts texts;
-  if (!imports) {
+  if (imports) {
+    KVG_TRY(CheckImports(options, *learner));
+    KVG_TRY(published.Read());
+  } else {
     KVG_ASSIGN(texts, ReadTexts(options, *learner, config));
   }
   int64_t tokens = 0, longest = 0;
@@ -195,10 +225,10 @@ Status RunCalibrate(const CalibrateOptions& options) {
     tokens += std::ssize(text);
     longest = std::max(longest, std::ssize(text));
   }
-  KVG_ASSIGN(const LoadedModel loaded, imports ? LoadModel(options.model)
+  KVG_ASSIGN(const LoadedModel loaded, imports ? LoadModel(options.model, &published)
                                                : LoadFor(method, *learner, options.model, longest));
   const auto learned = [&]() -> Result<Calibration::Tables> {
-    if (imports) return Import(options, *learner, loaded.model->shape());
+    if (imports) return published.Take(loaded.model->shape());
     return Calibrate(*loaded.model, *learner, texts, [&](int pass, int64_t text) {
       LogInfo(StrCat("pass ", pass + 1, ", text ", text + 1, " of ", texts.size()));
     });

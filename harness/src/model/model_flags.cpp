@@ -40,8 +40,9 @@ ModelShape ShapeFor(const ModelFlags& flags, const ModelConfig& config,
   return shape;
 }
 
-Result<LoadedModel> LoadModel(const ModelFlags& flags) {
-  KVG_ASSIGN(const ModelOptions options, ParseModelOptions(flags));
+Result<LoadedModel> LoadModel(const ModelFlags& flags, const Prepare* prepare) {
+  KVG_ASSIGN(ModelOptions options, ParseModelOptions(flags));
+  options.prepare = prepare;
   LoadedModel loaded;
   KVG_ASSIGN(loaded.ops, MakeOps(flags.backend, MakeThreadSettings(flags.threads)));
   KVG_ASSIGN(loaded.model, Model::Load(flags.model, options, *loaded.ops));

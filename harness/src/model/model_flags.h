@@ -23,7 +23,8 @@ struct LoadedModel {
 };
 
 Result<ModelOptions> ParseModelOptions(const ModelFlags& flags);
-Result<LoadedModel> LoadModel(const ModelFlags& flags);
+// `prepare` sees the weights before the model is made of them.
+Result<LoadedModel> LoadModel(const ModelFlags& flags, const Prepare* prepare = nullptr);
 // The shape of the model that the flags name, before the model is loaded.
 ModelShape ShapeFor(const ModelFlags& flags, const ModelConfig& config,
                     const ModelOptions& options);

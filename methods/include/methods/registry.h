@@ -42,6 +42,11 @@ struct StageSpec {
   // Set if a side-file can be made of weights that authors publish: from the tensors of their file,
   // by name. Such a stage has that parameter, too.
   std::function<Result<CalibrationTables>(const CalibrationTables& published)> import = {};
+  // In its place, where the side-file also depends on the model's own weights. Matrices are only
+  // read.
+  std::function<Result<CalibrationTables>(const CalibrationTables& published, WeightView& weights)>
+      import_with = {};
+  bool imports() const { return import != nullptr || import_with != nullptr; }
   // The SHA-256 of the plugin that it came from (methods/plugin.h), part of every cell's key.
   // LoadPlugin sets it; empty: a stage of the program itself.
   std::string plugin = {};

@@ -61,17 +61,6 @@ Counts CountVerdicts(const Board& board) {
   return counts;
 }
 
-Html RowLink(const BoardRow& row) {
-  Html link;
-  link.Put(R"(<a href="#{}">{}</a>)", {row.id, row.NameBudget()});
-  if (row.means.tasks > 0) {
-    link.Put(R"( <span class="soft">({} held a token, {} of full)</span>)",
-             {Format(row.means.bytes.resident_per_token, Unit::kBytes),
-              Format(row.means.bytes.resident_ratio, Unit::kPercent)});
-  }
-  return link;
-}
-
 // "the smallest is kivi (...), then gear (...) and 3 more"
 Html Smallest(const std::vector<const BoardRow*>& rows) {
   Html html;
@@ -208,6 +197,17 @@ std::string ReadableTime(const std::string& time) {
 }
 
 }  // namespace
+
+Html RowLink(const BoardRow& row) {
+  Html link;
+  link.Put(R"(<a href="#{}">{}</a>)", {row.id, row.NameBudget()});
+  if (row.means.tasks > 0) {
+    link.Put(R"( <span class="soft">({} held a token, {} of full)</span>)",
+             {Format(row.means.bytes.resident_per_token, Unit::kBytes),
+              Format(row.means.bytes.resident_ratio, Unit::kPercent)});
+  }
+  return link;
+}
 
 Html RunFacts(const std::vector<StoredRun>& runs) {
   Html html;

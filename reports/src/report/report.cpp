@@ -68,7 +68,12 @@ Result<std::string> RenderReport(ResultStore& store, const ReportOptions& option
   KVG_ASSIGN(anatomy.depths, queries.Depths(anatomy.samples));
   KVG_ASSIGN(const std::vector<report::ModalitySum> modality_sums, queries.Modalities());
   ReportCounts held;
-  KVG_ASSIGN(const Html samples, report::SamplesSection(data, queries, options, held));
+  KVG_ASSIGN(const std::vector<report::SamplePair> pairs, queries.Pairs());
+  KVG_ASSIGN(const Html samples, report::SamplesSection(pairs, data, queries, options, held));
+  Html opening;  // stores without pictures are not searched for a sample
+  if (!modality_sums.empty()) {
+    KVG_ASSIGN(opening, report::OpeningSection(pairs, data, queries, options));
+  }
   if (counts != nullptr) *counts = held;
 
   Html leaderboard, pareto, curves, needle, modalities, splits, ablation, inside, scaling;
@@ -96,6 +101,9 @@ Result<std::string> RenderReport(ResultStore& store, const ReportOptions& option
   with(scaling.empty() ? inside : scaling, times);
   Page page;
   page.body().Put(report::HeadSection(data, options));
+  if (!opening.empty()) {
+    page.Add("opening", "Example", "Two methods before the same pictures", opening, "");
+  }
   page.Add("leaderboard", "Leaderboard", "Leaderboard", leaderboard, "Nothing was run.");
   page.Add("pareto", "Fronts", "Score against size and speed", pareto,
            "A front needs two rows with scores and bytes: run <code>full</code> and a method.");

@@ -378,9 +378,8 @@ Html Introduction(const std::vector<SamplePair>& pairs, int64_t held, const Ques
 
 }  // namespace
 
-Result<Html> SamplesSection(const PageData& data, Queries& queries, const ReportOptions& options,
-                            ReportCounts& counts) {
-  KVG_ASSIGN(const std::vector<SamplePair> pairs, queries.Pairs());
+Result<Html> SamplesSection(const std::vector<SamplePair>& pairs, const PageData& data,
+                            Queries& queries, const ReportOptions& options, ReportCounts& counts) {
   Html html;
   if (pairs.empty()) return html;
   const std::vector<const SamplePair*> chosen = Choose(pairs, data, options.max_answers);

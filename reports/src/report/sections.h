@@ -16,6 +16,9 @@ inline constexpr size_t kMapRows = 40;
 
 // What was run, where, and what came of it in a sentence.
 Html HeadSection(const PageData& data, const ReportOptions& options);
+// A sample with pictures that one row still answers and another at the same budget does not.
+Result<Html> OpeningSection(const std::vector<SamplePair>& pairs, const PageData& data,
+                            Queries& queries, const ReportOptions& options);
 Html LeaderboardSection(const Board& board, const PageData& data);
 Html ParetoSection(const Board& board);
 Html CurvesSection(const Board& board);
@@ -35,11 +38,13 @@ struct AnatomyInput {
 };
 Html AnatomySection(const Board& board, const PageData& data, const AnatomyInput& input);
 Html ScalingSection(const Board& board);
-Result<Html> SamplesSection(const PageData& data, Queries& queries, const ReportOptions& options,
-                            ReportCounts& counts);
+Result<Html> SamplesSection(const std::vector<SamplePair>& pairs, const PageData& data,
+                            Queries& queries, const ReportOptions& options, ReportCounts& counts);
 // `layer_samples`: as AnatomyInput::samples.
 Html ReproduceSection(const PageData& data, const std::string& path, int64_t layer_samples);
 
+// "snapkv 10% (310 B held a token, 12.1% of full)", and leads to the row.
+Html RowLink(const BoardRow& row);
 // A run's facts as a definition list; the comparison shows two.
 Html RunFacts(const std::vector<StoredRun>& runs);
 // A JSON text on several lines, where it is one.
