@@ -37,7 +37,7 @@ class Kept:
         import torch
 
         at = torch.arange(self.tokens - hidden_states.shape[1], self.tokens)[None]
-        return kwargs | {"position_embeddings": self.model.model.rotary_emb(hidden_states, at)}
+        return kwargs | {"held": self, "position_embeddings": self.model.model.rotary_emb(hidden_states, at)}
 
     def shared(self, scores, press):
         """Heads share a layer's budget: the cut of those that are not sure."""

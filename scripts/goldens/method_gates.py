@@ -8,7 +8,7 @@ import math
 import numpy as np
 from safetensors.numpy import save_file
 
-from method_decoding import decoding_case
+from method_decoding import INTERVAL, STEPS, decoding_case
 
 LAYERS, HEADS, GROUP, HIDDEN, INNER, DIM, SINKS, HEAD_DIM = 4, 2, 2, 64, 8, 16, 16, 32
 
@@ -63,8 +63,26 @@ def locret_tables(weights):
     return tables
 
 
+def trimkv_gates():
+    """As ngocbh/trimkv's weights name them."""
+    rng = np.random.default_rng(35)
+    draw = lambda *dims: (2 * rng.normal(size=dims) / math.sqrt(dims[-1])).astype(np.float32)  # noqa: E731
+    gates = {}
+    for l in range(LAYERS):
+        name = f"model.layers.{l}.self_attn.retention_gate."
+        gates |= {name + "linear1.weight": draw(INNER, HIDDEN), name + "linear1.bias": draw(INNER),
+                  name + "linear2.weight": draw(HEADS, INNER), name + "bias": 6 + draw(HEADS)}
+    return gates
+
+
+def trimkv_tables():
+    ours = {"linear1.weight": "0.weight", "linear1.bias": "0.bias", "linear2.weight": "2.weight", "bias": "2.bias"}
+    return {f"layers.{k.split('.')[2]}.{ours[k.split('retention_gate.')[1]]}": v for k, v in trimkv_gates().items()}
+
+
 def write_side_files(directory, weights):
     """weights: the checkpoint's, by name."""
+    save_file(trimkv_gates(), directory / "trimkv_published.safetensors")
     save_file(locret_heads(), directory / "locret_published.safetensors")
     kvzap = '{"inner":0,"kind":"%s"}'
     for name, tables, stage, params in (
@@ -72,6 +90,7 @@ def write_side_files(directory, weights):
         ("kvzap_linear", kvzap_tables("linear"), "score.kvzap", kvzap % "linear"),
         ("fastkvzip", fastkvzip_tables(), "score.fastkvzip", '{"dim":16,"sinks":16}'),
         ("locret", locret_tables(weights), "score.locret", '{"inner":8}'),
+        ("trimkv", trimkv_tables(), "score.trimkv", '{"inner":8}'),
     ):
         save_file(tables, directory / f"{name}.safetensors", metadata={
             "kvgauge_calibration": "1", "stage": stage, "stage_version": "1", "params": params,
@@ -110,6 +129,29 @@ def locret_press(ratio, recent):
             scores = (torch.nn.functional.silu(wide @ first.T) @ second.T).transpose(1, 2)
             scores[..., -recent:] = scores.max() + 1
             return scores
+
+    return Press(ratio)
+
+
+def trimkv_press(ratio, given):
+    """The authors' gate and score, on the inputs of attention; what a gate gave an entry is in `given`, by layer."""
+    import torch
+    from dataclasses import dataclass
+    from kvpress.presses.scorer_press import ScorerPress
+
+    gates = {k: torch.from_numpy(v) for k, v in trimkv_gates().items()}
+    @dataclass
+    class Press(ScorerPress):
+        def score(self, module, hidden_states, keys, values, attentions, kwargs):
+            l, held = module.layer_idx, kwargs["held"]
+            part = lambda name: gates[f"model.layers.{l}.self_attn.retention_gate.{name}"]  # noqa: E731
+            inner = torch.nn.functional.silu(hidden_states[0] @ part("linear1.weight").T + part("linear1.bias"))
+            logs = torch.nn.functional.logsigmoid(inner @ part("linear2.weight").T + part("bias")).T
+            before = given.get(l) if held.tokens > logs.shape[1] else None
+            given[l] = logs if before is None else torch.cat([before, logs], 1)
+            assert given[l].shape[1] == held.tokens
+            at = torch.from_numpy(np.stack(held.pos[l]))
+            return (given[l].gather(1, at) * (held.tokens + 1 - at))[None]
 
     return Press(ratio)
 
@@ -181,6 +223,12 @@ def cases(inputs, margins, budget, length, steps, whole_cache_case):
                                                 "protect.recent=20"], steps=steps),
            "Locret's heads, by the authors' formula on transformers' queries, keys and values, with made-up weights",
            lambda: decoding_case(inputs, margins, locret_press(ratio, 20), steps))
+    yield ("trimkv", dict(method="trimkv", set=["score.calibration={inputs}/trimkv.safetensors", "score.inner=8",
+                                                f"trigger.steps={INTERVAL}"], steps=STEPS),
+           "TRIM-KV's gate and score, by the authors' formulas on the inputs of attention, with made-up weights",
+           lambda given={}: decoding_case(inputs, margins, kvpress.PrefillDecodingPress(
+               trimkv_press(ratio, given), kvpress.DecodingPress(
+                   trimkv_press(0.0, given), compression_interval=INTERVAL, target_size=budget))))
     yield ("fastkvzip", dict(method="fastkvzip", set=["score.calibration={inputs}/fastkvzip.safetensors", "protect.recent=6"]),
            "kvpress FastKVzipPress() with made-up weights",
            lambda: whole_cache_case(model, ids, fastkvzip_press(ratio), "sdpa", margins))

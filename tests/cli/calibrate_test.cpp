@@ -205,6 +205,17 @@ TEST_F(ImportTest, PutsHeadsBehindTheModelsProjections) {
   EXPECT_THAT(gate.err, HasSubstr("has no tensor 'model.layers.0.self_attn.fc1.weight'"));
 }
 
+TEST_F(ImportTest, NamesRetentionGates) {
+  const Outcome made =
+      Import("trimkv --set score.inner=8", Golden("inputs/trimkv_published.safetensors"));
+  ASSERT_EQ(made.exit_code, 0) << made.err;
+  EXPECT_EQ(Tables(Path("imported.safetensors")), Tables(Golden("inputs/trimkv.safetensors")));
+  const Outcome other =
+      Import("trimkv --set score.inner=8", Golden("inputs/kvzap_mlp.safetensors"));
+  EXPECT_EQ(other.exit_code, 2);
+  EXPECT_THAT(other.err, HasSubstr("no tensor 'model.layers.0.self_attn.retention_gate.linear1"));
+}
+
 TEST_F(ImportTest, ReadsPublishedCurves) {
   const std::vector<float> curve(99 * 4 * 2, 0.5f);
   const Outcome made = Import("lukv --stage allocate", WriteTensor("curve", {99, 4, 2}, curve));

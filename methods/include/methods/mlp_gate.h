@@ -19,6 +19,7 @@ class MlpGate final : public Gate {
     // Numbers between two maps; 0: an eighth of the model's.
     int64_t inner = 0;
     Activation activation = Activation::kGelu;
+    bool log_sigmoid = false;  // of what the last map gives
   };
 
   MlpGate(const Params& params, Form form) : tables(params), form_(std::move(form)) {}
