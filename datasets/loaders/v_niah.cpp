@@ -48,7 +48,8 @@ Result<std::vector<Needle>> ReadNeedles(const Params& params, const Json& task,
     needle.picture = *std::move(picture);
     KVG_ASSIGN(needle.question, fields.Text("prompt"));
     KVG_ASSIGN(needle.answer, fields.Text("answer"));
-    if (needle.answer.empty()) return fields.Wrong("answer", "is empty");
+    if (AllBlank({needle.answer})) return fields.Wrong("answer", "is empty");
+    if (AllBlank({needle.question})) return fields.Wrong("prompt", "is empty");
     needle.answer_tokens = task.at("max_new_tokens").get<int64_t>();
     if (options.codec != nullptr) {
       KVG_ASSIGN(const std::vector<int32_t> ids, options.codec->Encode(needle.answer, false));

@@ -36,6 +36,10 @@ Result<Shown> ReadShown(const Record& record, const std::string& answer_field) {
   KVG_ASSIGN(const Json* answer, fields.Get(answer_field));
   const std::optional<std::string> text = PythonScalar(*answer);
   if (!text) return fields.Wrong(answer_field, "is neither a text nor a number");
+  if (AllBlank({*text})) {
+    return fields.Wrong(answer_field, "is empty: no prediction could be right");
+  }
+  if (AllBlank(shown.images)) return fields.Wrong("image", "names no picture");
   shown.answer = *text;
   return shown;
 }

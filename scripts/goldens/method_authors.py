@@ -16,7 +16,7 @@ import numpy as np
 
 from method_oracles import Cam, D2o, Sequence, pool_average, protect, top
 from method_reads import Sparq
-from method_thin import FastKv, GemFilter
+from method_thin import Aim, FastKv, GemFilter
 
 
 class Checkout:
@@ -200,6 +200,22 @@ class GemFilterByAuthors(GemFilter):
         return theirs
 
 
+class AimByAuthors(Aim):
+    """How far a walk reaches, by its get_importance, of logits that are the logarithms of the weights."""
+
+    def reached(self, attention):
+        import torch
+
+        path = self.settings.checkout.path / "other_packages/transformers/src/transformers/models/qwen2/modeling_qwen2.py"
+        module = definitions(path, ("get_importance",), dict(torch=torch, nn=torch.nn))
+        with np.errstate(divide="ignore"):
+            logits = torch.from_numpy(np.log(attention))[None]
+        theirs = module.get_importance(logits.double())[0].numpy()
+        ours = super().reached(attention)
+        assert np.abs(ours - theirs).max() < 1e-6 * ours.max()
+        return ours
+
+
 class Substituted:
     """torch, but for a few functions: what the authors' code writes out for one model."""
 
@@ -296,6 +312,7 @@ def cases(root):
         "SalesforceAIResearch/GemFilter": ("5f79b1a", gemfilter_cases),
         "AIoT-MLSys-Lab/D2O": ("12c99d8", d2o_cases),
         "zyxxmu/cam": ("fc80e64", cam_cases),
+        "LaVi-Lab/AIM": ("edc24e9", aim_cases),
     }
     found = {name for name in wanted if (root / name.replace("/", "+")).is_dir()}
     if not found:
@@ -315,6 +332,12 @@ def gemfilter_cases(checkout):
              f"standard_dis_index of {checkout.name}, run in torch inside a NumPy forward, float64; rows keep their"
              " positions, the last one stays",
              GemFilterByAuthors, dict(checkout=checkout, layer=2, share=0.3, kernel=5))]  # fmt: skip
+
+
+def aim_cases(checkout):
+    return [("aim_prune", dict(method="aim_prune", budget="none", steps=6, set=["thin.rows=all", "thin.start=0.25", "thin.drop=0.3"]),
+             f"get_importance of {checkout.name}, run in torch inside a NumPy forward, float64, for rows that leave",
+             AimByAuthors, dict(checkout=checkout, first=1, drop=0.3))]  # fmt: skip
 
 
 def d2o_cases(checkout):

@@ -143,6 +143,26 @@ class GemFilter(Thinned):
         return self.best(scores, int(n * self.settings.share) - 1, 1, "gemfilter")
 
 
+class Aim(Thinned):
+    """Rows that a walk along a layer's attention reaches least leave behind each layer of the upper half."""
+
+    def choose(self, layer, q, k, attention):
+        s, below = self.settings, layer - 1
+        if below < s.first:
+            return None
+        share = max(0.0, 1 - (below - s.first + 1) * s.drop)
+        scores = self.reached(attention)
+        return self.best(np.append(scores[:-1], 0), int(share * (self.tokens - 1)), 1, f"aim {layer}")
+
+    def reached(self, attention):
+        with np.errstate(divide="ignore"):
+            sharp = softmax(np.log(attention) / 0.1)
+        walk = np.full((len(attention), 1, attention.shape[-1]), 1 / attention.shape[-1])
+        for _ in range(5):
+            walk = walk @ sharp
+        return np.sqrt((walk**2).mean(0))[0]
+
+
 RUN = "the paper's rule in a NumPy forward that goes layer by layer, float64"
 CASES = [
     ("fastv", dict(method="fastv", budget="none", set=["thin.rows=all"]), RUN, FastV, dict(shares={2: 0.5})),

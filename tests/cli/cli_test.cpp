@@ -62,6 +62,7 @@ TEST_F(CliTest, HelpTexts) {
                               "bench vision",
                               "submit",
                               "data",
+                              "data frames",
                               "data generate",
                               "plan",
                               "run",

@@ -173,6 +173,54 @@ TEST(SeeInTowers, WhatIsKeptHasTheBitsOfTheWhole) {
   }
 }
 
+// The mean of two neighbours, as the text model would be shown them.
+class MeanOfPairs final : public See {
+ public:
+  SeeNeeds sees() const override { return {.rows = true, .mixes_shown = true}; }
+  std::vector<SeenRow> Reduce(const TileView& tile) const override {
+    std::vector<SeenRow> rows;
+    for (int32_t i = 0; i + 1 < tile.patches; i += 2) {
+      rows.push_back({i, {{i, 0.5f}, {i + 1, 0.5f}}, false});
+    }
+    return rows;
+  }
+};
+
+// One tower has a class token and shows its rows one by one, the other shows squares of them.
+TEST(SeeInTowers, MixesBehindTheProjector) {
+  for (const char* family : {"llava", "qwen2_vl"}) {
+    SCOPED_TRACE(family);
+    const std::string model = std::string(KVG_SOURCE_DIR) + "/tests/golden/vision/" + family;
+    const std::unique_ptr<Ops> ops = MakeTestOps("cpu", 1);
+    VisionOptions options;
+    options.dtype = DType::kF32;
+    const auto tower = VisionTower::Load(model, options, *ops);
+    ASSERT_TRUE(tower.ok()) << tower.error().message;
+    const Result<Preprocessor> preprocessor = ReadPicturePreprocessor(model);
+    ASSERT_TRUE(preprocessor.ok());
+    Image image = Image::OfSize(50, 40);
+    for (size_t i = 0; i < image.rgb.size(); ++i) image.rgb[i] = static_cast<uint8_t>(i * 7);
+    const PixelValues pixels = *Preprocess(*preprocessor, image);
+    const auto plain = (*tower)->Encode({&pixels, 1}, Modality::kImage, nullptr, nullptr);
+    const MeanOfPairs pairs;
+    const auto mixed = (*tower)->Encode({&pixels, 1}, Modality::kImage, nullptr, &pairs);
+    ASSERT_TRUE(plain.ok() && mixed.ok());
+    const int64_t width = (*tower)->spec().hidden_size;
+    const VisualFeatures& seen = (*mixed)[0];
+    ASSERT_GE(seen.count(), 2);
+    const std::vector<float>& rows = (*plain)[0].rows;
+    for (int64_t i = 0; i < seen.count(); ++i) {
+      const int32_t place = seen.places[static_cast<size_t>(i)];
+      ASSERT_EQ(place, 2 * i);
+      for (int64_t c = 0; c < width; ++c) {
+        const size_t at = static_cast<size_t>(place * width + c);
+        const double mean = (double{rows[at]} + double{rows[at + static_cast<size_t>(width)]}) / 2;
+        ASSERT_NEAR(double{seen.rows[static_cast<size_t>(i * width + c)]}, mean, 1e-6) << i;
+      }
+    }
+  }
+}
+
 // A canvas of tiles keeps its order across tiles, without the ends of its lines; rows of its border
 // have no place.
 TEST(SeeInTowers, TilesOfACanvasStandInItsOrder) {

@@ -68,16 +68,21 @@ TEST_P(SeeGolden, KeepsAndMergesAsTheOracle) {
 
   const std::vector<SeenRow> seen = stages.see->Reduce(tile);
   ASSERT_EQ(seen.size(), places.size());
+  // What it mixes; the class token's features come first.
+  const std::vector<float>& table = needs.mixes_shown ? rows : features;
+  const int64_t columns = needs.mixes_shown ? tile.hidden : width;
+  const int64_t first = needs.mixes_shown ? 0 : 1;
   double largest = 0;
   for (const float one_value : expected) largest = std::max(largest, std::fabs(double{one_value}));
   for (size_t i = 0; i < seen.size(); ++i) {
     EXPECT_EQ(seen[i].place, places[i]) << i;
-    for (int64_t c = 0; c < width; ++c) {
+    for (int64_t c = 0; c < columns; ++c) {
       double sum = 0;
       for (const auto& [patch, weight] : seen[i].mix) {
-        sum += double{weight} * double{features[static_cast<size_t>((patch + 1) * width + c)]};
+        sum += double{weight} * double{table[static_cast<size_t>((patch + first) * columns + c)]};
       }
-      const double want = double{expected[i * static_cast<size_t>(width) + static_cast<size_t>(c)]};
+      const double want =
+          double{expected[i * static_cast<size_t>(columns) + static_cast<size_t>(c)]};
       ASSERT_LE(std::fabs(sum - want), 1e-5 * largest) << "row " << i << ", column " << c;
     }
   }
@@ -115,7 +120,7 @@ TEST(SeeStages, AreCheckedAgainstTheEyes) {
   const EyesShape clip = {.by_row = true, .class_token = true, .behind = true};
   const EyesShape last = {.by_row = true, .class_token = true, .behind = false};
   const EyesShape siglip = {.by_row = true, .class_token = false, .behind = true};
-  for (const char* id : {"visionzip", "prumerge", "holov", "random_see", "snapkv"}) {
+  for (const char* id : {"visionzip", "prumerge", "holov", "aim", "random_see", "snapkv"}) {
     EXPECT_EQ(check(id, clip), "") << id;
   }
   EXPECT_NE(check("random_see", std::nullopt).find("text model"), std::string::npos);

@@ -124,6 +124,9 @@ TEST(SafetensorsHeader, LyingEntries) {
   EXPECT_THAT(error(Entry("F32", {int64_t{1} << 62, 4}, 0, 8), 8), HasSubstr("overflows"));
   // 2^61 * 4 * 8 bits wraps to zero in 64 bits.
   EXPECT_THAT(error(Entry("F32", {int64_t{1} << 61, 4}, 0, 0), 0), HasSubstr("overflows"));
+  // No element, but strides that do not fit.
+  EXPECT_THAT(error(Entry("F32", {0, int64_t{1} << 62, int64_t{1} << 62}, 0, 0), 0),
+              HasSubstr("overflows"));
   EXPECT_THAT(error(Entry("F4", {3}, 0, 1), 1), HasSubstr("inside a byte"));
   EXPECT_THAT(error(Entry("F31", {2}, 0, 8), 8), HasSubstr("'F31'"));
   EXPECT_THAT(error({{"dtype", "F32"}, {"shape", {2}}}, 8), HasSubstr("data_offsets"));

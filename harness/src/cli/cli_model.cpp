@@ -6,6 +6,7 @@
 #include "src/cli/command_table.h"
 #include "src/cli/commands.h"
 #include "src/data/data_command.h"
+#include "src/data/frames_command.h"
 #include "src/data/score.h"
 #include "src/data/task_commands.h"
 
@@ -317,9 +318,39 @@ void AddDatasets(CommandTable& table) {
   table.Add(command, [score] { return RunScore(*score); });
 }
 
+void AddDataFrames(CommandTable& table, CLI::App& data) {
+  auto options = std::make_shared<DataFramesOptions>();
+  CLI::App* command = data.add_subcommand(
+      "frames", "Write the frames of video files into folders, as tasks read them");
+  command->add_option("videos", options->videos, "files of videos, or directories of such")
+      ->required();
+  command->add_option("--out", options->out, "directory: a folder of frames for each video")
+      ->required();
+  CLI::Option* task =
+      command->add_option("--task", options->task, "a task's name or file: the frames it shows");
+  command
+      ->add_option("--frame-rule", options->frame_rule,
+                   "uniform, interior, fps:NUMBER or every:NUMBER")
+      ->capture_default_str()
+      ->excludes(task);
+  command->add_option("--frames", options->frames, "how many, of uniform and interior")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber)
+      ->excludes(task);
+  command->add_option("--fps", options->fps, "frames a second of the videos; 0: as the files say")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
+  command->add_option("--tasks", options->task_directory,
+                      "directory of task files; default: shipped");
+  AddJsonFlag(*command, options->json);
+  table.Add(command, [options] { return RunDataFrames(*options); });
+}
+
 void AddData(CommandTable& table) {
-  CLI::App* data = table.app.add_subcommand("data", "Write texts with questions and answers");
+  CLI::App* data = table.app.add_subcommand(
+      "data", "Make data: texts with questions and answers, frames of videos");
   data->require_subcommand(1);
+  AddDataFrames(table, *data);
   auto options = std::make_shared<DataGenerateOptions>();
   CLI::App* command = data->add_subcommand(
       "generate",

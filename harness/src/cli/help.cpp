@@ -78,6 +78,9 @@ constexpr CommandHelp kHelp[] = {
      "data generate --task reference/pairs --texts 3\n"
      "data generate --task reference/pairs --task reference/tracing --lengths 128,256 "
      "--model models/ref-gqa --tokens 100000 --out train.jsonl"},
+    {"data frames", "",
+     "data frames ~/videos --out data/clips --frame-rule uniform --frames 16\n"
+     "data frames ~/video_mme --task video_mme/lmms_eval --out data/video_mme/frames"},
     {"inspect", "Models",
      "inspect models/ref-gqa\n"
      "inspect config.json --weights random:1"},

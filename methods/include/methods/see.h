@@ -31,6 +31,8 @@ struct SeeNeeds {
   bool keys = false;       // TileView::keys
   bool behind = false;     // TileView::behind
   bool rows = false;       // TileView::rows
+  // It mixes rows as the text model would be shown them, behind the projector. Needs `rows`.
+  bool mixes_shown = false;
 
   bool tower() const { return attention || keys || behind; }
 };
@@ -67,8 +69,8 @@ struct SeenRow {
 
   // The patch in whose place it stands, which gives it its row and column; kNowhere: it has none.
   int32_t place = kNowhere;
-  // (patch or kClass, weight), summed before the projection. One patch of weight 1 is kept as it
-  // is.
+  // (patch or kClass, weight), summed before the projection, or behind it with
+  // SeeNeeds::mixes_shown, where there is no kClass. One patch of weight 1 is kept as it is.
   std::vector<std::pair<int32_t, float>> mix;
   // Tiles that make one canvas show it row by row, across its tiles. Behind that come the rows of
   // no place, then those that are apart, tile after tile.

@@ -89,13 +89,15 @@ Result<StoredEntry> ReadEntry(const std::string& name, const Json& json, uint64_
     return BadInput(where + ": key 'shape' is missing or not a list");
   }
   uint64_t bits = type->bits;
+  int64_t steps = 1;  // strides multiply the sizes of empty tensors, too
   for (const Json& dim : *shape) {
     const std::optional<uint64_t> size = AsCount(dim);
     if (!size) {
       return BadInput(StrCat(where, ": 'shape': ", Quoted(CanonicalJson(dim)),
                              " is not a size, expected an integer from 0"));
     }
-    if (__builtin_mul_overflow(bits, *size, &bits)) {
+    if (__builtin_mul_overflow(bits, *size, &bits) ||
+        __builtin_mul_overflow(steps, std::max<uint64_t>(1, *size), &steps)) {
       return BadInput(where + ": 'shape': the product of the sizes overflows");
     }
     entry.shape.push_back(static_cast<int64_t>(*size));

@@ -197,7 +197,8 @@ void VisionPass::ReduceTiles(const See& see, std::span<const uint64_t> seeds, co
   const SeeNeeds needs = see.sees();
   const Looked looked = Look(needs, x);
   const int64_t unit = spec_.merge * spec_.merge;
-  const bool one_each = OneRowEach(spec_), has_class = one_each && tower_.class_token;
+  const bool one_each = OneRowEach(spec_) && !needs.mixes_shown;
+  const bool has_class = one_each && tower_.class_token;
   const std::vector<int32_t> rows = RowsOfUnits();
   RowMixer mixer(one_each ? looked.features : looked.rows,
                  one_each ? tower_.width : spec_.hidden_size);
