@@ -43,8 +43,8 @@ class SavedCacheCliTest : public ProgramTest {
 };
 
 TEST_F(SavedCacheCliTest, AnotherProcessGoesOnBitForBit) {
-  for (const char* method :
-       {"", "--method snapkv_kivi --budget 50%", "--method gear", "--method shadowkv_keys"}) {
+  for (const char* method : {"", "--method snapkv_kivi --budget 50%", "--method gear",
+                             "--method shadowkv_keys", "--method cachegen"}) {
     SCOPED_TRACE(method);
     const json whole =
         Answer(StrCat(Prompt(), " --max-new-tokens 40 --save-cache whole.kvc ", method));

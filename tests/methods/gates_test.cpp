@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "fake_view.h"
@@ -60,6 +62,46 @@ TEST(GateTest, EntriesKeepWhatTheyWereGiven) {
   scores = {1, 2, 0, 4, 5, 0};
   scorer->Age(view, View(scores, {2, 3}));
   EXPECT_THAT(scores, ElementsAre(1, 2, 7, 4, 5, 8));
+}
+
+// A gate that nearly always retains leaves the log of a sigmoid near 1, which must keep its digits.
+TEST(GateTest, RetentionIsTheLogOfASigmoid) {
+  const auto scorer =
+      MakeStage<Scorer>(StageKind::kScore, "trimkv", R"({"inner": 1, "calibration": "f"})");
+  auto file = std::make_shared<Calibration>();
+  const std::vector<float> shifts = {14, -3, 0.25f, 90};
+  for (int64_t layer = 0; layer < 2; ++layer) {
+    const std::string begin = StrCat("layers.", layer, ".");
+    file->tables[begin + "0.weight"] = {{1, 8}, std::vector<float>(8)};
+    file->tables[begin + "0.bias"] = {{1}, {0}};
+    file->tables[begin + "2.weight"] = {{2, 1}, {0, 0}};
+    file->tables[begin + "2.bias"] = {{2},
+                                      {shifts.begin() + 2 * layer, shifts.begin() + 2 * layer + 2}};
+  }
+  scorer->Use(file);
+  ASSERT_TRUE(scorer->Check(Shape()).ok());
+  FakeView view(Shape(), 3);
+  const std::unique_ptr<LoadedGate> gate = scorer->needs().gates[0].gate->Load(Shape(), view.ops());
+  const std::vector<float> x(16, 1.0f);
+  for (int64_t layer = 0; layer < 2; ++layer) {
+    const Tensor out = view.Scratch(DType::kF32, {2, 2});
+    gate->Fold(layer, View(x, {2, 8}), out);
+    for (size_t i = 0; i < 4; ++i) {
+      const double gave = shifts[static_cast<size_t>(2 * layer) + i % 2];
+      const double want = std::min(gave, 0.0) - std::log1p(std::exp(-std::abs(gave)));
+      EXPECT_NEAR(Floats(out)[i], want, 2e-6 * std::abs(want)) << gave;
+    }
+  }
+}
+
+// An entry's score is what its gate gave it, times its age, whenever it is asked for.
+TEST(GateTest, RetentionDecaysWithAge) {
+  const auto scorer =
+      MakeStage<Scorer>(StageKind::kScore, "trimkv", R"({"weights": "random", "inner": 1})");
+  FakeView view(Shape(), 3);
+  view.gate_scores = {-1, -2, -3, -4, -5, -6};
+  EXPECT_THAT(ScoreWith(*scorer, view), ElementsAre(-4, -6, -6, -16, -15, -12));
+  EXPECT_EQ(scorer->numbers(), 2);
 }
 
 TEST(GateTest, WeightsOfAnotherModelAreRefused) {

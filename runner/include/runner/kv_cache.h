@@ -119,6 +119,8 @@ class KvCache {
   // Whether the plan wants that done now; and how many entries of a head have a class.
   bool ClassesAreDue(int64_t layer) const;
   int64_t InClasses(int64_t layer, int64_t head) const;
+  // Whether some layer holds other numbers than were written, in as many bytes.
+  bool rounds() const;
   // Whether a head's entries may have another order than that of positions.
   bool reorders(int64_t layer) const;
   // Stores running scores with the entries, counted as biases: they move with their entries, and

@@ -60,6 +60,7 @@ class CacheLayer {
   Status Classify(std::span<const std::vector<int32_t>> classes);
   bool ClassesAreDue() const { return layout_->ClassesAreDue(entries_); }
   bool reorders() const { return layout_->reorders(); }
+  bool rounds() const { return layout_->rounds(); }
   // Entries of a head that were there before the last part, to which new ones go.
   int64_t BeforeLastPart(int64_t head) const;
   bool seals_with_above() const { return layout_->seals_with_above(); }

@@ -41,11 +41,7 @@ Status CacheLayer::Serialize(std::string& out) const {
       PutArray(out, head.score(i).ToHost<float>());
     }
   }
-  for (const LayerPart& part : entries_.parts) {
-    for (const std::vector<Stream>* streams : {&part.keys, &part.values}) {
-      for (const Stream& stream : *streams) stream.Serialize(out);
-    }
-  }
+  layout_->PutEntries(entries_, out);
   return {};
 }
 
@@ -139,11 +135,7 @@ Status CacheLayer::Deserialize(std::string_view& in, int64_t tokens) {
   }
   KVG_TRY(TakeNumber(in, "scores of a layer", 0, 2, &entries_.kept_scores));
   for (int64_t h = 0; h < setup().kv_heads; ++h) KVG_TRY(TakeHead(in, h, tokens));
-  for (LayerPart& part : entries_.parts) {
-    for (std::vector<Stream>* streams : {&part.keys, &part.values}) {
-      for (Stream& stream : *streams) KVG_TRY(stream.Deserialize(in));
-    }
-  }
+  KVG_TRY(layout_->TakeEntries(in, entries_));
   KVG_TRY(CheckStreams());
   tokens_ = tokens;
   KVG_TRY(AssignRotations());

@@ -272,6 +272,10 @@ int64_t KvCache::InClasses(int64_t layer, int64_t head) const {
   return layers_[layer]->BeforeLastPart(head);
 }
 bool KvCache::reorders(int64_t layer) const { return layers_[layer]->reorders(); }
+bool KvCache::rounds() const {
+  return std::any_of(layers_.begin(), layers_.end(),
+                     [](const std::unique_ptr<CacheLayer>& layer) { return layer->rounds(); });
+}
 
 Status KvCache::KeepScores(int64_t layer, const Tensor& scores) {
   return layers_[layer]->KeepScores(scores);

@@ -44,6 +44,23 @@ Status LayerLayout::Use(const StoreLayout&, const LayerEntries&) { return {}; }
 Status LayerLayout::Put(std::string&) const { return {}; }
 Status LayerLayout::Take(std::string_view&, const LayerEntries&) { return {}; }
 
+void LayerLayout::PutEntries(const LayerEntries& entries, std::string& out) const {
+  for (const LayerPart& part : entries.parts) {
+    for (const std::vector<Stream>* streams : {&part.keys, &part.values}) {
+      for (const Stream& stream : *streams) stream.Serialize(out);
+    }
+  }
+}
+
+Status LayerLayout::TakeEntries(std::string_view& in, LayerEntries& entries) {
+  for (LayerPart& part : entries.parts) {
+    for (std::vector<Stream>* streams : {&part.keys, &part.values}) {
+      for (Stream& stream : *streams) KVG_TRY(stream.Deserialize(in));
+    }
+  }
+  return {};
+}
+
 Status LayerLayout::Check(const LayerEntries& entries) const {
   if (!entries.setup->values_in_keys) return {};
   return Unsupported("the cache holds the model's own latents; a store must say mla_latent");

@@ -44,6 +44,10 @@ class LayerLayout {
   // has done so far, where the entries do not tell; Convert of an empty layer then does it again.
   virtual Status Put(std::string& out) const;
   virtual Status Take(std::string_view& in, const LayerEntries& entries);
+  // What the streams hold, as bytes and back, into empty streams of heads whose lengths are known:
+  // bit for bit what they held.
+  virtual void PutEntries(const LayerEntries& entries, std::string& out) const;
+  virtual Status TakeEntries(std::string_view& in, LayerEntries& entries);
   // Whether this layer of this cache can be stored so.
   virtual Status Check(const LayerEntries& entries) const;
 
@@ -69,6 +73,8 @@ class LayerLayout {
   virtual Status Convert(LayerEntries& entries, std::span<const LayerPair> below);
   // What is due after a step. Sets `changed` where streams or parts did.
   virtual Status Seal(LayerEntries& entries, bool* changed);
+  // Whether entries that take the bytes of plain ones are other numbers than were written.
+  virtual bool rounds() const { return false; }
   // Whether entries of a head may come in another order than that of positions; within a part they
   // never do.
   virtual bool reorders() const { return false; }

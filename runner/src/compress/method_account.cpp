@@ -177,9 +177,10 @@ CompressionRecord Recorder::Record(const KvCache& cache, const StepReads& reads,
   for (const auto& layer : Entries(cache)) {
     for (const int64_t held : layer) entries += held;
   }
-  // The model's own latents are other entries than those of the full cache, whatever their bytes.
+  // The model's own latents are other entries than those of the full cache, whatever their bytes;
+  // so are those that were rounded where they are.
   const bool coded = now.payload != entries * shape_.EntryBytes() || now.scales > 0 ||
-                     (entries > 0 && cache.mla_latent());
+                     (entries > 0 && (cache.mla_latent() || cache.rounds()));
   record.final_bytes = now;
   record.final_bytes.projections += weight_bytes_;
   const std::string unsealed = StrCat("store.", method_.store->spec->id, " changed no entry of ",
