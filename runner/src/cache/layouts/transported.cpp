@@ -24,8 +24,14 @@ struct TokenCodes {
   std::vector<uint8_t> codes;  // [tokens][width]
 };
 
+// The code of the largest magnitude, as far from that of 0 as the least one.
+float MostOf(int64_t bins) {
+  const int64_t half = bins / 2;
+  return static_cast<float>(half - 1);
+}
+
 TokenCodes CodesOf(std::span<const float> rows, int64_t width, int64_t bins) {
-  const auto most = static_cast<float>(bins / 2 - 1);
+  const float most = MostOf(bins);
   TokenCodes out;
   for (size_t at = 0; at < rows.size(); at += static_cast<size_t>(width)) {
     const std::span<const float> row = rows.subspan(at, static_cast<size_t>(width));
@@ -45,7 +51,7 @@ TokenCodes CodesOf(std::span<const float> rows, int64_t width, int64_t bins) {
 }
 
 std::vector<float> RowsOf(const TokenCodes& coded, int64_t width, int64_t bins) {
-  const auto most = static_cast<float>(bins / 2 - 1);
+  const float most = MostOf(bins);
   std::vector<float> rows;
   rows.reserve(coded.codes.size());
   for (size_t i = 0; i < coded.codes.size(); ++i) {
