@@ -298,6 +298,22 @@ TEST(ReportTest, PicturesAreHeldOnceWithWhatWasKept) {
   EXPECT_EQ(CountOf(html, StrCat("[\"", first)), 1);
 }
 
+// Texts that tell rows apart are many more than the pictures that do.
+TEST(ReportTest, TheExampleIsOneOfPicturesAmongManyTexts) {
+  SceneOptions scene = Small();
+  scene.methods = 4;
+  scene.tasks = 4;
+  scene.repeats = 8;
+  EXPECT_FALSE(Holds(Page(scene), "<section id=\"opening\""));
+  scene.pictures = 2;
+  const std::string html = Page(scene);
+  const size_t opening = html.find("<section id=\"opening\"");
+  ASSERT_NE(opening, std::string::npos);
+  const std::string section = html.substr(opening, html.find("</section>", opening) - opening);
+  EXPECT_EQ(CountOf(section, "<div class=\"pictures\">"), 3);
+  EXPECT_EQ(CountOf(section, " answers <bdi>"), 3);
+}
+
 // A picture's name is the data's, and its bytes can be anything.
 TEST(ReportTest, HostilePicturesStayText) {
   SceneOptions scene = Small();

@@ -60,7 +60,9 @@ std::optional<RowsApart> ApartOf(const std::vector<const SamplePair*>& pairs,
 // Those of the smallest rows first.
 std::vector<RowsApart> PairsApart(const std::vector<SamplePair>& pairs, const PageData& data) {
   std::map<int64_t, std::vector<const SamplePair*>> samples;
-  for (const SamplePair& pair : pairs) samples[pair.full_sample].push_back(&pair);
+  for (const SamplePair& pair : pairs) {
+    if (pair.pictures) samples[pair.full_sample].push_back(&pair);
+  }
   std::vector<RowsApart> all;
   for (const auto& [sample, of_sample] : samples) {
     if (const std::optional<RowsApart> found = ApartOf(of_sample, data)) {

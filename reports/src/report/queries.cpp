@@ -183,7 +183,8 @@ Result<std::vector<SamplePair>> Queries::Pairs() {
   Database& db = store_.impl_->db;
   KVG_ASSIGN(Statement s,
              db.Prepare("SELECT s.id, s.cell_id, s.score, m.full_cache, c.model_id, c.task_id,"
-                        " c.signature_id, c.seed, c.compress_at, s.sample_key, s.hash"
+                        " c.signature_id, c.seed, c.compress_at, s.sample_key, s.hash,"
+                        " s.sight_id IS NOT NULL AND s.patches IS NOT NULL"
                         " FROM cell c JOIN method m ON m.id = c.method_id"
                         " JOIN sample s ON s.cell_id = c.id WHERE s.score IS NOT NULL"
                         " ORDER BY m.full_cache DESC, c.id, s.position"));
@@ -208,7 +209,8 @@ Result<std::vector<SamplePair>> Queries::Pairs() {
                      .sample = s.Int(0),
                      .cell = s.Int(1),
                      .full_score = partner->second.second,
-                     .score = s.Real(2)});
+                     .score = s.Real(2),
+                     .pictures = s.Int(11) != 0});
   }
 }
 

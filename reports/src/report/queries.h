@@ -57,6 +57,7 @@ struct SamplePair {
   int64_t full_sample = 0, sample = 0;
   int64_t cell = 0;
   double full_score = 0, score = 0;
+  bool pictures = false;  // it is known what was kept of the pictures that it shows
 };
 
 struct AnswerText {

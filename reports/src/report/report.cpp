@@ -70,10 +70,7 @@ Result<std::string> RenderReport(ResultStore& store, const ReportOptions& option
   ReportCounts held;
   KVG_ASSIGN(const std::vector<report::SamplePair> pairs, queries.Pairs());
   KVG_ASSIGN(const Html samples, report::SamplesSection(pairs, data, queries, options, held));
-  Html opening;  // stores without pictures are not searched for a sample
-  if (!modality_sums.empty()) {
-    KVG_ASSIGN(opening, report::OpeningSection(pairs, data, queries, options));
-  }
+  KVG_ASSIGN(const Html opening, report::OpeningSection(pairs, data, queries, options));
   if (counts != nullptr) *counts = held;
 
   Html leaderboard, pareto, curves, needle, modalities, splits, ablation, inside, scaling;
