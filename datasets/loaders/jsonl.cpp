@@ -15,6 +15,7 @@
 #include "src/python_literal.h"
 #include "src/python_text.h"
 #include "src/records.h"
+#include "src/source_file.h"
 #include "src/task_prompt.h"
 
 namespace kvgauge::jsonl {
@@ -586,8 +587,7 @@ KVG_REGISTER_SOURCE({
          ChoiceParam("language", "en", {}, "of the texts"),
          ChoiceParam("truncate", "none", CutNames(), "what to do with prompts beyond the limit")},
     .open = Open,
-    .files = [](const Params& params,
-                const Json&) { return std::vector<std::string>{params.Text("file")}; },
+    .files = SourceFile,
     .check = [](const Params& params, const Json&) { return CheckJsonlLayout(params); },
 });
 

@@ -7,6 +7,7 @@
 
 #include "core/strings.h"
 #include "src/records.h"
+#include "src/source_file.h"
 #include "src/task_prompt.h"
 
 namespace kvgauge::longbench {
@@ -58,8 +59,8 @@ struct Loader {
   }
 };
 
-Status Check(const Params& params, const Json&) {
-  if (params.Text("file").empty()) return BadInput(".file: missing");
+Status Check(const Params& params, const Json& task) {
+  KVG_TRY(CheckSourceFile(params, task));
   KVG_ASSIGN(const PromptTemplate prompt, PromptTemplate::Parse(params.Text("prompt"), ".prompt"));
   bool has_document = false;
   for (const PromptTemplate::Field& field : prompt.fields()) {
@@ -94,8 +95,7 @@ KVG_REGISTER_SOURCE({
                BoolParam("chat_template", true, "wrap the prompt with the model's chat template"),
                BoolParam("buckets", false, "note the length bucket of LongBench-E")},
     .open = Open,
-    .files = [](const Params& params,
-                const Json&) { return std::vector<std::string>{params.Text("file")}; },
+    .files = SourceFile,
     .check = Check,
 });
 

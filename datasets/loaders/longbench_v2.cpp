@@ -8,6 +8,7 @@
 #include "core/strings.h"
 #include "src/python_text.h"
 #include "src/records.h"
+#include "src/source_file.h"
 #include "src/task_prompt.h"
 
 namespace kvgauge::longbench_v2 {
@@ -79,8 +80,8 @@ struct Loader {
   }
 };
 
-Status Check(const Params& params, const Json&) {
-  if (params.Text("file").empty()) return BadInput(".file: missing");
+Status Check(const Params& params, const Json& task) {
+  KVG_TRY(CheckSourceFile(params, task));
   const std::string& prompt = params.Text("prompt");
   if (prompt.find("$Q$") == std::string::npos) return BadInput(".prompt: must hold $Q$");
   const size_t at = prompt.find(kDocument);
@@ -118,8 +119,7 @@ KVG_REGISTER_SOURCE({
                IntParam("conclusion_max_new_tokens", 128, 1, 1000000,
                         "length limit of the answer to the second prompt")},
     .open = Open,
-    .files = [](const Params& params,
-                const Json&) { return std::vector<std::string>{params.Text("file")}; },
+    .files = SourceFile,
     .check = Check,
 });
 

@@ -8,6 +8,7 @@
 #include "core/strings.h"
 #include "loaders/picture_layout.h"
 #include "src/python_text.h"
+#include "src/source_file.h"
 
 namespace kvgauge::milebench {
 namespace {
@@ -127,12 +128,8 @@ KVG_REGISTER_SOURCE({
                ChoiceParam("question_type", "multi-choice", {"multi-choice", "open-ended"},
                            "as the file states it")},
     .open = Open,
-    .files = [](const Params& params,
-                const Json&) { return std::vector<std::string>{params.Text("file")}; },
-    .check = [](const Params& params, const Json&) -> Status {
-      if (params.Text("file").empty()) return BadInput(".file: missing");
-      return {};
-    },
+    .files = SourceFile,
+    .check = CheckSourceFile,
 });
 
 }  // namespace

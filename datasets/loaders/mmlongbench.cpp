@@ -11,6 +11,7 @@
 #include "loaders/picture_layout.h"
 #include "src/python_random.h"
 #include "src/python_text.h"
+#include "src/source_file.h"
 
 namespace kvgauge::mmlongbench {
 namespace {
@@ -373,12 +374,8 @@ KVG_REGISTER_SOURCE({
                ChoiceParam("answers", "text", {"text", "json"},
                            "json: the answer is one value, not several texts")},
     .open = Open,
-    .files = [](const Params& params,
-                const Json&) { return std::vector<std::string>{params.Text("file")}; },
-    .check = [](const Params& params, const Json&) -> Status {
-      if (params.Text("file").empty()) return BadInput(".file: missing");
-      return {};
-    },
+    .files = SourceFile,
+    .check = CheckSourceFile,
 });
 
 }  // namespace

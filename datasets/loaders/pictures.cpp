@@ -14,6 +14,7 @@
 #include "core/strings.h"
 #include "loaders/picture_layout.h"
 #include "src/python_text.h"
+#include "src/source_file.h"
 
 namespace kvgauge::pictures {
 namespace {
@@ -267,8 +268,8 @@ std::vector<ParamSpec> AllParams() {
   return all;
 }
 
-Status Check(const Params& params, const Json&) {
-  if (params.Text("file").empty()) return BadInput(".file: missing");
+Status Check(const Params& params, const Json& task) {
+  KVG_TRY(CheckSourceFile(params, task));
   KVG_TRY(ReadOnly(params.Text("only")));
   const Container container = ContainerFromName(params.Text("container"));
   if (params.Text("image_kind") == "base64" && container != Container::kTabs &&
@@ -291,8 +292,7 @@ KVG_REGISTER_SOURCE({
     .generated = false,
     .params = AllParams(),
     .open = Open,
-    .files = [](const Params& params,
-                const Json&) { return std::vector<std::string>{params.Text("file")}; },
+    .files = SourceFile,
     .check = Check,
 });
 

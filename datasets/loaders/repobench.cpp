@@ -8,6 +8,7 @@
 #include "core/strings.h"
 #include "src/python_text.h"
 #include "src/records.h"
+#include "src/source_file.h"
 
 namespace kvgauge::repobench {
 namespace {
@@ -143,12 +144,8 @@ KVG_REGISTER_SOURCE({
                IntParam("max_tokens", 15800, 16, 1'000'000,
                         "tokens of a prompt, above which lines of other files leave it")},
     .open = Open,
-    .files = [](const Params& params,
-                const Json&) { return std::vector<std::string>{params.Text("file")}; },
-    .check = [](const Params& params, const Json&) -> Status {
-      if (params.Text("file").empty()) return BadInput(".file: missing");
-      return {};
-    },
+    .files = SourceFile,
+    .check = CheckSourceFile,
 });
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include "core/files.h"
 #include "core/strings.h"
 #include "src/records.h"
+#include "src/source_file.h"
 
 namespace kvgauge::running_text {
 namespace {
@@ -75,8 +76,8 @@ Result<std::unique_ptr<SampleStream>> Open(const Params& params, const Json&,
       std::make_unique<OneText>(MakeSample("text", std::move(text), params)));
 }
 
-Status Check(const Params& params, const Json&) {
-  if (params.Text("file").empty()) return BadInput(".file: missing");
+Status Check(const Params& params, const Json& task) {
+  KVG_TRY(CheckSourceFile(params, task));
   if (params.Text("protocol") == "sliding" && params.Int("stride") > params.Int("window")) {
     return BadInput(".stride: must not be above .window, or tokens would be left out");
   }
@@ -100,8 +101,7 @@ KVG_REGISTER_SOURCE({
             IntParam("max_tokens", 0, 0, 1 << 30, "of each text; 0: all"),
         },
     .open = Open,
-    .files = [](const Params& params,
-                const Json&) { return std::vector<std::string>{params.Text("file")}; },
+    .files = SourceFile,
     .check = Check,
 });
 

@@ -12,6 +12,7 @@
 #include "src/frame_folder.h"
 #include "src/picture_source.h"
 #include "src/records.h"
+#include "src/source_file.h"
 
 namespace kvgauge::v_niah {
 namespace {
@@ -136,8 +137,7 @@ KVG_REGISTER_SOURCE({
                TextParam("depths", "0,20,40,60,80,100",
                          "percent of the frames that stand before the needle")},
     .open = Open,
-    .files = [](const Params& params,
-                const Json&) { return std::vector<std::string>{params.Text("file")}; },
+    .files = SourceFile,
     .check = [](const Params& params, const Json&) -> Status {
       const auto frames = ParseInts(params, "frames", "v_niah", 1, 100000);
       if (!frames.ok()) return frames.error();

@@ -8,6 +8,7 @@
 #include "generators/generator.h"
 #include "loaders/picture_layout.h"
 #include "src/records.h"
+#include "src/source_file.h"
 
 namespace kvgauge::visual_haystacks {
 namespace {
@@ -175,12 +176,8 @@ KVG_REGISTER_SOURCE({
                            "each_place: a sample for each place of the one needle, a tenth of the "
                            "pictures apart; drawn: one sample, in an order of the run's seed")},
     .open = Open,
-    .files = [](const Params& params,
-                const Json&) { return std::vector<std::string>{params.Text("file")}; },
-    .check = [](const Params& params, const Json&) -> Status {
-      if (params.Text("file").empty()) return BadInput(".file: missing");
-      return {};
-    },
+    .files = SourceFile,
+    .check = CheckSourceFile,
 });
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include "loaders/picture_layout.h"
 #include "src/python_random.h"
 #include "src/python_text.h"
+#include "src/source_file.h"
 
 namespace kvgauge::vl_icl {
 namespace {
@@ -221,8 +222,8 @@ Result<std::unique_ptr<SampleStream>> Open(const Params& params, const Json& tas
       }));
 }
 
-Status Check(const Params& params, const Json&) {
-  if (params.Text("file").empty()) return BadInput(".file: missing");
+Status Check(const Params& params, const Json& task) {
+  KVG_TRY(CheckSourceFile(params, task));
   const auto draws = ParseInts(params, "draws", "vl_icl", 0, 1000);
   if (!draws.ok()) return draws.error();
   if (std::find(draws->begin(), draws->end(), params.Int("shots")) != draws->end()) return {};
@@ -245,8 +246,7 @@ KVG_REGISTER_SOURCE({
                          "numbers of demonstrations that one run of the published code draws, in "
                          "order: later ones depend on those before")},
     .open = Open,
-    .files = [](const Params& params,
-                const Json&) { return std::vector<std::string>{params.Text("file")}; },
+    .files = SourceFile,
     .check = Check,
 });
 

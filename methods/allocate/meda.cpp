@@ -23,29 +23,16 @@ class Meda final : public Allocator {
 
   Result<Allocation> Allocate(const AllocationInput& input) const override {
     const int64_t layers = input.shape->layers, length = input.length;
-    const int64_t per_head = std::min(input.per_head, length), kept = input.protected_entries;
+    const int64_t per_head = std::min(input.per_head, length);
     const auto heads = static_cast<size_t>(input.shape->kv_heads);
-    if (per_head == length || per_head == kept) {
+    if (per_head == length || per_head == input.protected_entries) {
       return Allocation(static_cast<size_t>(layers), std::vector<int64_t>(heads, per_head));
     }
     std::vector<double> entropies;
     for (LayerView* view : input.views) entropies.push_back(Entropy(*view));
     const double most = *std::max_element(entropies.begin(), entropies.end());
-    double all = 0;
-    for (double& entropy : entropies) all += entropy = std::exp(entropy - most);
-    const double open = static_cast<double>(per_head - kept);
-    const double least = std::min(floor_ * static_cast<double>(length), open);
-    std::vector<double> shares;
-    for (const double weight : entropies) {
-      shares.push_back(std::clamp(weight / all * static_cast<double>(layers) * open, least,
-                                  static_cast<double>(length - kept)));
-    }
-    Allocation allocation;
-    for (const int64_t entries : SplitByWeight(shares, layers * (per_head - kept),
-                                               static_cast<int64_t>(least), length - kept)) {
-      allocation.emplace_back(heads, entries + kept);
-    }
-    return allocation;
+    for (double& entropy : entropies) entropy = std::exp(entropy - most);
+    return SplitLayersByWeight(input, entropies, floor_);
   }
 
  private:

@@ -6,7 +6,6 @@
 // most that the row gives to any. The layer's sparsity is the share of all that the rows can see
 // which does not count, mean over query heads. What is not protected is divided by 1 - sparsity.
 #include <algorithm>
-#include <numeric>
 
 #include "methods/registry.h"
 #include "methods/split_by_weight.h"
@@ -26,29 +25,14 @@ class VlCache final : public Allocator {
 
   Result<Allocation> Allocate(const AllocationInput& input) const override {
     const int64_t layers = input.shape->layers, length = input.length;
-    const int64_t per_head = std::min(input.per_head, length), kept = input.protected_entries;
+    const int64_t per_head = std::min(input.per_head, length);
     const auto heads = static_cast<size_t>(input.shape->kv_heads);
-    if (per_head == length || per_head == kept) {
+    if (per_head == length || per_head == input.protected_entries) {
       return Allocation(static_cast<size_t>(layers), std::vector<int64_t>(heads, per_head));
     }
     std::vector<double> dense;
     for (LayerView* view : input.views) dense.push_back(1 - Sparsity(*view));
-    const double all = std::accumulate(dense.begin(), dense.end(), 0.0);
-    const auto most = static_cast<double>(length), open = static_cast<double>(per_head - kept);
-    // What a layer gets at least, as far as there is so much.
-    const double least = std::min(floor_ * most, open);
-    std::vector<double> shares;
-    for (const double share : dense) {
-      const double by_need = all > 0 ? share / all * static_cast<double>(layers) * open : open;
-      shares.push_back(std::clamp(by_need, least, most - static_cast<double>(kept)));
-    }
-    Allocation allocation;
-    const auto whole_least = static_cast<int64_t>(least);
-    for (const int64_t entries :
-         SplitByWeight(shares, layers * (per_head - kept), whole_least, length - kept)) {
-      allocation.emplace_back(heads, entries + kept);
-    }
-    return allocation;
+    return SplitLayersByWeight(input, dense, floor_);
   }
 
  private:

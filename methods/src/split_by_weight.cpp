@@ -78,4 +78,25 @@ std::vector<int64_t> SplitByWeight(std::span<const double> weights, int64_t tota
   return whole;
 }
 
+Allocation SplitLayersByWeight(const AllocationInput& input, std::span<const double> weights,
+                               double floor) {
+  const auto layers = std::ssize(weights);
+  const int64_t length = input.length, kept = input.protected_entries;
+  const int64_t per_head = std::min(input.per_head, length);
+  const double all = std::accumulate(weights.begin(), weights.end(), 0.0);
+  const auto most = static_cast<double>(length - kept), open = static_cast<double>(per_head - kept);
+  const double least = std::min(floor * static_cast<double>(length), open);
+  std::vector<double> shares;
+  for (const double weight : weights) {
+    const double by_need = all > 0 ? weight / all * static_cast<double>(layers) * open : open;
+    shares.push_back(std::clamp(by_need, least, most));
+  }
+  Allocation allocation;
+  for (const int64_t entries : SplitByWeight(shares, layers * (per_head - kept),
+                                             static_cast<int64_t>(least), length - kept)) {
+    allocation.emplace_back(static_cast<size_t>(input.shape->kv_heads), entries + kept);
+  }
+  return allocation;
+}
+
 }  // namespace kvgauge
