@@ -3,9 +3,9 @@
 //
 // Paper: ZeroMerge, arXiv:2503.10714; after the released code. Needs nothing but scores and keys.
 // What a prompt gives up is cut into `residual` runs, and each becomes its mean, in the place of
-// its first entry. Later an entry that goes joins the one of these whose key has the largest product
-// with its own: a mean by how many entries each stands for. `share` of the logarithm of that number
-// is added to attention's logits. These entries are some of those that a head may hold.
+// its first entry. Later an entry that goes joins the one of these whose key has the largest
+// product with its own: a mean by how many entries each stands for. `share` of the logarithm of
+// that number is added to attention's logits. They are some of the entries that a head may hold.
 #include <algorithm>
 #include <cmath>
 #include <vector>

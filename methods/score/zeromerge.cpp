@@ -64,10 +64,10 @@ KVG_REGISTER_STAGE({
     .departures = {"rows of the prompt before the last 256 do not count; in the reference they "
                    "have 0.6 % of the weight together"},
     .bytes = "with a trigger in decode: 4 bytes an entry for its score",
-    .params = ScoreReduction::Declare(
-        {.group = ScoreReduction::Group::kSum},
-        {IntParam("window", 256, 1, 4096, "prompt rows that count"),
-         RealParam("fade", 0.98, 0.001, 1, "what a row counts, of what the next one does")}),
+    .params = ScoreReduction::Declare({.group = ScoreReduction::Group::kSum},
+                                      {IntParam("window", 256, 1, 4096, "prompt rows that count"),
+                                       RealParam("fade", 0.98, 0.001, 1,
+                                                 "what a row counts, of what the next one does")}),
     .make = Make<FadingSum>(),
 });
 
