@@ -405,6 +405,20 @@ class DeviceAlgebra final : public AlgebraOps {
     }
   }
 
+  // Of a matrix without negative eigenvalues these are the singular vectors.
+  void DoEigenvectors(const Tensor& a, Tensor values, Tensor vectors) override {
+    const int64_t n = a.shape[0], r = vectors.shape[0];
+    ScratchScope scratch(context_);
+    auto *left = scratch.Take<float>(n * n), *right = scratch.Take<float>(n * n);
+    auto* sizes = scratch.Take<float>(n);
+    const Tensor all(right, DType::kF32, {n, n}, a.device);
+    const Tensor most(sizes, DType::kF32, {n}, a.device);
+    DoSvd(a, Tensor(left, DType::kF32, {n, n}, a.device), most, all);
+    CopyOnDevice(values.data, sizes, r * static_cast<int64_t>(sizeof(float)), context_.stream());
+    CopyOnDevice(vectors.data, right, r * n * static_cast<int64_t>(sizeof(float)),
+                 context_.stream());
+  }
+
   void DoQr(const Tensor& a, Tensor q, Tensor r) override {
     const int64_t m = a.shape[0], n = a.shape[1];
     ScratchScope scratch(context_);

@@ -145,6 +145,55 @@ class ReferenceAlgebra final : public AlgebraOps {
     }
   }
 
+  // Jacobi's own form: every pair of a sweep loses what stands off the diagonal between the two.
+  void DoEigenvectors(const Tensor& a, Tensor values, Tensor vectors) override {
+    const auto n = static_cast<size_t>(a.shape[0]);
+    Columns m(n, std::vector<double>(n)), v(n, std::vector<double>(n, 0.0));
+    double squares = 0;
+    for (size_t i = 0; i < n; ++i) {
+      v[i][i] = 1;
+      for (size_t j = 0; j < n; ++j) {
+        m[i][j] = At(a, static_cast<int64_t>(std::max(i, j)), static_cast<int64_t>(std::min(i, j)));
+      }
+      squares += Dot(m[i], m[i]);
+    }
+    constexpr int kMaxSweeps = 60;
+    bool turned = true;
+    for (int sweep = 0; turned && sweep < kMaxSweeps; ++sweep) {
+      turned = false;
+      for (size_t p = 0; p + 1 < n; ++p) {
+        for (size_t q = p + 1; q < n; ++q) {
+          if (std::fabs(m[p][q]) <= 1e-17 * std::sqrt(squares)) continue;
+          turned = true;
+          const double zeta = (m[q][q] - m[p][p]) / (2 * m[p][q]);
+          const double t = (zeta < 0 ? -1 : 1) / (std::fabs(zeta) + std::sqrt(1 + zeta * zeta));
+          const double c = 1 / std::sqrt(1 + t * t), s = c * t;
+          const auto turn = [c, s](double& x, double& y) {
+            const double old = x;
+            x = c * old - s * y;
+            y = s * old + c * y;
+          };
+          for (size_t i = 0; i < n; ++i) turn(m[i][p], m[i][q]);
+          for (size_t i = 0; i < n; ++i) turn(m[p][i], m[q][i]);
+          for (size_t i = 0; i < n; ++i) turn(v[p][i], v[q][i]);
+        }
+      }
+    }
+    std::vector<size_t> order(n);
+    std::iota(order.begin(), order.end(), size_t{0});
+    std::stable_sort(order.begin(), order.end(),
+                     [&](size_t p, size_t q) { return m[p][p] > m[q][q]; });
+    for (int64_t i = 0; i < vectors.shape[0]; ++i) {
+      const std::vector<double>& row = v[order[static_cast<size_t>(i)]];
+      const auto largest = std::max_element(
+          row.begin(), row.end(), [](double x, double y) { return std::fabs(x) < std::fabs(y); });
+      const double sign = *largest < 0 ? -1 : 1;
+      values.f32()[i] =
+          static_cast<float>(m[order[static_cast<size_t>(i)]][order[static_cast<size_t>(i)]]);
+      for (size_t j = 0; j < n; ++j) Put(vectors, i, static_cast<int64_t>(j), sign * row[j]);
+    }
+  }
+
   // One Jacobi rotation that makes columns p and q orthogonal; false when they are already.
   static bool Turn(std::vector<double>& wp, std::vector<double>& wq, std::vector<double>& vp,
                    std::vector<double>& vq) {

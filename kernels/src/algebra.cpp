@@ -48,6 +48,17 @@ void AlgebraOps::Svd(const Tensor& a, Tensor u, Tensor s, Tensor vt) {
   if (r > 0) DoSvd(a, u, s, vt);
 }
 
+void AlgebraOps::Eigenvectors(const Tensor& a, Tensor values, Tensor vectors) {
+  constexpr const char* kOp = "Eigenvectors";
+  KVG_OP_CHECK(a.rank == 2 && IsDense(a, a.shape[0], a.shape[0]), kOp, a, values, vectors);
+  const int64_t n = a.shape[0];
+  KVG_OP_CHECK(vectors.rank == 2 && vectors.shape[0] <= n, kOp, a, values, vectors);
+  const int64_t r = vectors.shape[0];
+  KVG_OP_CHECK(IsDense(vectors, r, n) && IsVector(values, DType::kF32, r), kOp, a, values, vectors);
+  KVG_OP_CHECK(SameDevice({a, values, vectors}), kOp, a, values, vectors);
+  if (r > 0) DoEigenvectors(a, values, vectors);
+}
+
 void AlgebraOps::Qr(const Tensor& a, Tensor q, Tensor r) {
   constexpr const char* kOp = "Qr";
   KVG_OP_CHECK(a.rank == 2 && a.shape[0] >= a.shape[1], kOp, a, q, r);

@@ -197,17 +197,10 @@ class Subspace final : public Reader {
     // The identity times them transposed: exactly they, with rows and columns exchanged.
     ops.linear->MatMulNT(unit.Reshape({1, dim, dim}), centred.Reshape({1, n, dim}), 1.0f, across);
     ops.linear->MatMulNN(across, centred.Reshape({1, n, dim}), 1.0f, products);
-    return Principal(view, products.Reshape({dim, dim})).Slice(0, rank);
-  }
-
-  // The eigenvectors of a covariance, the largest first: [dim, dim].
-  static Tensor Principal(LayerView& view, const Tensor& covariance) {
-    const int64_t dim = covariance.shape[0];
-    const Tensor left = view.Scratch(DType::kF32, {dim, dim});
-    const Tensor sizes = view.Scratch(DType::kF32, {dim});
-    const Tensor right = view.Scratch(DType::kF32, {dim, dim});
-    view.ops().algebra->Svd(covariance, left, sizes, right);
-    return right;
+    const Tensor principal = view.Scratch(DType::kF32, {rank, dim});
+    ops.algebra->Eigenvectors(products.Reshape({dim, dim}), view.Scratch(DType::kF32, {rank}),
+                              principal);
+    return principal;
   }
 
   bool channels_;

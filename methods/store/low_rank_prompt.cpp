@@ -77,14 +77,10 @@ class LowRankPrompt final : public Store {
       ops.linear->MatMulNT(columns.Reshape({1, width, n}), columns.Reshape({1, width, n}), 1.0f,
                            products.Reshape({1, width, width}));
     }
-    const Tensor u = view.Scratch(DType::kF32, {width, width});
-    const Tensor vt = view.Scratch(DType::kF32, {width, width});
-    const Tensor s = view.Scratch(DType::kF32, {width});
-    ops.algebra->Svd(products, u, s, vt);
+    const Tensor vectors = view.Scratch(DType::kF32, {rank, width});
+    ops.algebra->Eigenvectors(products, view.Scratch(DType::kF32, {rank}), vectors);
     const Tensor basis = view.Scratch(DType::kF32, {width, rank});
-    const Tensor all = view.Scratch(DType::kF32, {width, width});
-    Transpose(view, vt, all);
-    ops.rows->Convert(Columns(all, 0, rank), basis);
+    Transpose(view, vectors, basis);
     return basis;
   }
 

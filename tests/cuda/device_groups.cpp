@@ -162,6 +162,10 @@ class MirroredAlgebra final : public AlgebraOps {
     const Mirror on(memory_, {a, u, s, vt});
     ops_.Svd(on(a), on(u), on(s), on(vt));
   }
+  void DoEigenvectors(const Tensor& a, Tensor values, Tensor vectors) override {
+    const Mirror on(memory_, {a, values, vectors});
+    ops_.Eigenvectors(on(a), on(values), on(vectors));
+  }
   void DoQr(const Tensor& a, Tensor q, Tensor r) override {
     const Mirror on(memory_, {a, q, r});
     ops_.Qr(on(a), on(q), on(r));

@@ -5,6 +5,8 @@
 
 #include <filesystem>
 #include <fstream>
+#include <set>
+#include <string>
 
 #include "core/files.h"
 #include "core/strings.h"
@@ -33,6 +35,27 @@ TEST(RunConfig, CanonicalFormsOfShippedFilesReadBack) {
   }
   std::filesystem::remove(copy);
   EXPECT_GE(count, 6);
+}
+
+// The board's promise is every method that suits a text model: a new method file stands in it, or
+// here with what keeps it out.
+TEST(RunConfig, TheBoardNamesEveryMethodOfTextModels) {
+  const std::set<std::string> only_pictures = {
+      "aim",         "aim_prune",  "fastv",         "holov",          "prumerge", "prumerge_plus",
+      "pyramiddrop", "random_see", "random_visual", "uniform_visual", "visionzip"};
+  const std::set<std::string> needs_trained_weights = {"dms",          "fastkvzip", "kvzap",
+                                                       "kvzap_linear", "locret",    "trimkv"};
+  const Result<RunConfig> board =
+      ReadRunConfig(StrCat(KVG_SOURCE_DIR, "/configs/runs/board.json"), {});
+  ASSERT_TRUE(board.ok()) << board.error().message;
+  std::set<std::string> named;
+  for (const RunContender& contender : board->contenders) named.insert(contender.method.id);
+  for (const auto& file :
+       std::filesystem::directory_iterator(StrCat(KVG_SOURCE_DIR, "/configs/methods"))) {
+    const std::string id = file.path().stem().string();
+    const bool left_out = only_pictures.contains(id) || needs_trained_weights.contains(id);
+    EXPECT_NE(named.contains(id), left_out) << id;
+  }
 }
 
 }  // namespace

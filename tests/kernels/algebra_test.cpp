@@ -227,6 +227,68 @@ TEST_F(EveryAlgebraBackend, SvdHandWorked) {
   }
 }
 
+// The symmetric products of the columns of x, [n, n]: no negative eigenvalues.
+std::vector<float> ProductsOfColumns(const std::vector<float>& x, int64_t rows, int64_t n) {
+  return Product(x, x, n, rows, n, true);
+}
+
+void CheckEigenvectors(AlgebraOps& ops, const std::vector<float>& a, int64_t n, int64_t r,
+                       std::vector<float>* values_out = nullptr) {
+  std::vector<float> values(r), vectors(r * n);
+  ops.Eigenvectors(View(a, {n, n}), View(values, {r}), View(vectors, {r, n}));
+  std::vector<float> across(n * r), sized(n * r);
+  for (int64_t i = 0; i < r; ++i) {
+    if (i > 0) {
+      EXPECT_LE(values[i], values[i - 1]);
+    }
+    const float* row = vectors.data() + i * n;
+    const float largest =
+        *std::max_element(row, row + n, [](float x, float y) { return std::abs(x) < std::abs(y); });
+    EXPECT_GT(largest, 0) << "row " << i;
+    for (int64_t j = 0; j < n; ++j) {
+      across[j * r + i] = row[j];
+      sized[j * r + i] = row[j] * values[i];
+    }
+  }
+  // Computed in double and rounded to f32 once, as the factors of Svd are.
+  EXPECT_TRUE(AllWithin(Product(across, across, r, n, r, true), Identity(r), 4 * kRound));
+  EXPECT_TRUE(AllWithin(Product(a, across, n, n, r), sized, 5 * kRound * (Norm(a) + 1e-30)));
+  if (values_out != nullptr) *values_out = values;
+}
+
+TEST_F(EveryAlgebraBackend, EigenvectorsAreTurnedIntoMultiples) {
+  for (const Size size : {Size{1, 1}, {2, 2}, {3, 1}, {5, 5}, {16, 3}, {64, 64}, {130, 9}}) {
+    const int64_t n = size.m, r = size.n;
+    for (const int64_t rows : {2 * n, std::max<int64_t>(n / 3, 1)}) {  // the latter: of lower rank
+      const std::vector<float> a = ProductsOfColumns(RandomValues(rows * n, 31), rows, n);
+      std::vector<float> want, got;
+      CheckEigenvectors(*twin, a, n, r, &want);
+      for (const auto& [name, ops] : backends) {
+        SCOPED_TRACE(StrCat(name, " ", r, " of ", n, ", rank ", std::min(rows, n)));
+        CheckEigenvectors(*ops, a, n, r, &got);
+        EXPECT_TRUE(AllWithin(got, want, 2 * kRound * Norm(a)));
+      }
+    }
+  }
+}
+
+TEST_F(EveryAlgebraBackend, EigenvectorsOfSpecialMatrices) {
+  std::vector<float> parts(36, 0.0f);  // two squares that share nothing, one of them of rank 1
+  for (int i = 0; i < 3; ++i) {
+    for (int j = 0; j < 3; ++j) parts[i * 6 + j] = 1.0f;
+    parts[(i + 3) * 6 + i + 3] = static_cast<float>(i);
+  }
+  for (const auto& [name, ops] : backends) {
+    SCOPED_TRACE(name);
+    CheckEigenvectors(*ops, std::vector<float>(16, 0.0f), 4, 4);
+    CheckEigenvectors(*ops, std::vector<float>(25, 2.0f), 5, 5);  // rank 1
+    CheckEigenvectors(*ops, Identity(6), 6, 4);
+    CheckEigenvectors(*ops, parts, 6, 6);
+    std::vector<float> tiny = ProductsOfColumns(RandomValues(40 * 20, 8, 1e-12f), 40, 20);
+    CheckEigenvectors(*ops, tiny, 20, 20);
+  }
+}
+
 TEST_F(EveryAlgebraBackend, QrReconstructs) {
   for (const Size size : {Size{1, 1}, {5, 1}, {4, 4}, {17, 5}, {64, 33}, {200, 30}}) {
     const int64_t m = size.m, n = size.n;
@@ -377,6 +439,20 @@ TEST(AlgebraOps, ThreadsDoNotChangeTheSvd) {
   EXPECT_TRUE(SameBits(u[1], u[0]));
   EXPECT_TRUE(SameBits(s[1], s[0]));
   EXPECT_TRUE(SameBits(vt[1], vt[0]));
+}
+
+TEST(AlgebraOps, ThreadsDoNotChangeEigenvectors) {
+  const int64_t n = 300;
+  const std::vector<float> a = ProductsOfColumns(RandomValues(2 * n * n, 9), 2 * n, n);
+  std::vector<float> values[2], vectors[2];
+  for (const int threads : {1, 2}) {
+    values[threads - 1].resize(n), vectors[threads - 1].resize(n * n);
+    MakeCpuAlgebra(SupportedIsas().back(), ThreadSettings{threads})
+        ->Eigenvectors(View(a, {n, n}), View(values[threads - 1], {n}),
+                       View(vectors[threads - 1], {n, n}));
+  }
+  EXPECT_TRUE(SameBits(values[1], values[0]));
+  EXPECT_TRUE(SameBits(vectors[1], vectors[0]));
 }
 
 }  // namespace

@@ -236,6 +236,14 @@ void AddAlgebra(std::vector<Case>& cases) {
          s.ops().algebra->Svd(s.Random({60, 24}, 1), s.New({60, 24}), values, s.New({24, 24}));
          return s.Floats(values);
        }});
+  cases.push_back({"Eigenvectors", "8 of 24 x 24", 1e-5, [](CaseTensors& s) {
+                     const Tensor x = s.Random({24, 60}, 1), products = s.New({24, 24});
+                     s.ops().linear->MatMulNT(x.Reshape({1, 24, 60}), x.Reshape({1, 24, 60}), 1.0f,
+                                              products.Reshape({1, 24, 24}));
+                     const Tensor values = s.New({8});
+                     s.ops().algebra->Eigenvectors(products, values, s.New({8, 24}));
+                     return s.Floats(values);
+                   }});
   cases.push_back({"Qr", "60 x 24", 1e-6, [](CaseTensors& s) {
                      const Tensor r = s.New({24, 24});
                      s.ops().algebra->Qr(s.Random({60, 24}, 1), s.New({60, 24}), r);

@@ -6,6 +6,7 @@
 #include <limits>
 #include <vector>
 
+#include "cpu/algebra/algebra_eigen.h"
 #include "cpu/algebra/algebra_factor.h"
 #include "cpu/algebra/algebra_kernels.h"
 #include "cpu/cpu.h"
@@ -140,6 +141,10 @@ class CpuAlgebra final : public AlgebraOps {
 
   void DoSvd(const Tensor& a, Tensor u, Tensor s, Tensor vt) override {
     FactorSvd(k_, threads_, a, u, s, vt);
+  }
+
+  void DoEigenvectors(const Tensor& a, Tensor values, Tensor vectors) override {
+    SymmetricEigenvectors(k_, threads_, a, values, vectors);
   }
 
   void DoQr(const Tensor& a, Tensor q, Tensor r) override { FactorQr(k_, threads_, a, q, r); }
