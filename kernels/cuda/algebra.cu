@@ -405,7 +405,7 @@ class DeviceAlgebra final : public AlgebraOps {
     }
   }
 
-  // Of a matrix without negative eigenvalues these are the singular vectors.
+  // The singular vectors of a matrix without negative eigenvalues are its eigenvectors.
   void DoEigenvectors(const Tensor& a, Tensor values, Tensor vectors) override {
     const int64_t n = a.shape[0], r = vectors.shape[0];
     ScratchScope scratch(context_);
