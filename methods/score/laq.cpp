@@ -112,7 +112,7 @@ KVG_REGISTER_STAGE({
          "and some from drafted rows: mask=released"},
     .params = ScoreReduction::Declare(
         {.kernel = 7, .pooling = Pooling::kMax},
-        {IntParam("draft", 8, 1, 1024, "tokens of the draft"),
+        {IntParam("draft", 8, 1, 1 << 16, "tokens of the draft"),
          IntParam("draft_entries", 256, 1, 1 << 24, "entries that a head holds while drafting"),
          IntParam("draft_window", 32, 1, 4096, "prompt rows that choose them, and stay"),
          IntParam("window", 8, 0, 4096, "prompt rows that look back beside the draft, and stay"),

@@ -39,7 +39,8 @@ class LaqTest : public ::testing::Test {
 TEST_F(LaqTest, DraftedRowsShareTheirAttentionAmongThePrompt) {
   const double scale = double{view_.shape().attention_scale};
   const std::vector<float> got = Score(R"({"window": 0, "draft": 2, "kernel": 1})");
-  const std::vector<double> first = Shares(keys_, -1, scale, 4), second = Shares(keys_, 2, scale, 4);
+  const std::vector<double> first = Shares(keys_, -1, scale, 4),
+                            second = Shares(keys_, 2, scale, 4);
   for (size_t i = 0; i < 4; ++i) EXPECT_NEAR(double{got[i]}, first[i] + second[i], 1e-6);
 }
 
@@ -47,14 +48,16 @@ TEST_F(LaqTest, AsReleasedTheLastRowAloneSeesAll) {
   const double scale = double{view_.shape().attention_scale};
   const std::vector<float> got =
       Score(R"({"window": 0, "draft": 2, "kernel": 1, "mask": "released"})");
-  const std::vector<double> first = Shares(keys_, -1, scale, 3), second = Shares(keys_, 2, scale, 4);
+  const std::vector<double> first = Shares(keys_, -1, scale, 3),
+                            second = Shares(keys_, 2, scale, 4);
   for (size_t i = 0; i < 4; ++i) EXPECT_NEAR(double{got[i]}, first[i] + second[i], 1e-6);
 }
 
 TEST_F(LaqTest, RowsOfThePromptLookBackBesideTheDraftAndStay) {
   const double scale = double{view_.shape().attention_scale};
   const std::vector<float> got = Score(R"({"window": 1, "draft": 2, "kernel": 1})");
-  const std::vector<double> first = Shares(keys_, -1, scale, 4), second = Shares(keys_, 2, scale, 4),
+  const std::vector<double> first = Shares(keys_, -1, scale, 4),
+                            second = Shares(keys_, 2, scale, 4),
                             own = Shares(keys_, 0.5f, scale, 4);
   for (size_t i = 0; i < 3; ++i) EXPECT_NEAR(double{got[i]}, first[i] + second[i] + own[i], 1e-6);
   EXPECT_GT(got[3], 1e29f);

@@ -24,8 +24,8 @@ class DraftPassTest : public EngineTest {
   // The cache of a prompt; `capture_` has the queries of its last rows.
   KvCache Read(const Prompt& prompt) {
     KvCache cache = model_.NewCache(prompt.size());
-    capture_ = std::make_unique<PrefillCapture>(
-        model_.config(), cache, Needs{.window = 32}, prompt.size(), model_.ops());
+    capture_ = std::make_unique<PrefillCapture>(model_.config(), cache, Needs{.window = 32},
+                                                prompt.size(), model_.ops());
     EXPECT_TRUE(cache.Append(prompt.size()).ok());
     const SequenceStep step = {.cache = &cache,
                                .prompt = &prompt,
@@ -43,6 +43,7 @@ class DraftPassTest : public EngineTest {
             .prompt = &prompt_,
             .prefill = capture_.get()};
   }
+  static std::vector<float> Numbers(const Tensor& t) { return {t.f32(), t.f32() + t.Numel()}; }
   static Method Laq(int64_t draft, int64_t entries) {
     return Shipped("laq", {StrCat("score.draft=", draft), StrCat("score.draft_entries=", entries)});
   }
@@ -55,7 +56,9 @@ class DraftPassTest : public EngineTest {
 };
 
 TEST_F(DraftPassTest, WithAllEntriesItIsTheModelsOwnAnswer) {
-  const auto answer = Generate(model_, prompt_, {.max_new_tokens = kRows}, nullptr);
+  GenerateOptions options;
+  options.max_new_tokens = kRows;
+  const auto answer = Generate(model_, prompt_, options, nullptr);
   ASSERT_TRUE(answer.ok());
   Prompt all = prompt_;
   for (const int32_t id : answer->ids) all.AppendText(id);
@@ -67,7 +70,8 @@ TEST_F(DraftPassTest, WithAllEntriesItIsTheModelsOwnAnswer) {
   EXPECT_LE(pass.bytes(), DraftPass::PlannedBytes(model_.config(), shape_, kPrompt, kRows));
 
   std::vector<std::vector<float>> got;
-  for (int64_t layer = 0; layer < shape_.layers; ++layer) got.push_back(Floats(pass.Queries(layer)));
+  for (int64_t layer = 0; layer < shape_.layers; ++layer)
+    got.push_back(Numbers(pass.Queries(layer)));
   Read(all);
   for (int64_t layer = 0; layer < shape_.layers; ++layer) {
     const Tensor want = capture_->WindowQueries(layer, kRows);
@@ -86,8 +90,8 @@ TEST_F(DraftPassTest, FewEntriesAreHeldWhileItRunsAndAllAfterwards) {
   ASSERT_TRUE(thin.Run(static_cast<const Scorer&>(*few), next_, 0).ok());
   ASSERT_TRUE(whole.Run(static_cast<const Scorer&>(*all), next_, 0).ok());
   // The first row's first layer has not looked at the cache yet.
-  EXPECT_EQ(Floats(thin.Queries(0)[0]), Floats(whole.Queries(0)[0]));
-  EXPECT_NE(Floats(thin.Queries(1)[0]), Floats(whole.Queries(1)[0]));
+  EXPECT_EQ(Numbers(thin.Queries(0)[0]), Numbers(whole.Queries(0)[0]));
+  EXPECT_NE(Numbers(thin.Queries(1)[0]), Numbers(whole.Queries(1)[0]));
   for (int64_t layer = 0; layer < shape_.layers; ++layer) {
     for (int64_t h = 0; h < shape_.kv_heads; ++h) EXPECT_EQ(cache_.length(layer, h), kPrompt);
   }
@@ -96,14 +100,14 @@ TEST_F(DraftPassTest, FewEntriesAreHeldWhileItRunsAndAllAfterwards) {
 TEST_F(DraftPassTest, RefusesWhatDoesNotFit) {
   const int64_t most = model_.config().max_position;
   const ViewSource source = Source();
-  const auto scorer = MakeStage(*Laq(std::min<int64_t>(most, 1024), 40).score);
+  const auto scorer = MakeStage(*Laq(most, 40).score);
   DraftPass pass(model_, source, prompt_);
   const Status beyond = pass.Run(static_cast<const Scorer&>(*scorer), next_, 0);
   ASSERT_FALSE(beyond.ok());
   EXPECT_THAT(beyond.error().message, HasSubstr(StrCat("the model was made for ", most)));
 }
 
-// A draft is of the likeliest tokens, however answers are sampled.
+// A draft needs the likeliest token, which sampled answers do not.
 TEST_F(DraftPassTest, AloneAsInCompanyAndAsSampled) {
   const Method laq = Laq(kRows, 40);
   const std::vector<Contender> contenders = {At(full_, 1), At(laq, 0.4), At(snapkv_, 0.4),

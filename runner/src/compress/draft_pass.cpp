@@ -95,11 +95,11 @@ int64_t DraftPass::bytes() const {
   return bytes;
 }
 
-int64_t DraftPass::PlannedBytes(const ModelConfig& config, const ModelShape& shape,
-                                int64_t entries, int64_t rows) {
+int64_t DraftPass::PlannedBytes(const ModelConfig& config, const ModelShape& shape, int64_t entries,
+                                int64_t rows) {
   // Two pages more: the last one of what stays is copied, and the draft's last one is begun.
-  const int64_t fork = shape.layers * shape.kv_heads * shape.EntryBytes() *
-                       (entries + rows + 2 * kKvPageEntries);
+  const int64_t fork =
+      shape.layers * shape.kv_heads * shape.EntryBytes() * (entries + rows + 2 * kKvPageEntries);
   return fork + config.layer_count() * rows * config.query_heads * config.key_dim * 4;
 }
 
