@@ -31,6 +31,9 @@ void ReadGptOss(ConfigReader& reader, ModelConfig& config) {
     }
     config.layers[i].window = window;
   }
+  if (!reader.Has("rope_scaling") && !reader.Has("rope_parameters")) {
+    reader.Fail("rope_scaling", "the scaling that this family is trained with, or null");
+  }
   ReadRope(reader, {.head_dim = config.key_dim, .theta = 150000.0}, config);
   MoeConfig moe = ReadExpertSizes(reader,
                                   {.experts = "num_local_experts",
