@@ -330,6 +330,116 @@ class CacheGen:
         return out.numpy().reshape(n, heads, dim).transpose(1, 0, 2)
 
 
+class ZeroMergeByAuthors(Sequence):
+    """ZeroMerge: scores, and what is kept and merged after the prompt and in every step, by its code; the
+    NumPy twin knows the margins and where entries stand, and has the same keys and values."""
+
+    merges = True
+
+    def compress(self, checkout, budget, residual, fade=0.98, share=0.6):
+        import torch
+
+        names = ("score_scaled_dot_product_attention", "de_repeat_kv", "topk_split", "cache_init", "cache_merge", "cache_update")
+        given = dict(torch=torch, F=torch.nn.functional, Tuple=typing.Tuple, Dict=typing.Dict, Any=typing.Any)
+        self.authors = definitions(checkout.path / "mergekv/mergekv.py", names, given)
+        self.torch, self.budget, self.residual, self.share = torch, budget, residual, share
+        model, n, tail = self.model, self.tokens, int(0.4 * budget)
+        self.ask = dict(cache_budget=budget, cache_tail=tail, cache_dense=residual, metric="dot_product",
+                        score_update="max", shrink_factor=fade)  # fmt: skip
+        self.cache = types.SimpleNamespace(_seen_tokens=n, key_cache=[], value_cache=[], tail_ind=-1)
+        self.counts, self.scores, self.tail = [], [], tail
+        for l in range(model.layers):
+            tensor = lambda rows: torch.from_numpy(np.stack(rows))[None]  # noqa: E731
+            keys, values = tensor(self.keys[l]), tensor(self.values[l])
+            _, score = self.authors.score_scaled_dot_product_attention(
+                tensor(self.prefill.queries[l]), keys.repeat_interleave(model.share, 1),
+                values.repeat_interleave(model.share, 1), shrink_factor=fade)  # fmt: skip
+            score = self.authors.de_repeat_kv(score, model.share)
+            self.update(l, keys, values, score, init_f=True)
+            self.counts.append([np.ones(budget) for _ in range(model.groups)])
+            self.scores.append([None] * model.groups)
+            for h in range(model.groups):
+                own = score[0, h].numpy()
+                best = top(protect(own, 0, tail), budget - residual, self.margins, f"zeromerge {l}.{h}")
+                rest = np.setdiff1d(np.arange(n), best)
+                runs = np.array_split(rest, residual)
+                index = np.sort(np.r_[best, [run[0] for run in runs]])
+                for run in runs:
+                    for what in (self.keys[l][h], self.values[l][h]):
+                        what[run[0]] = what[run].mean(0)
+                    self.counts[l][h][np.searchsorted(index, run[0])] = len(run)
+                self.keep(l, h, index)
+                self.scores[l][h] = own[index]
+        self.compare()
+
+    def update(self, l, keys, values, scores, init_f):
+        self.authors.cache_update(self.cache, keys, values, l, init_f=init_f, scores=scores, **self.ask)
+
+    def answer(self, l, queries):
+        out, rows = [], []
+        for h, own in enumerate(queries):
+            weight = np.ones(len(self.keys[l][h]))
+            weight[: len(self.counts[l][h])] = self.counts[l][h] ** self.share
+            scores = own @ self.keys[l][h].T / math.sqrt(self.model.dim) + np.log(weight)
+            rows.append(np.exp(scores - scores.max(1, keepdims=True)))
+            rows[-1] /= rows[-1].sum(1, keepdims=True)
+            out.append(rows[-1] @ self.values[l][h])
+        return out, rows
+
+    def after_step(self, rows):
+        for l, of_layer in enumerate(rows):
+            # In the order of the authors' slots, the newest entry behind them.
+            sums = np.stack([np.r_[p.sum(0)[self.slots[l][h]], p.sum(0)[-1:]] for h, p in enumerate(of_layer)])
+            newest = [self.torch.from_numpy(np.stack([rows[-1:] for rows in of])[None]) for of in (self.keys[l], self.values[l])]
+            self.update(l, *newest, self.torch.from_numpy(sums)[None], init_f=False)
+            for h, p in enumerate(of_layer):
+                where, keys, values = f"zeromerge step {l}.{h}", self.keys[l][h], self.values[l][h]
+                score = np.r_[self.scores[l][h], 0] * self.ask["shrink_factor"] + p.sum(0)
+                count = np.r_[self.counts[l][h], 1]
+                standing = np.flatnonzero(self.stands[l][h])
+                ranked = protect(score, 0, self.tail)
+                ranked[standing] = np.inf
+                gone = np.setdiff1d(np.arange(len(ranked)), top(ranked, self.budget, self.margins, where))[0]
+                like = keys[standing] @ keys[gone]
+                if len(like) > 1:
+                    ordered = np.sort(like)
+                    self.margins.note((ordered[-1] - ordered[-2]) / abs(ordered[-1]), where + " joins")
+                to = standing[like.argmax()]
+                for what in (keys, values):
+                    what[to] = (count[to] * what[to] + count[gone] * what[gone]) / (count[to] + count[gone])
+                count[to] += count[gone]
+                stay = np.delete(np.arange(len(score)), gone)
+                self.keep(l, h, stay)
+                self.scores[l][h], self.counts[l][h] = score[stay], count[stay]
+        self.compare()
+
+    def compare(self):
+        """The authors' keys, values and counts are the twin's; `slots` says in which order."""
+        groups = range(self.model.groups)
+        self.slots, self.stands = [], []
+        for l in range(self.model.layers):
+            self.slots.append([None] * self.model.groups)
+            self.stands.append([None] * self.model.groups)
+            for h in groups:
+                keys, values = self.cache.key_cache[l][0, h].numpy(), self.cache.value_cache[l][0, h].numpy()
+                apart = np.abs(keys[:, None] - self.keys[l][h][None]).max(-1) + np.abs(
+                    values[:, None] - self.values[l][h][None]
+                ).max(-1)
+                slots = apart.argmin(1)
+                assert apart.min(1).max() < 1e-9 and len(set(slots)) == len(slots) == self.budget
+                assert np.allclose(self.counts[l][h][slots], self.cache.pos_weight[l][0, h].numpy())
+                self.slots[l][h] = slots
+                self.stands[l][h] = np.isin(np.arange(self.budget), slots[: self.residual])
+
+
+def zeromerge_cases(checkout):
+    return [(name, dict(method="zeromerge", set=[f"reduce.residual={residual}", "score.window=300"]),
+             f"cache_init and cache_update of {checkout.name}, run in torch inside a NumPy forward, float64; entries that"
+             " stand for others have the position of the first of them",
+             ZeroMergeByAuthors, dict(checkout=checkout, budget=90, residual=residual))
+            for name, residual in (("zeromerge", 1), ("zeromerge_three", 3))]  # fmt: skip
+
+
 def cachegen(root):
     return CacheGen(root) if root and (root / "UChi-JCL+CacheGen").is_dir() else None
 
@@ -344,6 +454,7 @@ def cases(root):
         "AIoT-MLSys-Lab/D2O": ("12c99d8", d2o_cases),
         "zyxxmu/cam": ("fc80e64", cam_cases),
         "LaVi-Lab/AIM": ("edc24e9", aim_cases),
+        "SusCom-Lab/ZeroMerge": ("311494e", zeromerge_cases),
     }
     found = {name for name in wanted if (root / name.replace("/", "+")).is_dir()}
     if not found and not cachegen(root):

@@ -9,6 +9,7 @@ namespace kvgauge {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::FloatEq;
 using ::testing::HasSubstr;
 
 // The plan of one head whose keys have two dims.
@@ -74,6 +75,47 @@ TEST(MergeKeysTest, AnOddChunkIsRefused) {
   const Status status = stage->Check(SmallShape());
   ASSERT_FALSE(status.ok());
   EXPECT_THAT(status.error().message, HasSubstr("chunk"));
+}
+
+TEST(MergeKeysTest, FewEntriesStandForAllThatHasGone) {
+  const auto stage = MakeStage<Reducer>(StageKind::kReduce, "zeromerge", R"({"share": 1})");
+  const auto state = stage->Begin();
+  const float inf = std::numeric_limits<float>::infinity();
+  const auto reduce = [&](FakeView& view, std::vector<float> scores, int64_t kept, int64_t step) {
+    const auto n = static_cast<int64_t>(scores.size());
+    const int64_t allocated[] = {kept};
+    HeadPlan plan =
+        stage->Reduce(view, {.scores = View(scores, {1, n}), .allocated = allocated, .step = step},
+                      state.get())[0];
+    EXPECT_EQ(plan.keep.Numel(), kept);
+    return plan;
+  };
+  const auto numbers = [](const Tensor& t) {
+    return std::vector<int>(t.i32(), t.i32() + t.Numel());
+  };
+
+  FakeView prompt(SmallShape(1, 1, 1, 2), 6);
+  // 1, 3 and 4 go, and become one at the place of 1.
+  HeadPlan plan = reduce(prompt, {5, 1, 7, 2, 3, inf}, 4, 0);
+  EXPECT_THAT(numbers(plan.keep), ElementsAre(0, 1, 2, 5));
+  EXPECT_THAT(numbers(plan.keys.from), ElementsAre(3, 4));
+  EXPECT_THAT(numbers(plan.keys.to), ElementsAre(1, 1));
+  EXPECT_THAT(Floats(plan.log_weight), ElementsAre(0, FloatEq(std::log(3.0f)), 0, 0));
+
+  // The worst score does not drive out the one that stands for others: 0 goes, and joins the three.
+  FakeView step(SmallShape(1, 1, 1, 2), 5);
+  plan = reduce(step, {1, 0, 7, 2, inf}, 4, 1);
+  EXPECT_THAT(numbers(plan.keep), ElementsAre(1, 2, 3, 4));
+  EXPECT_THAT(numbers(plan.keys.to), ElementsAre(1));
+  EXPECT_THAT(Floats(plan.keys.weight), ElementsAre(FloatEq(0.25f)));
+  EXPECT_THAT(Floats(plan.keys.self)[1], FloatEq(0.75f));
+  EXPECT_THAT(Floats(plan.log_weight), ElementsAre(FloatEq(std::log(4.0f)), 0, 0, 0));
+
+  // Protected entries take all places: nothing stands for what goes.
+  FakeView full(SmallShape(1, 1, 1, 2), 3);
+  plan = reduce(full, {1, inf, inf}, 2, 2);
+  EXPECT_TRUE(plan.keys.empty());
+  EXPECT_TRUE(plan.log_weight.empty());
 }
 
 }  // namespace
