@@ -507,7 +507,8 @@ TEST_F(QuantizedDirectory, StackedBlocksAreExperts) {
   EXPECT_EQ(row[32], std::ldexp(1.0f, 2 - 127));
   const auto bias = (*source)->Get("l.experts.1.gate_proj.bias");
   ASSERT_TRUE(bias.ok());
-  EXPECT_THAT(std::vector<float>(bias->view.f32(), bias->view.f32() + 4), ElementsAre(8, 10, 12, 14));
+  EXPECT_THAT(std::vector<float>(bias->view.f32(), bias->view.f32() + 4),
+              ElementsAre(8, 10, 12, 14));
 }
 
 TEST_F(QuantizedDirectory, StackedNamesWhatDoesNotFit) {

@@ -9,8 +9,7 @@
 
 namespace kvgauge::attention_schedule {
 
-void CpuAttention::DoAddSinks(const Tensor& sinks, Tensor out, Tensor log_sum_exp,
-                              Tensor entropy) {
+void CpuAttention::DoAddSinks(const Tensor& sinks, Tensor out, Tensor log_sum_exp, Tensor entropy) {
   const int64_t rows = out.shape[0], heads = out.shape[1], dim = out.shape[2];
   const int workers = omp_in_parallel() != 0 ? 1 : Workers(rows * heads * dim);
   PiecesFor(workers, rows, [&](int64_t i) {

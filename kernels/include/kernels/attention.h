@@ -143,9 +143,9 @@ struct AttentionShape {
   // > 0: a row at position p also needs entry position > p - window; 0: none.
   int64_t window = 0;
   const DeferredRope* rope = nullptr;  // needed when a segment has a rotation
-  // [query_heads] f32, or empty: a logit of each head that has a share of every row's softmax and no
-  // value. Attend then needs AttentionCapture::log_sum_exp, which counts it; so what is captured by
-  // that does, too.
+  // [query_heads] f32, or empty: a logit of each head that has a share of every row's softmax and
+  // no value. Attend then needs AttentionCapture::log_sum_exp, which counts it; so what is captured
+  // by that does, too.
   Tensor sinks = {};
 };
 

@@ -291,10 +291,8 @@ void ReadMxfp4(ConfigReader& reader, QuantizationConfig& config) {
   config.plain_key = "modules_to_not_convert";
   config.plain_modules = reader.Texts(config.plain_key);
   reader.Neutral("dequantize", false);
-  config.schemes.push_back({.bits = 4,
-                            .floats = true,
-                            .scale = QuantScheme::Scale::kGroup,
-                            .group_size = 32});
+  config.schemes.push_back(
+      {.bits = 4, .floats = true, .scale = QuantScheme::Scale::kGroup, .group_size = 32});
 }
 
 }  // namespace

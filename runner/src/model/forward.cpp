@@ -193,8 +193,7 @@ void ForwardPass::LimitGate(const Tensor& up) {
 // Row i of `out` gets the bias of expert choice[i].
 void ForwardPass::AddChosenBias(const Norm& biases, const Tensor& choice, const Tensor& out) {
   if (biases.weight.empty()) return;
-  const Tensor chosen =
-      Take(ScratchSlot::kExpertBias, DType::kF32, {out.shape[0], out.shape[1]});
+  const Tensor chosen = Take(ScratchSlot::kExpertBias, DType::kF32, {out.shape[0], out.shape[1]});
   ops_.select->Gather(biases.weight, choice, chosen);
   ops_.rows->Combine(out, chosen, Binary::kAdd, out);
 }

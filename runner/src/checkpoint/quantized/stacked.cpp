@@ -64,9 +64,8 @@ std::optional<StackedName> SplitStacked(const std::string& name) {
 
 Error NotStacked(const WeightSource& source, const std::string& name, const RawTensor& stored,
                  std::string_view expected) {
-  return BadInput(StrCat(source.OriginOf(name), ": tensor ", Quoted(name, 120), " of ",
-                         stored.type, " has shape ", ShapeOfStored(stored.shape), ", expected ",
-                         expected));
+  return BadInput(StrCat(source.OriginOf(name), ": tensor ", Quoted(name, 120), " of ", stored.type,
+                         " has shape ", ShapeOfStored(stored.shape), ", expected ", expected));
 }
 
 // Checks what all stacked tensors have in common: `rank` sizes, and an even number of outputs where
@@ -83,9 +82,8 @@ Status CheckStacked(const WeightSource& source, const std::string& name, const R
 // Adds a tensor for each part of each expert. open(expert, part) reads and makes it; `columns` 0: a
 // vector.
 using OpenPart = std::function<Result<RowMaker>(int64_t expert, const ExpertPart& part)>;
-void AddParts(const std::string& stored, const StackedName& split, int64_t experts,
-              int64_t outputs, int64_t columns, GateOrder order, const OpenPart& open,
-              QuantizedPlan& plan) {
+void AddParts(const std::string& stored, const StackedName& split, int64_t experts, int64_t outputs,
+              int64_t columns, GateOrder order, const OpenPart& open, QuantizedPlan& plan) {
   plan.parts.insert(stored);
   for (int64_t e = 0; e < experts; ++e) {
     for (const ExpertPart& part : PartsOf(split.gate_up, outputs, order)) {
@@ -147,11 +145,11 @@ Status AddBlocks(const WeightSource& source, const std::string& name, const Stac
   if (codes.shape[3] != kBlockBytes) {
     return NotStacked(source, name, codes, "[experts, outputs, blocks, 16]");
   }
-  const std::string scale = StrCat(split.scope, split.gate_up ? "gate_up_proj" : "down_proj",
-                                   "_scales");
+  const std::string scale =
+      StrCat(split.scope, split.gate_up ? "gate_up_proj" : "down_proj", "_scales");
   if (!source.Contains(scale)) {
-    return BadInput(StrCat(source.OriginOf(name), ": tensor ", Quoted(name, 120),
-                           " has no scales ", Quoted(scale, 120)));
+    return BadInput(StrCat(source.OriginOf(name), ": tensor ", Quoted(name, 120), " has no scales ",
+                           Quoted(scale, 120)));
   }
   const int64_t outputs = codes.shape[1], blocks = codes.shape[2];
   KVG_ASSIGN(const RawTensor exponents,

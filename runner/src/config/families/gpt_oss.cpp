@@ -12,7 +12,8 @@ void ReadGptOss(ConfigReader& reader, ModelConfig& config) {
   ReadSizes(reader, SizeKeys{}, 131072, config);
   ReadHeads(reader, {.kv_heads = 8, .head_dim = 64}, config);
   ReadNormEps(reader, 1e-5, config);
-  reader.Neutral("hidden_act", std::string_view("silu"));  // names the gate below, whatever it is called
+  // Names the gate below, whatever it is called.
+  reader.Neutral("hidden_act", std::string_view("silu"));
   config.activation = Activation::kGeluQuick;
   config.mlp_limit = kGateLimit;
   ReadTokenIds(reader, {}, config);
