@@ -403,6 +403,20 @@ class CudaAttention final : public AttentionOps {
     return tables;
   }
 
+  void DoAddSinks(const Tensor& sinks, Tensor out, Tensor log_sum_exp, Tensor entropy) override {
+    const bool with_entropy = !entropy.empty();
+    ShareWithSinks({.out = RowsOf(out),
+                    .rows = out.shape[0],
+                    .heads = out.shape[1],
+                    .dim = out.shape[2],
+                    .sinks = sinks.f32(),
+                    .log_sum_exp = log_sum_exp.f32(),
+                    .log_sum_exp_stride = log_sum_exp.stride[0],
+                    .entropy = with_entropy ? entropy.f32() : nullptr,
+                    .entropy_stride = with_entropy ? entropy.stride[0] : 0},
+                   stream_);
+  }
+
   void DoWindowProbabilities(const AttentionShape& shape, const AttentionItem& item,
                              const Tensor& q, const Tensor& log_sum_exp, Tensor out) override {
     const int group = static_cast<int>(shape.query_heads / shape.kv_heads);

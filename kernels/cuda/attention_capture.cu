@@ -9,6 +9,7 @@ namespace kvgauge::cuda {
 namespace {
 
 constexpr int kThreads = kSixteenths * kWarp;
+constexpr int kSinkThreads = 128;
 
 // What a finished score gives; less than 0 stands for what a row does not see.
 KVG_DEVICE float Probability(float score, float log_sum_exp) {
@@ -157,6 +158,31 @@ ColumnsKernel(AttendCall call, const SegmentView* segments, const CapturePage* p
 
 constexpr int kFew = 1, kMany = 4;
 
+// A warp takes a row of a head: every lane reads the sums before one of them changes them.
+KVG_KERNEL(kSinkThreads) SinkKernel(SinkRequest request) {
+  const int64_t at = BlockX() * (kSinkThreads / kWarp) + Thread() / kWarp;
+  const bool is_row = at < request.rows * request.heads;
+  const int64_t i = is_row ? at / request.heads : 0, h = is_row ? at % request.heads : 0;
+  const int lane = Thread() % kWarp;
+  float* const sum = request.log_sum_exp + h * request.log_sum_exp_stride + i;
+  const float before = *sum, sink = request.sinks[h];
+  const float top = before > sink ? before : sink;
+  const float after = top + Log(Exp(before - top) + Exp(sink - top));
+  const float kept = Exp(before - after);
+  SyncBlock();
+  if (!is_row) return;
+  float* const row = request.out.data + i * request.out.stride + h * request.out.head_stride;
+  for (int64_t k = lane; k < request.dim; k += kWarp) row[k] *= kept;
+  if (lane > 0) return;
+  *sum = after;
+  if (request.entropy == nullptr) return;
+  float* const entropy = request.entropy + h * request.entropy_stride + i;
+  const float taken = Exp(sink - after);
+  float both = taken > 0 ? taken * (after - sink) : 0.0f;
+  if (kept > 0) both += kept * (*entropy + (after - before));
+  *entropy = both;
+}
+
 }  // namespace
 
 void CaptureWindow(const AttendCall& call, const CaptureShape& shape, const SegmentView* segments,
@@ -215,6 +241,12 @@ void CaptureColumns(const AttendCall& call, const CaptureShape& shape, const Seg
     default:
       return run(&ColumnsKernel<DType::kF32, kFew>, &ColumnsKernel<DType::kF32, kMany>);
   }
+}
+
+void ShareWithSinks(const SinkRequest& request, Stream stream) {
+  const LaunchShape shape = {.grid_x = CeilDiv(request.rows * request.heads, kSinkThreads / kWarp),
+                             .threads = kSinkThreads};
+  KVG_LAUNCH(SinkKernel, shape, stream, request);
 }
 
 }  // namespace kvgauge::cuda

@@ -4,6 +4,7 @@
 
 #include "cuda/attention_view.h"
 #include "cuda/device/driver.h"
+#include "cuda/pages_kernels.h"
 #include "kernels/attention.h"
 
 namespace kvgauge::cuda {
@@ -47,5 +48,17 @@ struct ColumnsRequest {
 void CaptureColumns(const AttendCall& call, const CaptureShape& shape, const SegmentView* segments,
                     const CapturePage* pages, int64_t count, const ColumnsRequest& request,
                     Stream stream);
+
+// AttentionOps::AddSinks: out [rows][heads][dim], the others [heads][rows].
+struct SinkRequest {
+  RowsView out;
+  int64_t rows, heads, dim;
+  const float* sinks;
+  float* log_sum_exp;
+  int64_t log_sum_exp_stride;
+  float* entropy;  // or null
+  int64_t entropy_stride;
+};
+void ShareWithSinks(const SinkRequest& request, Stream stream);
 
 }  // namespace kvgauge::cuda

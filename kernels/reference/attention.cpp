@@ -279,6 +279,23 @@ class ReferenceAttention final : public AttentionOps {
     }
   }
 
+  void DoAddSinks(const Tensor& sinks, Tensor out, Tensor log_sum_exp, Tensor entropy) override {
+    for (int64_t i = 0; i < out.shape[0]; ++i) {
+      for (int64_t h = 0; h < out.shape[1]; ++h) {
+        const double sink = sinks.f32()[h], before = At(log_sum_exp, h, i);
+        const double after = LogSumExp({before, sink});
+        const double kept = std::exp(before - after), taken = std::exp(sink - after);
+        float* row = out[i][h].f32();
+        for (int64_t k = 0; k < out.shape[2]; ++k) row[k] = static_cast<float>(row[k] * kept);
+        At(log_sum_exp, h, i) = static_cast<float>(after);
+        if (entropy.empty()) continue;
+        double both = taken > 0 ? -taken * std::log(taken) : 0;
+        if (kept > 0) both += kept * (At(entropy, h, i) - std::log(kept));
+        At(entropy, h, i) = static_cast<float>(both);
+      }
+    }
+  }
+
   void DoWindowProbabilities(const AttentionShape& shape, const AttentionItem& item,
                              const Tensor& q, const Tensor& log_sum_exp, Tensor out) override {
     const int64_t group = shape.query_heads / shape.kv_heads;

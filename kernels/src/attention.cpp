@@ -3,6 +3,7 @@
 #include "kernels/attention.h"
 
 #include <algorithm>
+#include <vector>
 
 namespace kvgauge {
 namespace {
@@ -12,17 +13,20 @@ void CheckFormat(const KvFormat& format) {
   KVG_CHECK(format.key_dim > 0 && format.value_dim > 0, "head dims must be positive");
 }
 
+// f32 of the given rank whose innermost dimension is contiguous.
+void CheckF32(const Tensor& t, int rank, const char* what) {
+  KVG_CHECK(t.dtype == DType::kF32 && t.rank == rank, what);
+  KVG_CHECK(t.shape[rank - 1] <= 1 || t.stride[rank - 1] == 1, what);
+}
+
 void CheckShape(const AttentionShape& shape) {
   CheckFormat(shape.format);
   KVG_CHECK(shape.kv_heads > 0 && shape.query_heads > 0, "no heads");
   KVG_CHECK(shape.query_heads % shape.kv_heads == 0, "query heads not a multiple of kv heads");
   KVG_CHECK(shape.softcap >= 0 && shape.window >= 0, "negative softcap or window");
-}
-
-// f32 of the given rank whose innermost dimension is contiguous.
-void CheckF32(const Tensor& t, int rank, const char* what) {
-  KVG_CHECK(t.dtype == DType::kF32 && t.rank == rank, what);
-  KVG_CHECK(t.shape[rank - 1] <= 1 || t.stride[rank - 1] == 1, what);
+  if (shape.sinks.empty()) return;
+  CheckF32(shape.sinks, 1, "sinks must be f32 [query_heads]");
+  KVG_CHECK(shape.sinks.shape[0] == shape.query_heads, "sinks must be f32 [query_heads]");
 }
 
 void CheckRows(const Tensor& t, int64_t heads, int64_t dim, const char* what) {
@@ -141,6 +145,15 @@ void CheckColumns(const AttentionItem& item, int64_t columns) {
   }
 }
 
+// Rows [begin, end) of what is [heads, rows]; nothing of nothing.
+Tensor SomeRows(const Tensor& t, int64_t begin, int64_t end) {
+  if (t.empty()) return t;
+  Tensor some = t;
+  some.data = t.f32() + begin * t.stride[1];
+  some.shape[1] = end - begin;
+  return some;
+}
+
 }  // namespace
 
 void AttentionOps::WriteKv(const KvFormat& format, const Tensor& keys, const Tensor& values,
@@ -205,13 +218,48 @@ void AttentionOps::Attend(const AttentionShape& shape, std::span<const Attention
     KVG_CHECK(!capture.log_sum_exp.empty(), "column_sums without log_sum_exp");
     CheckColumns(item, item.column_sums.shape[1]);
   }
-  DoAttend(shape, items, q, out, capture);
+  if (shape.sinks.empty()) {
+    DoAttend(shape, items, q, out, capture);
+  } else {
+    AttendWithSinks(shape, items, q, out, capture);
+  }
   for (const AttentionItem& item : items) {
-    if (item.column_sums.empty() || SumsColumns(item, capture)) continue;
+    if (item.column_sums.empty()) continue;
+    if (shape.sinks.empty() && SumsColumns(item, capture)) continue;
     ColumnRequest request;
     request.rows = item.rows;
     ReduceColumns(shape, item, q, capture.log_sum_exp, request, item.column_sums);
   }
+}
+
+// Sums of columns need the sinks' share of each row, which is known when all entries are.
+void AttentionOps::AttendWithSinks(const AttentionShape& shape,
+                                   std::span<const AttentionItem> items, const Tensor& q,
+                                   Tensor out, const AttentionCapture& capture) {
+  KVG_CHECK(!capture.log_sum_exp.empty(), "sinks without log_sum_exp");
+  AttentionShape plain = shape;
+  plain.sinks = {};
+  std::vector<AttentionItem> unsummed(items.begin(), items.end());
+  for (AttentionItem& item : unsummed) item.column_sums = {};
+  DoAttend(plain, unsummed, q, out, capture);
+  // Rows of neighbours together.
+  for (size_t i = 0; i < items.size();) {
+    const int64_t begin = items[i].first_row;
+    int64_t end = begin;
+    for (; i < items.size() && items[i].first_row == end; ++i) end += items[i].rows;
+    AddSinks(shape.sinks, out.Slice(begin, end), SomeRows(capture.log_sum_exp, begin, end),
+             SomeRows(capture.entropy, begin, end));
+  }
+}
+
+void AttentionOps::AddSinks(const Tensor& sinks, Tensor out, Tensor log_sum_exp, Tensor entropy) {
+  CheckF32(out, 3, "out must be f32 [rows, heads, value_dim]");
+  const int64_t rows = out.shape[0], heads = out.shape[1];
+  CheckF32(sinks, 1, "sinks must be f32 [heads]");
+  KVG_CHECK(sinks.shape[0] == heads, "sinks must be f32 [heads]");
+  CheckPerRow(log_sum_exp, heads, rows, "log_sum_exp is not [heads, rows]");
+  if (!entropy.empty()) CheckPerRow(entropy, heads, rows, "entropy is not [heads, rows]");
+  if (rows > 0) DoAddSinks(sinks, out, log_sum_exp, entropy);
 }
 
 void AttentionOps::WindowProbabilities(const AttentionShape& shape, const AttentionItem& item,

@@ -64,6 +64,10 @@ Needs& Needs::operator|=(const Needs& other) {
 }
 
 Result<std::vector<Probe>> Scorer::Probes(const ProbeInput&) const { return std::vector<Probe>(); }
+
+void Scorer::ScoreForDraft(LayerView&, Tensor) const {
+  KVG_CHECK(false, "a scorer that drafts says which entries are held meanwhile");
+}
 void Scorer::Start(LayerView& view, Tensor numbers) const { Score(view, numbers[0]); }
 void Scorer::Age(LayerView&, Tensor) const {}
 void Scorer::Rank(LayerView&, const Tensor&, Tensor) const {
@@ -188,7 +192,8 @@ Status CheckThinned(const Method& method, const Pipeline& p) {
       {!needs.chunk_sums.empty(), "attention inside chunks of the prompt"},
       {!needs.query_moments.empty(), "moments of the queries of all rows"},
       {!needs.gates.empty(), "gates of all rows"},
-      {p.score != nullptr && p.score->ProbeRows(1) > 0, "probes of the whole prompt"}};
+      {p.score != nullptr && (p.score->ProbeRows(1) > 0 || p.score->DraftRows() > 0),
+       "probes of the whole prompt"}};
   const StageChoice& other = method.score ? *method.score : *method.store;
   for (const auto& [wanted, what] : missing) {
     if (!wanted) continue;

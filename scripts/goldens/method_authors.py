@@ -15,7 +15,7 @@ import typing
 
 import numpy as np
 
-from method_oracles import Cam, D2o, Sequence, pool_average, protect, top
+from method_oracles import Cam, D2o, Sequence, pool_average, pool_max, protect, softmax, top
 from method_reads import Sparq
 from method_thin import Aim, FastKv, GemFilter
 
@@ -381,8 +381,7 @@ class ZeroMergeByAuthors(Sequence):
             weight = np.ones(len(self.keys[l][h]))
             weight[: len(self.counts[l][h])] = self.counts[l][h] ** self.share
             scores = own @ self.keys[l][h].T / math.sqrt(self.model.dim) + np.log(weight)
-            rows.append(np.exp(scores - scores.max(1, keepdims=True)))
-            rows[-1] /= rows[-1].sum(1, keepdims=True)
+            rows.append(softmax(scores))
             out.append(rows[-1] @ self.values[l][h])
         return out, rows
 
@@ -432,6 +431,81 @@ class ZeroMergeByAuthors(Sequence):
                 self.stands[l][h] = np.isin(np.arange(self.budget), slots[: self.residual])
 
 
+class Draft(Sequence):
+    """The first tokens of an answer over the entries [layer][head] that are held, and its queries."""
+
+    def compress(self, held):
+        self.queries = [[] for _ in range(self.model.layers)]
+        for l, of_layer in enumerate(held):
+            for h, index in enumerate(of_layer):
+                self.keep(l, h, index)
+
+    def answer(self, l, queries):
+        self.queries[l].append(np.concatenate(queries))
+        return super().answer(l, queries)
+
+
+class LaqByAuthors(Sequence):
+    """LAQ in two rounds of its SnapKVCluster: what is held while a draft is made, and what its queries
+    choose. The code has one set of entries per query head: each head's is held to it, and query heads of
+    a group are averaged then. With `released`, under its mask; else rows see all that is before them."""
+
+    def compress(self, checkout, budget, draft, entries, first, window, released):
+        import torch
+
+        given = dict(torch=torch, nn=torch.nn, F=torch.nn.functional, math=math, print=lambda *_: None)
+        cluster = definitions(checkout.path / "pyramidkv/pyramidkv_utils.py", ("SnapKVCluster",), given).SnapKVCluster
+        self.torch, model, n = torch, self.model, self.tokens
+        make = lambda rows, most, ahead: cluster(window_size=rows, max_capacity_prompt=most, kernel_size=7,  # noqa: E731
+                                                 pooling="maxpool", lookahead_size=ahead)  # fmt: skip
+        held, hide = [], np.triu(np.full((first, first), -np.inf), 1)
+        for l in range(model.layers):
+            queries = self.prefill.queries[l][:, -first:]
+            mask = np.concatenate([np.zeros((first, n - first)), hide], 1)
+            held.append(self.choose(l, queries, mask, first, entries, make(first, entries, 0).update_kv, True))
+        drafted = Draft(self.prefill, self.margins, held=held)
+        drafted.decode(draft)
+        for l in range(model.layers):
+            queries = np.concatenate([self.prefill.queries[l][:, n - window :], np.stack(drafted.queries[l], 1)], 1)
+            rows, mask = window + draft, np.zeros((window + draft, n))
+            own = rows if released else window
+            mask[:own, n - own :] = np.triu(np.full((own, own), -np.inf), 1)
+            code = make(window, budget, draft).update_kv_LAQ
+            for h, index in enumerate(self.choose(l, queries, mask, window, budget, code, released)):
+                self.keep(l, h, index)
+
+    def choose(self, l, queries, mask, window, budget, code, same):
+        """queries: [heads, rows, dim]. The entries of each KV head."""
+        model, n = self.model, self.tokens
+        keys = np.repeat(np.stack(self.keys[l]), model.share, 0)
+        attention = softmax(queries @ keys.transpose(0, 2, 1) / math.sqrt(model.dim) + mask)
+        sums = attention[:, :, : n - window].sum(1)
+        if same:
+            tensor = lambda rows: self.torch.from_numpy(np.ascontiguousarray(rows))[None]  # noqa: E731
+            places = np.repeat(np.arange(n, dtype=float)[None, :, None], model.heads, 0)
+            # Values say which entries stay; the code asks for as many dims as keys have.
+            self.torch.set_default_dtype(self.torch.float64)  # its mask is made of that
+            _, kept = code(tensor(keys), tensor(queries), tensor(np.repeat(places, model.dim, 2)), None, None)
+            self.torch.set_default_dtype(self.torch.float32)
+            for head, places in zip(sums, kept[0, :, : budget - window, 0].numpy().astype(int)):
+                pooled = pool_max(head, 7)
+                assert np.allclose(np.sort(pooled)[::-1][: budget - window], np.sort(pooled[places])[::-1], rtol=1e-5)
+        chosen = []
+        for h, own in enumerate(sums.reshape(model.groups, model.share, -1).mean(1)):
+            scores = np.r_[pool_max(own, 7), np.full(window, np.inf)]
+            chosen.append(top(scores, budget, self.margins, f"laq {l}.{h}"))
+        return chosen
+
+
+def laq_cases(checkout):
+    settings = dict(checkout=checkout, budget=90, draft=8, entries=64, first=32, window=8)
+    return [(name, dict(method="laq", set=["score.draft_entries=64", f"score.mask={mask}"]),
+             f"SnapKVCluster of {checkout.name} for each query head, run in torch inside a NumPy forward, float64; heads"
+             " of a group averaged" + ("" if mask == "released" else ", and rows that see all before them"),
+             LaqByAuthors, settings | dict(released=mask == "released"))
+            for name, mask in (("laq", "causal"), ("laq_released", "released"))]  # fmt: skip
+
+
 def zeromerge_cases(checkout):
     return [(name, dict(method="zeromerge", set=[f"reduce.residual={residual}", "score.window=300"]),
              f"cache_init and cache_update of {checkout.name}, run in torch inside a NumPy forward, float64; entries that"
@@ -454,6 +528,7 @@ def cases(root):
         "AIoT-MLSys-Lab/D2O": ("12c99d8", d2o_cases),
         "zyxxmu/cam": ("fc80e64", cam_cases),
         "LaVi-Lab/AIM": ("edc24e9", aim_cases),
+        "noforit/Lookahead_Q-Cache": ("74612bd", laq_cases),
         "SusCom-Lab/ZeroMerge": ("311494e", zeromerge_cases),
     }
     found = {name for name in wanted if (root / name.replace("/", "+")).is_dir()}

@@ -284,3 +284,67 @@ row("minicpm3",
     "multipliers of MiniCPM, which the oracle has in its weights.",
     ablate={"pairs of neighbours turn": setter(rope_interleave=True),
             "no factors": dropper("rope_scaling")})
+
+
+# --------------------------------------------------------------------------------------------------
+# gpt-oss: experts of a layer lie together, as bf16 or as blocks of 32 four-bit floats.
+
+FOUR_BITS = torch.tensor([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0])
+
+
+def four_bit_codes(matrix):
+    """Codes and exponents of [experts, in, out], in blocks of 32 of its inputs: [experts, out, blocks, 32]."""
+    rows = matrix.float().transpose(1, 2)
+    blocks = rows.reshape(*rows.shape[:2], -1, 32)
+    exponents = torch.floor(torch.log2(blocks.abs().amax(-1))).clamp(-100, 100) - 2
+    units = blocks / torch.exp2(exponents)[..., None]
+    return (units[..., None] - FOUR_BITS).abs().argmin(-1).to(torch.uint8), (exponents + 127).to(torch.uint8)
+
+
+def is_expert_matrix(name):
+    return name.endswith(("experts.gate_up_proj", "experts.down_proj"))
+
+
+def as_four_bits(name, weight):
+    if not is_expert_matrix(name):
+        return weight
+    codes, exponents = four_bit_codes(weight)
+    values = FOUR_BITS[codes.long()] * torch.exp2(exponents.float() - 127)[..., None]
+    return values.flatten(2).transpose(1, 2).to(weight.dtype).contiguous()
+
+
+def four_bit_files(weights, c):
+    out = {}
+    for name, weight in weights.items():
+        if not is_expert_matrix(name):
+            out[name] = weight
+            continue
+        codes, exponents = four_bit_codes(weight)
+        out[name + "_blocks"] = codes[..., 0::2] | codes[..., 1::2] << 4
+        out[name + "_scales"] = exponents
+    return out
+
+
+def gpt_oss(**keys):
+    return base("GptOssForCausalLM", "gpt_oss", attention_bias=True, head_dim=8, intermediate_size=32,
+                num_experts_per_tok=2, experts_per_token=2, num_local_experts=4, sliding_window=9, swiglu_limit=7.0,
+                rope_theta=150000, initial_context_length=4096, router_aux_loss_coef=0.9, output_router_logits=False,
+                rope_scaling=dict(rope_type="yarn", factor=32.0, beta_fast=32.0, beta_slow=1.0, truncate=False,
+                                  original_max_position_embeddings=4096), max_position_embeddings=131072,
+                layer_types=["sliding_attention", "full_attention"], **keys)
+
+
+row("gpt_oss", gpt_oss(),
+    expert_gain=0.5,
+    note="Each head has a logit without a value; every second layer slides; gates are limited; the experts of a layer "
+    "lie in one tensor, gates and what they open in turns.",
+    router_gap=0.06,
+    ablate={"no window": setter(sliding_window=4096), "rounded bounds": lambda c: c["rope_scaling"].update(truncate=True)})
+row("gpt_oss_mxfp4",
+    gpt_oss(quantization_config=dict(quant_method="mxfp4", modules_to_not_convert=[
+        "model.layers.*.self_attn", "model.layers.*.mlp.router", "model.embed_tokens", "lm_head"])),
+    as_hf=(gpt_oss(), four_bit_files),
+    round=as_four_bits,
+    router_gap=0.06,
+    expert_gain=0.5,
+    note="The same with experts in blocks of 32 four-bit floats; the oracle has what they stand for.")

@@ -46,7 +46,11 @@ struct Prefilled {
       }
     }
   }
-  PromptState state() const { return {cache.get(), capture.get(), 11, &prompt}; }
+  PromptState state() const {
+    PromptState state = {cache.get(), capture.get(), 11, &prompt};
+    state.next = 3;  // any token, where a method drafts
+    return state;
+  }
   // `of_prompt` is the cache or a fork of it.
   Status CompressWith(Compressor& compressor, const Subject& subject, KvCache& of_prompt) const {
     std::optional<PromptScores> scores;

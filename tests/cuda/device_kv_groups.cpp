@@ -214,6 +214,7 @@ class HostedAttention final : public AttentionOps {
   static AttentionShape SendShape(CallMemory& memory, const AttentionShape& host,
                                   DeferredRope* rope) {
     AttentionShape shape = host;
+    shape.sinks = {};  // the other calls have what they need of them in log_sum_exp
     if (host.rope == nullptr) return shape;
     *rope = {memory.Send(host.rope->cos), memory.Send(host.rope->sin), host.rope->layout};
     shape.rope = rope;
@@ -328,6 +329,15 @@ class HostedAttention final : public AttentionOps {
     memory.Fetch(out);
     memory.Fetch(capture.log_sum_exp);
     memory.Fetch(capture.entropy);
+  }
+
+  void DoAddSinks(const Tensor& sinks, Tensor out, Tensor log_sum_exp, Tensor entropy) override {
+    CallMemory memory;
+    ops_->AddSinks(memory.Send(sinks), memory.Send(out), memory.Send(log_sum_exp),
+                   memory.Send(entropy));
+    memory.Fetch(out);
+    memory.Fetch(log_sum_exp);
+    memory.Fetch(entropy);
   }
 
   void DoWindowProbabilities(const AttentionShape& host_shape, const AttentionItem& host_item,

@@ -58,6 +58,7 @@ struct Scene {
   std::vector<std::vector<SegmentSpec>> heads;
   float query_size = 0.7f;
   uint64_t seed = 1;
+  bool sinks = false;  // a logit without a value for each query head
 
   int64_t kv_heads() const { return std::ssize(heads); }
   int64_t query_heads() const { return kv_heads() * group; }
@@ -79,6 +80,10 @@ struct Scene {
     shape.softcap = softcap;
     shape.window = window;
     return shape;
+  }
+  // From far below every score to far above.
+  std::vector<float> Sinks() const {
+    return sinks ? SceneValues(query_heads(), seed + 9, 6.0f) : std::vector<float>();
   }
   std::vector<float> Queries() const {
     return SceneValues(rows * query_heads() * key_dim, seed, query_size);
@@ -106,7 +111,8 @@ class SceneCache {
       : codecs_(codecs),
         shape_(scene.Shape()),
         cos_(scene.rope_pairs * kPositions),
-        sin_(scene.rope_pairs * kPositions) {
+        sin_(scene.rope_pairs * kPositions),
+        sinks_(scene.Sinks()) {
     for (size_t i = 0; i < cos_.size(); ++i) {
       const double angle =
           static_cast<double>(i % kPositions) / std::pow(1.5, static_cast<double>(i / kPositions));
@@ -116,6 +122,7 @@ class SceneCache {
     rope_ = {View(cos_, {scene.rope_pairs, kPositions}), View(sin_, {scene.rope_pairs, kPositions}),
              scene.rope};
     shape_.rope = &rope_;
+    if (scene.sinks) shape_.sinks = View(sinks_, {scene.query_heads()});
     segments_.resize(scene.heads.size());
     for (size_t h = 0; h < scene.heads.size(); ++h) {
       for (size_t s = 0; s < scene.heads[h].size(); ++s) {
@@ -281,7 +288,7 @@ class SceneCache {
 
   CodecOps& codecs_;
   AttentionShape shape_;
-  std::vector<float> cos_, sin_;
+  std::vector<float> cos_, sin_, sinks_;
   DeferredRope rope_;
   int64_t next_position_ = 0;
   std::vector<Buffer> buffers_;

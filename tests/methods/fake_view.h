@@ -191,6 +191,10 @@ class FakeView final : public LayerView {
     }
     return out;
   }
+  Tensor DraftQueries() override {
+    const int64_t heads = shape_.query_heads, dim = shape_.key_dim;
+    return View(draft_queries, {std::ssize(draft_queries) / (heads * dim), heads, dim});
+  }
   Tensor ProbeMaxima() override { return View(probe_maxima, {shape_.query_heads, tokens_}); }
   Tensor GateScores(const Gate&) override {
     return is_decoding ? View(gate_scores, {shape_.kv_heads, 1})
@@ -258,6 +262,7 @@ class FakeView final : public LayerView {
   std::vector<float> queries;                    // [length, query_heads, key_dim]
   std::vector<float> attention;                  // [query_heads, length, length]
   std::vector<float> probe_maxima;               // [query_heads, length]
+  std::vector<float> draft_queries;              // [rows, query_heads, key_dim]
   std::vector<float> gate_scores;                // [kv_heads, length], or the newest entry's
   std::vector<float> step;                       // [query_heads, length]
   bool is_decoding = false;                      // `step` is of a decoded row

@@ -65,7 +65,7 @@ TEST(ConfigFamilies, WhatNobodyReadsIsRefused) {
 }
 
 TEST(ConfigFamilies, KnownAndNotRun) {
-  for (const char* family : {"gpt_oss", "mpt", "qwen3_next", "deepseek_v32", "gemma4"}) {
+  for (const char* family : {"llama4", "mpt", "qwen3_next", "deepseek_v32", "gemma4"}) {
     ExpectRefused(With(Base("llama"), {{"model_type", family}}), "model_type", "is not run: ");
   }
   ExpectRefused(With(Base("llama"), {{"model_type", "mixtrall"}}), "model_type", "mixtral");
@@ -157,6 +157,26 @@ TEST(ConfigFamilies, ScalingOfFullLayersAlone) {
   EXPECT_FALSE(Parse(With(olmo, {{"rope_scaling", nullptr}})).local_rope);
   ExpectRefused(With(olmo, {{"sliding_window", nullptr}}), "sliding_window");
   ExpectRefused(With(Golden("olmo2"), {{"clip_qkv", 8.0}}), "clip_qkv");
+}
+
+TEST(ConfigFamilies, LogitsWithoutValues) {
+  const ModelConfig oss = Parse(Golden("gpt_oss"));
+  EXPECT_TRUE(oss.sinks && oss.router_bias && oss.qkv_bias && oss.output_bias && oss.mlp_bias);
+  EXPECT_EQ(oss.mlp_limit, 7.0f);
+  EXPECT_EQ(oss.layers[0].window, 9);
+  EXPECT_EQ(oss.layers[1].window, 0);
+  EXPECT_EQ(oss.KvReachBytes(100, DType::kF32), (9 + 100) * 2 * 16 * 4);
+  EXPECT_TRUE(oss.moe->renormalize && !oss.rope->truncate);
+  EXPECT_EQ(Parse(Golden("gpt_oss_mxfp4")).weight_format, "mxfp4: experts");
+  Json absent = Golden("gpt_oss");
+  absent.erase("layer_types");
+  EXPECT_EQ(Parse(absent).layers[0].window, 9);
+  absent.erase("rope_scaling");
+  ExpectRefused(absent, "rope_scaling");
+  ExpectRefused(With(Golden("gpt_oss"), {{"swiglu_limit", 5.0}}), "swiglu_limit", "7");
+  ExpectRefused(With(Golden("gpt_oss"), {{"sliding_window", nullptr}}), "sliding_window");
+  ExpectRefused(With(Golden("gpt_oss"), {{"experts_per_token", 3}}), "experts_per_token", "2");
+  ExpectRefused(With(Golden("gpt_oss"), {{"hidden_act", "gelu"}}), "hidden_act");
 }
 
 TEST(ConfigFamilies, Multipliers) {

@@ -474,6 +474,7 @@ TEST(Config, BothStylesOfRopeAgree) {
 TEST(ShippedShapes, HoldAsManyNumbersAsTheOriginals) {
   const std::pair<const char*, int64_t> shapes[] = {{"llama-3.1-8b", 8'030'261'248},
                                                     {"qwen2.5-7b", 7'615'616'512},
+                                                    {"gpt-oss-20b", 20'914'757'184},
                                                     {"deepseek-v2-lite", 15'706'484'224}};
   for (const auto& [name, count] : shapes) {
     const Result<ModelConfig> config =

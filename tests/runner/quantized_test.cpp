@@ -481,5 +481,65 @@ TEST_F(QuantizedDirectory, BitsAndBytesNamesWhatDoesNotFit) {
               HasSubstr("element 1"));
 }
 
+// Two experts of 4 gates and what they open in turns, 64 inputs: two blocks a row.
+Tensors StackedBlocks() {
+  return {{"l.experts.gate_up_proj_blocks", Codes("U8", {2, 8, 2, 16}, 0x52)},
+          {"l.experts.gate_up_proj_scales", Codes("U8", {2, 8, 2}, 126)}};
+}
+const Json kFourBits = {{"quant_method", "mxfp4"}, {"modules_to_not_convert", {"lm_head"}}};
+
+TEST_F(QuantizedDirectory, StackedBlocksAreExperts) {
+  Tensors tensors = StackedBlocks();
+  // Output 3 of expert 1 is what gate 1 opens: its second block is larger.
+  tensors["l.experts.gate_up_proj_scales"].bytes[static_cast<size_t>((8 + 3) * 2 + 1)] = 2;
+  tensors["l.experts.gate_up_proj_bias"] =
+      Floats({2, 8}, {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15});
+  Write(kFourBits, tensors);
+  const auto source = OpenWeights(path_, DType::kF32);
+  ASSERT_TRUE(source.ok()) << source.error().message;
+  EXPECT_EQ((*source)->Names().size(), 8u);  // weights and biases of gates and the rest
+  const auto up = (*source)->Get("l.experts.1.up_proj.weight");
+  ASSERT_TRUE(up.ok()) << up.error().message;
+  ASSERT_EQ(up->view.shape[0], 4);
+  ASSERT_EQ(up->view.shape[1], 64);
+  const float* row = up->view[1].f32();
+  EXPECT_THAT(std::vector<float>(row, row + 2), ElementsAre(0.5f, 1.5f));  // 1 and 3 halves
+  EXPECT_EQ(row[32], std::ldexp(1.0f, 2 - 127));
+  const auto bias = (*source)->Get("l.experts.1.gate_proj.bias");
+  ASSERT_TRUE(bias.ok());
+  EXPECT_THAT(std::vector<float>(bias->view.f32(), bias->view.f32() + 4),
+              ElementsAre(8, 10, 12, 14));
+}
+
+TEST_F(QuantizedDirectory, StackedNamesWhatDoesNotFit) {
+  Tensors tensors = StackedBlocks();
+  tensors.erase("l.experts.gate_up_proj_scales");
+  EXPECT_THAT(OpenError(kFourBits, tensors),
+              AllOf(HasSubstr("gate_up_proj_blocks"), HasSubstr("gate_up_proj_scales")));
+  tensors = StackedBlocks();
+  tensors["l.experts.gate_up_proj_scales"] = Codes("U8", {2, 8, 1});
+  EXPECT_THAT(OpenError(kFourBits, tensors),
+              AllOf(HasSubstr("gate_up_proj_scales"), HasSubstr("[2, 8, 1]")));
+  for (const std::vector<int64_t>& shape :
+       std::vector<std::vector<int64_t>>{{2, 8, 32}, {2, 7, 2, 16}, {2, 8, 2, 8}}) {
+    tensors = StackedBlocks();
+    tensors["l.experts.gate_up_proj_blocks"] = Codes("U8", shape);
+    EXPECT_THAT(OpenError(kFourBits, tensors),
+                AllOf(HasSubstr("gate_up_proj_blocks"), HasSubstr("expected [experts, outputs")));
+  }
+  EXPECT_THAT(OpenError(kFourBits, {{"m.weight", Floats({1}, {1})}}), HasSubstr("stored so"));
+  EXPECT_THAT(OpenError(With(kFourBits, {{"dequantize", true}}), StackedBlocks()),
+              HasSubstr("dequantize"));
+  tensors = StackedBlocks();
+  tensors["l.experts.gate_up_proj_scales"].bytes[5] = static_cast<char>(0xff);
+  Write(kFourBits, tensors);
+  const auto source = OpenWeights(path_, DType::kF32);
+  ASSERT_TRUE(source.ok());
+  EXPECT_TRUE((*source)->Get("l.experts.0.up_proj.weight").ok());  // outputs 1, 3, 5, 7
+  const auto gates = (*source)->Get("l.experts.0.gate_proj.weight");
+  ASSERT_FALSE(gates.ok());
+  EXPECT_THAT(gates.error().message, AllOf(HasSubstr("NaN (255)"), HasSubstr("output 2, block 1")));
+}
+
 }  // namespace
 }  // namespace kvgauge

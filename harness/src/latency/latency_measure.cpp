@@ -151,7 +151,8 @@ class Solo {
       return {};
     }
     // `false`: the method would not count what is left of each modality; the record does.
-    const PromptState state = {&cache_, &*capture_, seed, &prompt_, false};
+    PromptState state = {&cache_, &*capture_, seed, &prompt_, false};
+    state.next = next_;
     std::optional<PromptScores> scores;
     if (ProbesPrompt(*line_.method)) {
       scores = PromptScores::Compute(model_, state, {&line_.method, 1});

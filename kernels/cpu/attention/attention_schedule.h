@@ -264,6 +264,7 @@ class CpuAttention final : public AttentionOps {
                 Tensor values) override;
   void DoAttend(const AttentionShape& shape, std::span<const AttentionItem> items, const Tensor& q,
                 Tensor out, const AttentionCapture& capture) override;
+  void DoAddSinks(const Tensor& sinks, Tensor out, Tensor log_sum_exp, Tensor entropy) override;
   void DoWindowProbabilities(const AttentionShape& shape, const AttentionItem& item,
                              const Tensor& q, const Tensor& log_sum_exp, Tensor out) override;
   void DoReduceColumns(const AttentionShape& shape, const AttentionItem& item, const Tensor& q,

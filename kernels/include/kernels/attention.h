@@ -143,6 +143,10 @@ struct AttentionShape {
   // > 0: a row at position p also needs entry position > p - window; 0: none.
   int64_t window = 0;
   const DeferredRope* rope = nullptr;  // needed when a segment has a rotation
+  // [query_heads] f32, or empty: a logit of each head that has a share of every row's softmax and
+  // no value. Attend then needs AttentionCapture::log_sum_exp, which counts it; so what is captured
+  // by that does, too.
+  Tensor sinks = {};
 };
 
 // Optional results besides the output; empty tensors are not computed.
@@ -206,6 +210,11 @@ class AttentionOps {
   void Attend(const AttentionShape& shape, std::span<const AttentionItem> items, const Tensor& q,
               Tensor out, const AttentionCapture& capture = {});
 
+  // Gives the sinks (AttentionShape) their share of rows that were attended without them. out:
+  // [rows, query_heads, value_dim]; log_sum_exp, and entropy or empty: [query_heads, rows], all
+  // changed in place.
+  void AddSinks(const Tensor& sinks, Tensor out, Tensor log_sum_exp, Tensor entropy);
+
   // Attention probabilities of all of one item's rows over every entry: out [query_heads,
   // item.rows, columns] f32, innermost contiguous; 0 where a row does not see the entry or the head
   // does not hold it. columns >= first_position + rows, or the entries of every head where that
@@ -227,6 +236,9 @@ class AttentionOps {
   }
 
  private:
+  void AttendWithSinks(const AttentionShape& shape, std::span<const AttentionItem> items,
+                       const Tensor& q, Tensor out, const AttentionCapture& capture);
+
   virtual void DoWriteKv(const KvFormat& format, const Tensor& keys, const Tensor& values,
                          std::span<const KvTarget> heads) = 0;
   virtual void DoReadKv(const KvFormat& format, const KvSegment& segment, int64_t first_entry,
@@ -239,6 +251,7 @@ class AttentionOps {
   virtual void DoKeepKv(const KvFormat& format, std::span<const KvKeep> heads, Tensor outcome);
   virtual void DoAttend(const AttentionShape& shape, std::span<const AttentionItem> items,
                         const Tensor& q, Tensor out, const AttentionCapture& capture) = 0;
+  virtual void DoAddSinks(const Tensor& sinks, Tensor out, Tensor log_sum_exp, Tensor entropy) = 0;
   virtual void DoWindowProbabilities(const AttentionShape& shape, const AttentionItem& item,
                                      const Tensor& q, const Tensor& log_sum_exp, Tensor out) = 0;
   virtual void DoReduceColumns(const AttentionShape& shape, const AttentionItem& item,

@@ -24,6 +24,9 @@ void CapLogits(LayerView& view, const Tensor& logits);
 // Products of queries and keys become logits: times the model's scale, and capped.
 void LogitsOfProducts(LayerView& view, const Tensor& products);
 
+// Where heads have logits without a value (AttentionShape::sinks), shares that stages make are
+// those among entries; those that the view has count them.
+//
 // Products of rows of queries with keys become shares: times the model's scale, capped where the
 // model caps them, then a softmax of each row. products: [rows, n], used up; may be `out`.
 void SoftmaxOfProducts(LayerView& view, const Tensor& products, const Tensor& out);

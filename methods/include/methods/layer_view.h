@@ -94,6 +94,9 @@ class LayerView {
   // The most attention that a row of the scorer's own probes pays to each entry (methods/probe.h).
   // [query_heads, width]
   virtual Tensor ProbeMaxima() = 0;
+  // The rotated queries of the tokens that were drafted for the scorer: [rows, query_heads,
+  // key_dim].
+  virtual Tensor DraftQueries() = 0;
   // What a declared gate gives the entries: [kv_heads, width] after prefill, 0 for those of turns
   // before. While decoding() that of the newest entry alone: [kv_heads, 1].
   virtual Tensor GateScores(const Gate& gate) = 0;

@@ -83,6 +83,13 @@ class Scorer : public Stage {
   // Called once for a prompt, if ProbeRows is not 0; Score() then has ProbeMaxima. `encode` is set
   // if the encoder was declared.
   virtual Result<std::vector<Probe>> Probes(const ProbeInput& input) const;
+  // How many tokens of an answer are drafted behind a prompt; 0: the scorer does not draft. Such a
+  // scorer looks at whole prompts only, before anything is evicted; Score() then has DraftQueries.
+  virtual int64_t DraftRows() const { return 0; }
+  // How many entries of each head are held meanwhile, and the scores that choose them; `out` as of
+  // Score().
+  virtual int64_t DraftEntries() const { return 0; }
+  virtual void ScoreForDraft(LayerView& view, Tensor out) const;
   // True if Score() may also be called during decoding: it uses no prefill-only signal there, but
   // the newest row's.
   virtual bool any_time() const { return false; }

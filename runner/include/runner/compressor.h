@@ -84,6 +84,10 @@ struct PromptState {
   bool counts_modalities = true;  // in the record, for prompts with pictures; takes time
   // A chunk of a prompt: the same with the rows behind it that its scores look back from.
   const PromptState* asked = nullptr;
+  // For scorers that draft: the token that is most likely behind the prompt, and how many tokens of
+  // the vocabulary count; 0: all.
+  int32_t next = -1;
+  int64_t valid_vocab = 0;
 };
 
 // The scores of one prompt: rows that differ only after scoring share them. Layers are processed
@@ -159,6 +163,8 @@ class Compressor {
 
 // True if the method's scores come from PromptScores alone, since its scorer runs the model.
 bool ProbesPrompt(const Method& method);
+// True if it runs from PromptState::next.
+bool DraftsAnswers(const Method& method);
 // True if the method's entries are the model's own latents. A model that was loaded for them then
 // makes the cache before the prefill.
 bool KeepsModelLatents(const Method& method, const ModelShape& shape);

@@ -39,6 +39,7 @@ struct TensorNames {
   bool qkv_by_group = false;
   std::string_view output = "o_proj";
   std::string_view query_norm = "q_norm", key_norm = "k_norm";
+  std::string_view sinks = "sinks";
   std::string_view mlp = "mlp";
   std::string_view gate = "gate_proj", up = "up_proj", down = "down_proj";
   std::string_view gate_up = "";     // one matrix instead of the two
@@ -141,11 +142,16 @@ struct ModelConfig {
   bool shared_norm = false;
   bool qk_norm = false;
   QkNorm qk_norm_kind = QkNorm::kHead;
+  // Each query head has a logit of its own in every softmax, which has no value.
+  bool sinks = false;
   bool qkv_bias = false;
   bool output_bias = false;
   bool mlp_bias = false;
+  bool router_bias = false;
   bool head_bias = false;
   bool gated_mlp = true;
+  // > 0: the gate is no more than that, what it opens is within it and then one larger.
+  float mlp_limit = 0.0f;
   Activation activation = Activation::kSilu;
   float attention_scale = 1.0f;  // every factor between q . k and the softmax, YaRN's included
   float attention_softcap = 0.0f;

@@ -38,6 +38,8 @@ struct KvCacheOptions {
   // MLA: entries are the model's latents with the rotated part behind them, one KV head.
   bool mla_latent = false;
   const KvBases* bases = nullptr;  // for stores with `latent`; outlive the cache
+  // AttentionShape::sinks of each layer, or none; outlive the cache.
+  const std::vector<Tensor>* sinks = nullptr;
 };
 
 class KvCache {
@@ -87,6 +89,10 @@ class KvCache {
   int64_t slot_of(int64_t layer, int64_t head) const;
   // For AttentionShape::rope; null where keys are stored rotated.
   const DeferredRope* rope(int64_t layer) const;
+  // For AttentionShape::sinks; empty: none.
+  Tensor sinks(int64_t layer) const {
+    return sinks_ == nullptr ? Tensor() : (*sinks_)[static_cast<size_t>(layer)];
+  }
   // For AttentionItem::heads, with kEndAligned. Valid until the cache changes.
   std::span<const KvHead> Layer(int64_t layer) const;
   // Which entries the next Attend of this layer reads, over all of a head's entries in order: words
@@ -166,6 +172,7 @@ class KvCache {
   std::shared_ptr<const LayerSetup> setup_;
   Ops* ops_;
   int64_t planned_length_;
+  const std::vector<Tensor>* sinks_ = nullptr;
   std::shared_ptr<const RopePlaces> places_;
   struct Turning {
     std::shared_ptr<const RopeTables> numbers;  // what slots turn by

@@ -154,6 +154,7 @@ class Model {
   bool mla_latent_;
   Ops* ops_;
   KvBases bases_;
+  std::vector<Tensor> sinks_;  // of each layer, or none
   std::shared_ptr<const TokenClasses> token_classes_;
   TextEncoder encode_;
   int64_t weight_bytes_ = 0;

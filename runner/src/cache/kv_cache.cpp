@@ -12,7 +12,9 @@
 
 namespace kvgauge {
 KvCache::KvCache(const ModelConfig& config, const KvCacheOptions& options, CachePools& pools)
-    : ops_(&pools.of(Tier::kDevice).ops()), planned_length_(options.planned_length) {
+    : ops_(&pools.of(Tier::kDevice).ops()),
+      planned_length_(options.planned_length),
+      sinks_(options.sinks) {
   auto setup = std::make_shared<LayerSetup>();
   setup->format = {
       .dtype = options.dtype, .key_dim = config.key_dim, .value_dim = config.value_dim};
@@ -57,6 +59,7 @@ KvCache::KvCache(const KvCache& other)
     : setup_(other.setup_),
       ops_(other.ops_),
       planned_length_(other.planned_length_),
+      sinks_(other.sinks_),
       places_(other.places_),
       turning_{other.turning_[0], other.turning_[1]},
       tokens_(other.tokens_) {

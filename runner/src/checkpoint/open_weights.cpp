@@ -35,6 +35,13 @@ Result<std::unique_ptr<WeightSource>> OpenPlain(const std::string& directory) {
                          " or a GGUF file"));
 }
 
+// Families whose checkpoints have the experts of a layer in one tensor.
+std::optional<GateOrder> OrderOfStackedGates(const Json& config) {
+  const std::string type = config.is_object() ? config.value("model_type", "") : "";
+  if (type == "gpt_oss") return GateOrder::kTurns;
+  return std::nullopt;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<WeightSource>> OpenWeights(const std::string& path, DType dtype) {
@@ -45,7 +52,10 @@ Result<std::unique_ptr<WeightSource>> OpenWeights(const std::string& path, DType
   if (!FileExists(config)) return plain;
   KVG_ASSIGN(const Json json, ReadConfigDocument(config));
   KVG_ASSIGN(const std::optional<QuantizationConfig> quantization, ReadQuantization(json, config));
-  if (!quantization) return plain;
+  if (!quantization) {
+    const std::optional<GateOrder> order = OrderOfStackedGates(json);
+    return order ? OpenStackedExperts(std::move(plain), *order, dtype) : std::move(plain);
+  }
   return OpenQuantized(std::move(plain), *quantization, dtype);
 }
 

@@ -56,7 +56,8 @@ AttentionShape LayerAttention(const ModelConfig& config, const KvCache& cache, i
           .scale = config.attention_scale,
           .softcap = config.attention_softcap,
           .window = config.layers[static_cast<size_t>(layer)].window,
-          .rope = cache.rope(layer)};
+          .rope = cache.rope(layer),
+          .sinks = cache.sinks(layer)};
 }
 
 PrefillCapture::PrefillCapture(const ModelConfig& config, const KvCache& cache, const Needs& needs,

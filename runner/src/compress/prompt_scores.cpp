@@ -6,6 +6,7 @@
 
 #include "core/guarded.h"
 #include "runner/compressor.h"
+#include "src/compress/draft_pass.h"
 #include "src/compress/probe_pass.h"
 #include "src/compress/stopwatch.h"
 #include "src/compress/view.h"
@@ -24,7 +25,14 @@ Status RunProbes(const Scorer& scorer, Model& model, const Prompt& prompt, Probe
 }  // namespace
 
 bool ProbesPrompt(const Method& method) {
-  return method.score && static_cast<const Scorer&>(*MakeStage(*method.score)).ProbeRows(1) > 0;
+  if (!method.score) return false;
+  const std::unique_ptr<Stage> stage = MakeStage(*method.score);
+  const auto& scorer = static_cast<const Scorer&>(*stage);
+  return scorer.ProbeRows(1) > 0 || scorer.DraftRows() > 0;
+}
+
+bool DraftsAnswers(const Method& method) {
+  return method.score && static_cast<const Scorer&>(*MakeStage(*method.score)).DraftRows() > 0;
 }
 
 PromptScores PromptScores::Compute(Model& model, const PromptState& state,
@@ -36,6 +44,8 @@ PromptScores PromptScores::Compute(Model& model, const PromptState& state,
     std::string name;
     std::unique_ptr<ProbePass> probes = nullptr;  // if it probes
     std::vector<Tensor> maxima = {};
+    std::unique_ptr<DraftPass> draft = nullptr;  // if it drafts
+    std::vector<Tensor> queries = {};
   };
   std::vector<Job> jobs;
   for (const Method* method : methods) {
@@ -57,10 +67,18 @@ PromptScores PromptScores::Compute(Model& model, const PromptState& state,
                              .memory = &memory};
   for (Job& job : jobs) {
     const auto& scorer = static_cast<const Scorer&>(*job.stage);
-    if (scorer.ProbeRows(1) == 0) continue;
+    if (scorer.ProbeRows(1) == 0 && scorer.DraftRows() == 0) continue;
     KVG_CHECK(state.prompt != nullptr, "probes need the prompt's tokens");
     const Stopwatch watch(ops, job.scored->seconds);
     job.scored->status = Guarded([&]() -> Status {
+      if (scorer.DraftRows() > 0) {
+        job.draft = std::make_unique<DraftPass>(model, source, *state.prompt);
+        KVG_TRY(job.draft->Run(scorer, state.next, state.valid_vocab));
+        for (int64_t layer = 0; layer < shape.layers; ++layer) {
+          job.queries.push_back(job.draft->Queries(layer));
+        }
+      }
+      if (scorer.ProbeRows(1) == 0) return {};
       job.probes = std::make_unique<ProbePass>(model, *state.cache, *state.prompt);
       KVG_TRY(RunProbes(scorer, model, *state.prompt, *job.probes));
       for (int64_t layer = 0; layer < shape.layers; ++layer) {
@@ -76,12 +94,13 @@ PromptScores PromptScores::Compute(Model& model, const PromptState& state,
     CacheView plain(source, layer);
     for (Job& job : jobs) {
       if (!job.scored->status.ok()) continue;
-      // A scorer that probes sees its own maxima, and shares nothing else.
+      // A scorer that runs the model sees what that gave, and shares nothing else.
       ViewSource probed = source;
       probed.memory = nullptr;
       probed.probe_maxima = job.maxima;
+      probed.draft_queries = job.queries;
       std::optional<CacheView> own;
-      if (job.probes != nullptr) own.emplace(probed, layer);
+      if (job.probes != nullptr || job.draft != nullptr) own.emplace(probed, layer);
       CacheView& view = own ? *own : plain;
       const Stopwatch watch(ops, job.scored->seconds);
       const int64_t size = std::max<int64_t>(shape.kv_heads * view.width(), 1);

@@ -303,6 +303,11 @@ Tensor CacheView::ProbeMaxima() {
   return source_.probe_maxima[static_cast<size_t>(layer_)];
 }
 
+Tensor CacheView::DraftQueries() {
+  KVG_CHECK(!source_.draft_queries.empty(), "no draft for this scorer");
+  return source_.draft_queries[static_cast<size_t>(layer_)];
+}
+
 Tensor CacheView::GateScores(const Gate& gate) {
   if (source_.row != nullptr) {
     KVG_CHECK(source_.row->gates != nullptr, "no stage declared a gate");

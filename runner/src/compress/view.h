@@ -78,11 +78,12 @@ struct ViewSource {
   const Model* model = nullptr;
   const ModelShape* shape = nullptr;
   const KvCache* cache = nullptr;
-  const Prompt* prompt = nullptr;             // of every token the cache has seen
-  const PrefillCapture* prefill = nullptr;    // null once a step was decoded
-  const StepCapture* step = nullptr;          // null before
-  const RowOfPass* row = nullptr;             // in place of `step`
-  std::span<const Tensor> probe_maxima = {};  // [layers], for a scorer that probes
+  const Prompt* prompt = nullptr;              // of every token the cache has seen
+  const PrefillCapture* prefill = nullptr;     // null once a step was decoded
+  const StepCapture* step = nullptr;           // null before
+  const RowOfPass* row = nullptr;              // in place of `step`
+  std::span<const Tensor> probe_maxima = {};   // [layers], for a scorer that probes
+  std::span<const Tensor> draft_queries = {};  // [layers], for a scorer that drafts
   uint64_t seed = 0;
   ViewMemory* memory = nullptr;  // null: each view has its own
   TokenMarks* marks = nullptr;   // of `prompt`; null: each view has its own
@@ -121,6 +122,7 @@ class CacheView final : public LayerView {
   Tensor ColumnSquares() override;
   Tensor ChunkSums(const ChunkAttention& of) override;
   Tensor ProbeMaxima() override;
+  Tensor DraftQueries() override;
   Tensor GateScores(const Gate& gate) override;
   Tensor QueryMean(int64_t from) override;
   Tensor QueryCovariance(int64_t from) override;

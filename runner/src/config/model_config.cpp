@@ -57,7 +57,6 @@ constexpr NotRun kNotRun[] = {
     {"gemma3n", "its last layers read the caches of earlier ones"},
     {"gemma4", "its last layers read the caches of earlier ones"},
     {"glm_moe_dsa", kIndexer},
-    {"gpt_oss", "its attention has a sink logit for each head"},
     {"jamba", kConstantState},
     {"kimi_linear", kConstantState},
     {"llama4", "its attention is cut into chunks and scaled by the position"},

@@ -24,6 +24,7 @@ constexpr auto kQuantMethods = std::to_array<MethodRow>({
     {"compressed-tensors", QuantizationConfig::Method::kCompressedTensors},
     {"fp8", QuantizationConfig::Method::kFp8},
     {"gptq", QuantizationConfig::Method::kGptq},
+    {"mxfp4", QuantizationConfig::Method::kMxfp4},
 });
 
 // A value out of a few, or the first of them after a fault.
@@ -285,6 +286,15 @@ void ReadBitsAndBytes(ConfigReader& reader, QuantizationConfig& config) {
   config.schemes.push_back({.bits = four ? 4 : 8, .floats = four, .symmetric = true});
 }
 
+// Experts alone: blocks of 32 columns of 4-bit floats, each with a power of two.
+void ReadMxfp4(ConfigReader& reader, QuantizationConfig& config) {
+  config.plain_key = "modules_to_not_convert";
+  config.plain_modules = reader.Texts(config.plain_key);
+  reader.Neutral("dequantize", false);
+  config.schemes.push_back(
+      {.bits = 4, .floats = true, .scale = QuantScheme::Scale::kGroup, .group_size = 32});
+}
+
 }  // namespace
 
 std::string QuantScheme::Title() const {
@@ -308,6 +318,7 @@ std::string QuantizationConfig::Title() const {
   if (method == Method::kBitsAndBytes) {
     return StrCat(name(), ": ", code, nested ? ", scales quantised too" : "");
   }
+  if (method == Method::kMxfp4) return StrCat(name(), ": experts");
   std::vector<std::string> titles;
   for (const QuantScheme& scheme : schemes) {
     const std::string title = scheme.format.empty() || scheme.format == "dense"
@@ -363,6 +374,9 @@ Result<std::optional<QuantizationConfig>> ReadQuantization(const Json& config,
       break;
     case QuantizationConfig::Method::kBitsAndBytes:
       ReadBitsAndBytes(reader, out);
+      break;
+    case QuantizationConfig::Method::kMxfp4:
+      ReadMxfp4(reader, out);
       break;
   }
   KVG_TRY(reader.Finish());

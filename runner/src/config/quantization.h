@@ -34,7 +34,7 @@ struct QuantScheme {
 };
 
 struct QuantizationConfig {
-  enum class Method { kFp8, kCompressedTensors, kGptq, kAwq, kBitsAndBytes };
+  enum class Method { kFp8, kCompressedTensors, kGptq, kAwq, kBitsAndBytes, kMxfp4 };
 
   Method method = Method::kFp8;
   std::string path;  // the config file, for messages

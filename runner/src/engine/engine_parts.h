@@ -30,6 +30,8 @@ struct Snapshot {
   bool partial = false;                  // whether entries may be missing
   int32_t best = -1;                     // after the last row
   std::vector<float> logits;             // of it; empty unless they were asked for
+  int32_t draft_from = -1;               // `best`, however answers are sampled, where one drafts
+  int64_t valid_vocab = 0;
   double prefill_s = 0;
   uint64_t seed = 0;
   std::optional<PromptScores> scores;
@@ -37,7 +39,12 @@ struct Snapshot {
   int64_t chunk_tokens = 0;     // where it is read in chunks
 
   bool alone() const { return thin != nullptr || chunks != nullptr; }
-  PromptState state() const { return {cache.get(), capture.get(), seed, &prompt}; }
+  PromptState state() const {
+    PromptState state = {cache.get(), capture.get(), seed, &prompt};
+    state.next = draft_from;
+    state.valid_vocab = valid_vocab;
+    return state;
+  }
 };
 
 // The model against whose full cache a contender's fidelity is measured.

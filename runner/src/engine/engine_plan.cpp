@@ -9,6 +9,7 @@
 #include "core/memory.h"
 #include "core/strings.h"
 #include "runner/chunk_prefill.h"
+#include "src/compress/draft_pass.h"
 #include "src/compress/probe_pass.h"
 #include "src/compress/question_rows.h"
 #include "src/engine/engine_parts.h"
@@ -202,7 +203,7 @@ void PlanPrefills(const PlannedModel& model, std::span<const PlannedContender> c
     if (!scorers.insert(StageKey(*contender.method->score)).second) continue;
     stages.push_back(MakeStage(*contender.method->score));
     const auto* scorer = static_cast<const Scorer*>(stages.back().get());
-    if (scorer->ProbeRows(1) > 0) probing.push_back(scorer);
+    if (scorer->ProbeRows(1) > 0 || scorer->DraftRows() > 0) probing.push_back(scorer);
   }
   int64_t longest = 0;
   for (const SampleLength& length : lengths) {
@@ -216,8 +217,15 @@ void PlanPrefills(const PlannedModel& model, std::span<const PlannedContender> c
     if (!shares) break;
     int64_t probes = 0;
     for (const Scorer* scorer : probing) {
-      probes += ProbePass::PlannedBytes(*model.config, shape, length.prefill,
-                                        scorer->ProbeRows(length.prefill));
+      if (scorer->ProbeRows(1) > 0) {
+        probes += ProbePass::PlannedBytes(*model.config, shape, length.prefill,
+                                          scorer->ProbeRows(length.prefill));
+      }
+      if (scorer->DraftRows() > 0) {
+        probes += DraftPass::PlannedBytes(*model.config, shape,
+                                          std::min(length.prefill, scorer->DraftEntries()),
+                                          scorer->DraftRows());
+      }
     }
     const int64_t scores =
         static_cast<int64_t>(scorers.size()) * shape.layers * shape.kv_heads * length.prefill * 4;

@@ -92,6 +92,13 @@ void EngineRun::KeepLogits(Snapshot& snapshot, const Tensor& logits, int64_t row
     snapshot.logits = HostRow(snapshot.model->ops(), logits, row);
   }
   HoldStops(snapshot.sample, snapshot.turn, 0, logits[row]);
+  for (const int64_t waiting : snapshot.waiting) {
+    if (!DraftsAnswers(*contenders_[static_cast<size_t>(waiting)].method)) continue;
+    snapshot.valid_vocab = options_.valid_vocab;
+    snapshot.draft_from =
+        snapshot.model->BestTokens(logits.Slice(row, row + 1), options_.valid_vocab)[0];
+    break;
+  }
 }
 
 Status EngineRun::StepAlone(Model& model) {

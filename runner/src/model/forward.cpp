@@ -9,6 +9,7 @@
 
 #include "core/rounding.h"
 #include "core/strings.h"
+#include "methods/tensors.h"
 #include "src/model/forward_pass.h"
 
 namespace kvgauge {
@@ -166,12 +167,35 @@ void ForwardPass::DenseMlp(const MlpWeights& mlp, int64_t ffn_size, const Tensor
   ApplyLinear(ops_, x, mlp.up, MatMulMode::kSet, up);
   if (config_.gated_mlp) {
     const Tensor activated = Take(ScratchSlot::kMlpActivated, dtype_, {rows, ffn_size});
+    LimitGate(up);
     ops_.rows->GatedActivate(up, config_.activation, activated);
     ApplyLinear(ops_, activated, mlp.down, mode, out);
   } else {
     ops_.rows->Activate(up, config_.activation, up);
     ApplyLinear(ops_, up, mlp.down, mode, out);
   }
+}
+
+// In place, of gates and what they open: [rows, 2 f].
+void ForwardPass::LimitGate(const Tensor& up) {
+  const float limit = config_.mlp_limit;
+  if (limit <= 0) return;
+  const int64_t ffn = up.shape[1] / 2;
+  const Tensor opened = Columns(up, ffn, 2 * ffn);
+  const Tensor bound = Take(ScratchSlot::kGateLimit, DType::kF32, {2 * ffn});
+  ops_.rows->Fill(limit, bound);
+  ops_.rows->Combine(up, bound, Binary::kMin, up);
+  ops_.rows->Fill(-limit, bound);
+  ops_.rows->Combine(opened, bound.Slice(0, ffn), Binary::kMax, opened);
+  ops_.rows->Affine(opened, 1.0f, 1.0f, opened);
+}
+
+// Row i of `out` gets the bias of expert choice[i].
+void ForwardPass::AddChosenBias(const Norm& biases, const Tensor& choice, const Tensor& out) {
+  if (biases.weight.empty()) return;
+  const Tensor chosen = Take(ScratchSlot::kExpertBias, DType::kF32, {out.shape[0], out.shape[1]});
+  ops_.select->Gather(biases.weight, choice, chosen);
+  ops_.rows->Combine(out, chosen, Binary::kAdd, out);
 }
 
 void ForwardPass::MixtureOfExperts(int64_t layer, const Tensor& x, Tensor out, MatMulMode mode) {
@@ -199,8 +223,11 @@ void ForwardPass::MixtureOfExperts(int64_t layer, const Tensor& x, Tensor out, M
   const Tensor output =
       Take(ScratchSlot::kExpertOutput, DType::kF32, {chosen, config_.hidden_size});
   ops_.linear->MatMulChosen(x, *w.experts_up, choice, up);
+  AddChosenBias(w.experts_up_bias, choice, up);
+  LimitGate(up);
   ops_.rows->GatedActivate(up, config_.activation, activated);
   ops_.linear->MatMulChosen(activated, *w.experts_down, choice, output);
+  AddChosenBias(w.experts_down_bias, choice, output);
   ops_.select->AddWeighted(output, weight, out);
   AddSharedExperts(layer, x, out);
 }

@@ -196,7 +196,8 @@ void ForwardPass::AttendCaches(int64_t layer, bool latents, const Tensor& q, con
     if (step.hook != nullptr) items[i].column_sums = step.hook->ColumnSumsOfRows(layer);
   });
   AttentionCapture capture;
-  if (wants_log_sum_exp) {
+  const Tensor& sinks = weights_.layers[static_cast<size_t>(layer)].sinks.weight;
+  if (wants_log_sum_exp || !sinks.empty()) {
     capture.log_sum_exp = Take(ScratchSlot::kLogSumExp, DType::kF32, {config_.query_heads, rows_});
   }
   const std::vector<size_t> attending = waiting;
@@ -218,7 +219,8 @@ void ForwardPass::AttendCaches(int64_t layer, bool latents, const Tensor& q, con
                                   .scale = config_.attention_scale,
                                   .softcap = config_.attention_softcap,
                                   .window = config_.layers[static_cast<size_t>(layer)].window,
-                                  .rope = rope};
+                                  .rope = rope,
+                                  .sinks = sinks};
     ops_.attention->Attend(shape, together, q, out, capture);
   }
   ForSequences(attending, [&](size_t i) {

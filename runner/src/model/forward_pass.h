@@ -101,6 +101,8 @@ class ForwardPass {
   void DenseMlp(const MlpWeights& mlp, int64_t ffn_size, const Tensor& x, Tensor out,
                 MatMulMode mode);
   void MixtureOfExperts(int64_t layer, const Tensor& x, Tensor out, MatMulMode mode);
+  void LimitGate(const Tensor& up);
+  void AddChosenBias(const Norm& biases, const Tensor& choice, const Tensor& out);
   void AddSharedExperts(int64_t layer, const Tensor& x, Tensor out);
   // What a branch reads: the residual, or its norm in `slot`.
   Tensor BranchInput(int64_t layer, const Norm& before, const Tensor& residual, ScratchSlot slot);

@@ -26,6 +26,7 @@ Status LoadLayer(const LayerSpec& spec, WeightLoader& loader, LayerWeights& out)
   KVG_TRY(loader.Load(spec.mlp_output_norm, out.mlp_output_norm));
   KVG_TRY(loader.Load(spec.q_norm, out.q_norm));
   KVG_TRY(loader.Load(spec.k_norm, out.k_norm));
+  KVG_TRY(loader.LoadUnrounded(spec.sinks, out.sinks));
   KVG_TRY(loader.Load(spec.qkv, out.qkv));
   KVG_TRY(loader.Load(spec.q_latent_norm, out.q_latent_norm));
   KVG_TRY(loader.Load(spec.q_up, out.q_up));
@@ -138,6 +139,9 @@ Status Model::LoadWeights(const WeightSource& source) {
     }
   }
 
+  if (config_.sinks) {
+    for (const LayerWeights& layer : weights_->layers) sinks_.push_back(layer.sinks.weight);
+  }
   weight_bytes_ = loader.bytes();
   return {};
 }
@@ -212,6 +216,7 @@ KvCache Model::NewCache(int64_t planned_length, CachePools& pools, bool mla_late
   }
   options.mla_latent = mla_latent;
   options.bases = &bases_;
+  if (!sinks_.empty()) options.sinks = &sinks_;
   return KvCache(config_, options, pools);
 }
 

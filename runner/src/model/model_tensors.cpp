@@ -121,7 +121,8 @@ void DescribeLatentAttention(const ModelConfig& config, const Scope& attention, 
 void DescribeMixture(const ModelConfig& config, const Scope& scope, LayerSpec& layer) {
   const MoeConfig& moe = *config.moe;
   const TensorNames& names = config.tensor_names;
-  layer.router = scope.Linear({{names.router, moe.experts}}, config.hidden_size, false);
+  layer.router =
+      scope.Linear({{names.router, moe.experts}}, config.hidden_size, config.router_bias);
   if (moe.sigmoid) {
     layer.router_correction =
         scope.Zeros(StrCat(names.router, ".e_score_correction_bias"), moe.experts);
@@ -181,6 +182,8 @@ LayerSpec DescribeLayer(const ModelConfig& config, int64_t index, const Scope& s
     layer.q_norm = attention.HeadNorm(names.query_norm, config.query_heads);
     layer.k_norm = attention.HeadNorm(names.key_norm, config.kv_heads);
   }
+
+  if (config.sinks) layer.sinks = attention.Zeros(names.sinks, config.query_heads);
 
   if (config.layers[index].moe) {
     DescribeMixture(config, scope.In(names.mixture), layer);
@@ -259,6 +262,7 @@ std::vector<TensorSpec> ListTensors(const ModelTensors& tensors) {
     Append(layer.qkv, specs);
     Append(layer.q_norm, specs);
     Append(layer.k_norm, specs);
+    if (!layer.sinks.name.empty()) specs.push_back(layer.sinks);
     Append(layer.q_latent_norm, specs);
     Append(layer.q_up, specs);
     Append(layer.kv_down, specs);

@@ -43,6 +43,7 @@ struct LayerSpec {
   NormSpec mlp_norm;         // before the MLP (post_norm: after its residual add)
   NormSpec mlp_output_norm;  // on the MLP's output
   NormSpec q_norm, k_norm;
+  TensorSpec sinks;  // [query_heads], logits without a value
 
   LinearSpec qkv;  // MLA: the query projection, full or its first factor
   LinearSpec output;

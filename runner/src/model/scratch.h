@@ -35,6 +35,8 @@ enum class ScratchSlot {
   kExperts,       // [m, experts per token]: who they are
   kExpertWeight,  // and what they weigh
   kExpertOutput,  // [m * experts per token, hidden]
+  kExpertBias,    // the same, or as wide as what they read
+  kGateLimit,
   kLogitRows,
   kLogits,
   kCount,

@@ -239,6 +239,22 @@ void WeightLoader::Collect(LayerWeights& out) {
   }
   out.experts_up = ops_.linear->Collect(std::move(up));
   out.experts_down = ops_.linear->Collect(std::move(down));
+  if (out.experts[0].up.bias.empty()) return;
+  CollectBiases(out.experts, &MlpWeights::up, out.experts_up_bias);
+  CollectBiases(out.experts, &MlpWeights::down, out.experts_down_bias);
+}
+
+void WeightLoader::CollectBiases(std::vector<MlpWeights>& experts, Linear MlpWeights::*part,
+                                 Norm& out) {
+  const int64_t count = std::ssize(experts), size = (experts[0].*part).bias.shape[0];
+  out.memory = ops_.memory->Allocate(count * size * SizeOf(DType::kF32));
+  out.weight = out.memory.As(DType::kF32, {count, size});
+  for (int64_t e = 0; e < count; ++e) {
+    Linear& linear = experts[static_cast<size_t>(e)].*part;
+    ops_.memory->Copy(linear.bias, out.weight[e]);
+    linear.bias = {};
+    linear.bias_memory = {};
+  }
 }
 
 Status WeightLoader::LoadUnrounded(const TensorSpec& spec, Norm& out) {

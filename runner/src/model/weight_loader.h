@@ -48,6 +48,8 @@ class WeightLoader {
   // Norm weights and biases are few: kept f32, but rounded to the model's dtype like all weights.
   Status LoadVector(const TensorSpec& spec, Tensor out);
   Status LoadBiases(const LinearSpec& spec, Linear& out);
+  // Moves the biases of all experts into one matrix.
+  void CollectBiases(std::vector<MlpWeights>& experts, Linear MlpWeights::*part, Norm& out);
 
   const WeightSource& source_;
   DType dtype_;

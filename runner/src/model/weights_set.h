@@ -37,6 +37,7 @@ struct MlpWeights {
 struct LayerWeights {
   Norm input_norm, attention_norm, mlp_norm, mlp_output_norm, q_norm, k_norm;
   Linear qkv, output;
+  Norm sinks;  // its weight: [query_heads]; empty: none
   Norm q_latent_norm, kv_latent_norm;
   Linear q_up, kv_down, kv_up;
   // [heads], for attention over latents: queries to latents, latents to values.
@@ -47,6 +48,7 @@ struct LayerWeights {
   Linear shared_gate;
   std::vector<MlpWeights> experts;
   std::unique_ptr<MatrixSet> experts_up, experts_down;  // all of `experts`; null: there are none
+  Norm experts_up_bias, experts_down_bias;              // weights: [experts, n]; empty: none
 };
 
 struct ModelWeights {

@@ -52,7 +52,7 @@ class QuantizedSource final : public WeightSource {
     }
     const MadeTensor& made = found->second;
     KVG_ASSIGN(const RowMaker maker, made.open());
-    const int64_t rows = made.shape[0], columns = made.shape[1];
+    const int64_t rows = made.shape[0], columns = made.shape.size() > 1 ? made.shape[1] : 1;
     const auto buffer = std::make_shared<Buffer>(HostBuffer(rows * columns * SizeOf(dtype_)));
     Make(maker, rows, columns, static_cast<uint8_t*>(buffer->data()));
     return WeightTensor{ContiguousView(buffer->data(), dtype_, made.shape), buffer};
@@ -111,11 +111,21 @@ Result<QuantizedPlan> PlanOf(const WeightSource& source, const QuantizationConfi
       return PlanAwq(source, config);
     case QuantizationConfig::Method::kBitsAndBytes:
       return PlanBitsAndBytes(source, config);
+    case QuantizationConfig::Method::kMxfp4:
+      return PlanMxfp4(source);
   }
   CheckFailed(__FILE__, __LINE__, "method", "unknown method");
 }
 
 }  // namespace
+
+Result<std::unique_ptr<WeightSource>> OpenStackedExperts(std::unique_ptr<WeightSource> plain,
+                                                         GateOrder order, DType dtype) {
+  KVG_ASSIGN(QuantizedPlan plan, PlanStackedExperts(*plain, order));
+  if (plan.made.empty()) return plain;
+  return std::unique_ptr<WeightSource>(
+      std::make_unique<QuantizedSource>(std::move(plain), std::move(plan), dtype));
+}
 
 Result<std::unique_ptr<WeightSource>> OpenQuantized(std::unique_ptr<WeightSource> plain,
                                                     const QuantizationConfig& config, DType dtype) {

@@ -23,7 +23,7 @@ using RowMaker = std::function<void(int64_t first, int64_t count, float* out)>;
 
 struct MadeTensor {
   std::string stored;          // the main one of those it is made of, for messages
-  std::vector<int64_t> shape;  // [rows, columns]
+  std::vector<int64_t> shape;  // [rows, columns], or [rows] of one column
   // Reads and checks the scales. The maker may be called from several threads, and must keep what
   // it reads alive.
   std::function<Result<RowMaker>()> open;
@@ -43,6 +43,17 @@ Result<QuantizedPlan> PlanGptq(const WeightSource& source, const QuantizationCon
 Result<QuantizedPlan> PlanAwq(const WeightSource& source, const QuantizationConfig& config);
 Result<QuantizedPlan> PlanBitsAndBytes(const WeightSource& source,
                                        const QuantizationConfig& config);
+
+// gpt-oss's experts, which lie together: blocks, scales and biases.
+Result<QuantizedPlan> PlanMxfp4(const WeightSource& source);
+
+// Where columns of gates and of what they open stand in a matrix of both.
+enum class GateOrder { kTurns, kHalves };
+// Experts of floats that lie together as [experts, in, out], as matrices of their own:
+// "experts.gate_up_proj" becomes "experts.N.gate_proj.weight" and "experts.N.up_proj.weight".
+Result<QuantizedPlan> PlanStackedExperts(const WeightSource& source, GateOrder order);
+Result<std::unique_ptr<WeightSource>> OpenStackedExperts(std::unique_ptr<WeightSource> plain,
+                                                         GateOrder order, DType dtype);
 
 // Made tensors become `dtype`, rounded once; all others are those of `plain`.
 Result<std::unique_ptr<WeightSource>> OpenQuantized(std::unique_ptr<WeightSource> plain,
