@@ -281,6 +281,20 @@ Status CheckThin(const Method& method, const Pipeline& p, const ModelShape& shap
   return {};
 }
 
+// Patterns are of keys, by head.
+Status CheckAttend(const Method& method, const Pipeline& p, const ModelShape& shape) {
+  if (p.attend == nullptr) return {};
+  for (int64_t layer = 0; layer < shape.layers; ++layer) {
+    const Result<StorePlan> plan = p.store->Plan(shape, layer);
+    if (!plan.ok() || plan->Get<MlaLatent>() == nullptr) continue;
+    return Unsupported(StrCat(Owner(StageKind::kStore, *method.store),
+                              ": holds the model's latents while a prompt is read, and ",
+                              Owner(StageKind::kAttend, *method.attend),
+                              " looks at keys of heads; leave out one of the two"));
+  }
+  return {};
+}
+
 ModelShape Prepared(const Pipeline& p, const ModelShape& shape) {
   return p.prepare == nullptr ? shape : p.prepare->ShapeAfter(shape);
 }
@@ -291,6 +305,8 @@ Status CheckAll(const Method& method, const ModelShape& shape, const Budget& bud
   KVG_TRY(CheckStage(StageKind::kPrepare, method.prepare, p.prepare.get(), shape));
   const ModelShape after = Prepared(p, shape);
   KVG_TRY(CheckStage(StageKind::kSee, method.see, p.see.get(), after));
+  KVG_TRY(CheckStage(StageKind::kAttend, method.attend, p.attend.get(), after));
+  KVG_TRY(CheckAttend(method, p, after));
   KVG_TRY(CheckStage(StageKind::kThin, method.thin, p.thin.get(), after));
   KVG_TRY(CheckThin(method, p, after));
   KVG_TRY(CheckStage(StageKind::kScore, method.score, p.score.get(), after));

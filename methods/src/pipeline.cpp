@@ -78,6 +78,7 @@ void Reader::Correct(LayerView&, State&, Tensor) const {}
 Pipeline MakePipeline(const Method& method) {
   return {.prepare = MakeOptional<Prepare>(method.prepare),
           .see = MakeOptional<See>(method.see),
+          .attend = MakeOptional<Attend>(method.attend),
           .thin = MakeOptional<Thin>(method.thin),
           .score = MakeOptional<Scorer>(method.score),
           .allocate = MakeOptional<Allocator>(method.allocate),
@@ -114,6 +115,7 @@ Needs Method::needs() const {
     }
     all |= own;
   };
+  add(p.attend.get(), true, false);
   add(p.thin.get(), true, false);
   add(p.score.get(), true, in_decode && p.decode_score == nullptr);
   add(p.allocate.get(), true, in_decode && p.decode_allocate == nullptr);
@@ -187,6 +189,12 @@ Status CheckDecode(const Method& method, const Pipeline& p) {
 Status CheckThinned(const Method& method, const Pipeline& p) {
   if (p.thin == nullptr) return {};
   const std::string thin = StrCat("thin.", method.thin->spec->id);
+  if (p.attend != nullptr) {
+    return BadInput(StrCat(NameOf(*method.attend->spec),
+                           " looks at whole prompts in every layer, "
+                           "and ",
+                           thin, " lets rows go in between; leave out one of the two"));
+  }
   const Needs needs = method.needs();
   const std::pair<bool, const char*> missing[] = {
       {!needs.chunk_sums.empty(), "attention inside chunks of the prompt"},

@@ -15,6 +15,7 @@ import typing
 
 import numpy as np
 
+import method_attend as attend
 from method_oracles import Cam, D2o, Sequence, pool_average, pool_max, protect, softmax, top
 from method_reads import Sparq
 from method_thin import Aim, FastKv, GemFilter
@@ -530,6 +531,9 @@ def cases(root):
         "LaVi-Lab/AIM": ("edc24e9", aim_cases),
         "noforit/Lookahead_Q-Cache": ("74612bd", laq_cases),
         "SusCom-Lab/ZeroMerge": ("311494e", zeromerge_cases),
+        "microsoft/MInference": ("fb56c91", attend.minference_cases),
+        "mit-han-lab/x-attention": ("e379887", attend.xattention_cases),
+        "bytedance/FlexPrefill": ("a24b27b", attend.flexprefill_cases),
     }
     found = {name for name in wanted if (root / name.replace("/", "+")).is_dir()}
     if not found and not cachegen(root):

@@ -62,8 +62,8 @@ TEST_P(Conformance, FullBudgetIsTheFullCache) {
       continue;
     }
     // Without a budget such a method is expected to give up something.
-    const bool must =
-        (subject->method.reduce || subject->method.thin) && !subject->method.takes_budget;
+    const bool must = (subject->method.reduce || subject->method.thin || subject->method.attend) &&
+                      !subject->method.takes_budget;
     const Engagement idle =
         subject->method.read || must ? Engagement::kNotEngaged : Engagement::kIdentity;
     EXPECT_EQ(cell.record.engagement, idle) << cell.record.reason;
@@ -91,7 +91,7 @@ TEST_P(Conformance, KeepsWithinItsBudget) {
     EXPECT_EQ(std::ssize(record.entries_after), shape.layers);
     EXPECT_LE(held, per_head * shape.layers * std::ssize(record.entries_after[0]));
     const bool has_stages = subject->method.score || subject->method.read || subject->method.thin ||
-                            !IsPlain(subject->method, shape);
+                            subject->method.attend || !IsPlain(subject->method, shape);
     if (has_stages) {
       EXPECT_EQ(record.engagement, Engagement::kEngaged) << record.reason;
     } else if (!subject->method.prepare) {

@@ -65,6 +65,14 @@ inline std::vector<std::string> KeepingAll(const std::string& id) {
     if (reducer == "coverage") overrides.emplace_back("reduce.mass=1");
   }
   if (method.thin) overrides.emplace_back("thin.drop=0");
+  const std::pair<const char*, const char*> whole[] = {
+      {"window", "1048576"}, {"gamma", "1"}, {"threshold", "1"}, {"columns", "1048576"}};
+  for (const auto& [name, value] : whole) {
+    if (!method.attend) break;
+    for (const ParamSpec& param : method.attend->spec->params) {
+      if (param.name == name) overrides.push_back(StrCat("attend.", name, "=", value));
+    }
+  }
   return overrides;
 }
 

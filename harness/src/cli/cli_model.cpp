@@ -180,7 +180,7 @@ void AddCalibrate(CommandTable& table) {
   command->add_option("--ids-file", options->ids_file,
                       "one JSON array of token ids, or of such arrays, each a text");
   command->add_option("--import", options->import_file,
-                      "weights that authors publish, .safetensors or .tsv, in place of texts");
+                      "what authors publish, .safetensors, .tsv or .json, in place of texts");
   command
       ->add_option("--window", options->window,
                    "tokens of a window; 0: 2048, or what the model was made for where less")

@@ -12,6 +12,7 @@
 #include "core/threads.h"
 #include "runner/capture.h"
 #include "runner/chunk_prefill.h"
+#include "runner/sparse_prefill.h"
 #include "runner/thin_prefill.h"
 #include "src/latency/latency_phase.h"
 
@@ -114,7 +115,14 @@ class Solo {
     if (chunk_tokens_ > 0) return PrefillChunks();
     capture_.emplace(model_.config(), cache_, NeedsOf(line_.method->needs(), prompt_),
                      prompt_.size(), model_.ops(), &prompt_);
-    if (line_.method->thin) return PrefillThin();
+    if (line_.method->attend) {
+      return Finish(
+          SparsePrefill(model_, *line_.method->attend, prompt_, cache_, *capture_, kPromptStream));
+    }
+    if (line_.method->thin) {
+      return Finish(
+          ThinPrefill(model_, *line_.method->thin, prompt_, cache_, *capture_, kPromptStream));
+    }
     while (cache_.tokens() < prompt_.size()) {
       const int64_t begin = cache_.tokens();
       const int64_t end = PassEnd(model_.config(), prompt_, begin, Model::kChunkRows);
@@ -123,8 +131,9 @@ class Solo {
     return capture_->status();
   }
 
-  Status PrefillThin() {
-    ThinPrefill prefill(model_, *line_.method->thin, prompt_, cache_, *capture_, kPromptStream);
+  // A prefill that goes through the weights alone.
+  template <class Prefill>
+  Status Finish(Prefill prefill) {
     while (!prefill.done()) {
       KVG_ASSIGN(const Tensor logits, prefill.Next());
       if (prefill.done()) next_ = model_.BestTokens(logits, 0)[0];

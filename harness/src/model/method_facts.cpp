@@ -73,6 +73,7 @@ constexpr FamilyHeading kFamilyHeadings[] = {
     {"low_rank", "Low rank: fewer numbers for each entry"},
     {"retrieval", "Retrieval: all entries stay, few are read"},
     {"architecture", "Architecture: the model itself stores less"},
+    {"prefill", "Prefill: rows of the prompt look at fewer entries, all of which stay"},
     {"composition", "Compositions of several methods"},
 };
 

@@ -75,6 +75,15 @@ struct SequenceStep {
   LayerHook* hook = nullptr;
 };
 
+// Which part of its layers a LayerStep runs.
+enum class LayerPass {
+  kWhole,
+  // What comes before attention in one layer. Keys and values are written, queries are given out.
+  kQueries,
+  // What comes behind attention in the same layer, afterwards. The result of attention is given.
+  kRest,
+};
+
 // Rows of a prompt in some layers, for prefills that go layer by layer. The cache has made room for
 // them there: cache->AppendAt(first_layer, end_layer, places).
 struct LayerStep {
@@ -88,6 +97,10 @@ struct LayerStep {
   Tensor hidden = {};
   LogitRows logits = LogitRows::kNone;  // another only with the last layer
   LayerHook* hook = nullptr;
+  LayerPass part = LayerPass::kWhole;  // another for caches that hold keys, not latents
+  // kQueries: where the rotated queries go, [rows, query_heads, key_dim] f32. kRest: the result of
+  // attention, [rows, query_heads * value_dim] f32. Both contiguous.
+  Tensor queries = {}, attended = {};
 };
 
 class Model {

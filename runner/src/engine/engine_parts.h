@@ -10,6 +10,7 @@
 
 #include "runner/chunk_prefill.h"
 #include "runner/engine.h"
+#include "runner/sparse_prefill.h"
 #include "runner/thin_prefill.h"
 
 namespace kvgauge {
@@ -22,7 +23,8 @@ struct Snapshot {
   Prompt prompt;
   std::unique_ptr<KvCache> cache;
   std::unique_ptr<PrefillCapture> capture;
-  std::unique_ptr<ThinPrefill> thin;  // while it is prefilled, where rows leave
+  std::unique_ptr<ThinPrefill> thin;      // while it is prefilled, where rows leave
+  std::unique_ptr<SparsePrefill> sparse;  // while it is prefilled, where rows see some entries
   // That of the one contender that reads the prompt in chunks: `cache` is then its own, compressed.
   std::unique_ptr<Compressor> compressor;
   std::unique_ptr<ChunkPrefill> chunks;  // while it is prefilled
@@ -38,7 +40,13 @@ struct Snapshot {
   std::deque<int64_t> waiting;  // contenders
   int64_t chunk_tokens = 0;     // where it is read in chunks
 
-  bool alone() const { return thin != nullptr || chunks != nullptr; }
+  bool alone() const { return thin != nullptr || sparse != nullptr || chunks != nullptr; }
+  Result<Tensor> NextAlone() {
+    return thin != nullptr ? thin->Next() : sparse != nullptr ? sparse->Next() : chunks->Next();
+  }
+  bool done_alone() const {
+    return thin != nullptr ? thin->done() : sparse != nullptr ? sparse->done() : chunks->done();
+  }
   PromptState state() const {
     PromptState state = {cache.get(), capture.get(), seed, &prompt};
     state.next = draft_from;

@@ -187,7 +187,7 @@ void PlanPrefills(const PlannedModel& model, std::span<const PlannedContender> c
   std::set<std::string> scorers;
   std::vector<std::unique_ptr<Stage>> stages;
   std::vector<const Scorer*> probing;
-  bool thins = false, shares = false;
+  bool attends = false, thins = false, shares = false;
   for (const PlannedContender& contender : contenders) {
     if (contender.model != &model) continue;
     if (HasChunks(contender, options)) {
@@ -198,6 +198,7 @@ void PlanPrefills(const PlannedModel& model, std::span<const PlannedContender> c
     }
     shares = true;
     needs |= contender.method->needs();
+    attends |= contender.method->attend.has_value();
     thins |= contender.method->thin.has_value();
     if (!contender.method->score) continue;
     if (!scorers.insert(StageKey(*contender.method->score)).second) continue;
@@ -233,6 +234,7 @@ void PlanPrefills(const PlannedModel& model, std::span<const PlannedContender> c
         plan.snapshot_bytes,
         FullCacheBytes(shape, WholePages(length.prefill)) +
             PrefillCapture::PlannedBytes(*model.config, needs, length.prefill) + scores + probes +
+            (attends ? SparsePrefill::PlannedBytes(*model.config, length.prefill) : 0) +
             (thins ? ThinPrefill::PlannedBytes(*model.config, length.prefill) : 0));
   }
 }
@@ -354,6 +356,12 @@ Result<CompressAt> ParseCompressAt(std::string_view text) {
 Status CheckMoment(const Method& method, CompressAt at, int64_t chunk_tokens) {
   if (at == CompressAt::kChunk) return CheckChunks(method, chunk_tokens);
   if (at != CompressAt::kTurn) return {};
+  if (method.attend) {
+    return BadInput(StrCat(method.id, ": ", NameOf(*method.attend->spec),
+                           " says what a prompt that is whole attends to, and compress_at turn "
+                           "reads those of later turns behind an answer; use compress_at prompt or "
+                           "context, or leave out the stage"));
+  }
   if (method.thin) {
     return BadInput(StrCat(method.id, ": ", NameOf(*method.thin->spec),
                            " lets rows go while a prompt is read, and compress_at turn reads "
@@ -399,8 +407,8 @@ Result<MemoryPlan> PlanMemory(std::span<const PlannedContender> contenders,
       if (options.fidelity_steps == 0) continue;
       const PlannedModel* original =
           contender.original != nullptr ? contender.original : contender.model;
-      const bool partial =
-          contender.method->thin || HasChunks(contender, options) || length.whole > 0;
+      const bool partial = contender.method->attend || contender.method->thin ||
+                           HasChunks(contender, options) || length.whole > 0;
       if (original == contender.model && !partial) continue;
       const int64_t entries = std::max(length.total, length.whole);
       original_bytes =

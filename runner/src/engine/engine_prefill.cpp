@@ -55,7 +55,7 @@ Status EngineRun::BeginPrefill(const Job& job) {
   s.cache = std::make_unique<KvCache>(
       s.model->NewCache(PlannedLength(sample, job.turn), pools_, group.latents));
   s.cache->PlaceRope(RopePlaces::Of(s.prompt));
-  s.partial = group.thin != nullptr || group.chunks;
+  s.partial = group.attend != nullptr || group.thin != nullptr || group.chunks;
   if (group.chunks) {
     const Contender& contender = contenders_[static_cast<size_t>(group.contenders[0])];
     s.chunk_tokens = options_.chunk_tokens;
@@ -68,6 +68,10 @@ Status EngineRun::BeginPrefill(const Job& job) {
   s.capture = std::make_unique<PrefillCapture>(
       s.model->config(), *s.cache, NeedsOf(group.needs, s.prompt, s.model->config().layer_count()),
       s.prompt.size(), s.model->ops(), &s.prompt);
+  if (group.attend != nullptr) {
+    s.sparse = std::make_unique<SparsePrefill>(*s.model, *group.attend, s.prompt, *s.cache,
+                                               *s.capture, s.seed);
+  }
   if (group.thin != nullptr) {
     s.thin = std::make_unique<ThinPrefill>(*s.model, *group.thin, s.prompt, *s.cache, *s.capture,
                                            s.seed);
@@ -110,9 +114,8 @@ Status EngineRun::StepAlone(Model& model) {
   int32_t best = -1;
   bool done = false;
   const Status ran = Guarded([&]() -> Status {
-    KVG_ASSIGN(const Tensor logits,
-               snapshot.thin != nullptr ? snapshot.thin->Next() : snapshot.chunks->Next());
-    done = snapshot.thin != nullptr ? snapshot.thin->done() : snapshot.chunks->done();
+    KVG_ASSIGN(const Tensor logits, snapshot.NextAlone());
+    done = snapshot.done_alone();
     if (done) {
       KeepLogits(snapshot, logits, 0);
       if (options_.sampling.greedy()) best = model.BestTokens(logits, options_.valid_vocab)[0];
@@ -124,6 +127,7 @@ Status EngineRun::StepAlone(Model& model) {
   snapshot.prefill_s += NowSeconds() - start_s - (compressed_s() - before_s);
   if (!done) return {};
   snapshot.thin.reset();
+  snapshot.sparse.reset();
   snapshot.chunks.reset();
   return FinishPrefill(best);
 }

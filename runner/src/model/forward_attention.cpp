@@ -169,6 +169,12 @@ bool ForwardPass::WriteTogether(int64_t layer, const Tensor& keys, const Tensor&
 
 void ForwardPass::AttendCaches(int64_t layer, bool latents, const Tensor& q, const Tensor& keys,
                                const Tensor& values, Tensor out) {
+  if (Runs(LayerPass::kQueries)) {
+    KVG_CHECK(!latents, "queries of caches that hold latents");
+    steps_[0].cache->Write(layer, keys, values);
+    ops_.rows->Convert(q, part_->queries);
+    return;
+  }
   std::vector<AttentionItem> items(steps_.size());
   std::vector<size_t> waiting;
   bool wants_log_sum_exp = false;
@@ -374,8 +380,13 @@ void ForwardPass::AbsorbedAttention(int64_t layer, const Tensor& q_all, const Te
   }
 }
 
+Tensor ForwardPass::Attended(int64_t layer, const Tensor& x) {
+  if (Runs(LayerPass::kRest)) return part_->attended;
+  return config_.mla ? LatentAttention(layer, x) : PlainAttention(layer, x);
+}
+
 void ForwardPass::AttentionBranch(int64_t layer, const Tensor& x, Tensor out, MatMulMode mode) {
-  const Tensor attended = config_.mla ? LatentAttention(layer, x) : PlainAttention(layer, x);
+  const Tensor attended = Attended(layer, x);
   ApplyLinear(ops_, attended, weights_.layers[static_cast<size_t>(layer)].output, mode, out);
 }
 
