@@ -44,8 +44,8 @@ class XAttention final : public Attend {
     for (int64_t h = 0; h < std::ssize(sight.heads); ++h) {
       if (h % group == 0) {
         const Tensor keys = view.Keys(h / group, 0);
-        view.ops().memory->Copy(keys, work.keys.Reshape({blocks * block_, keys.shape[1]})
-                                          .Slice(0, prompt));
+        view.ops().memory->Copy(
+            keys, work.keys.Reshape({blocks * block_, keys.shape[1]}).Slice(0, prompt));
       }
       Backwards(view, HeadOf(queries, h), work);
       ChooseFor(view, prompt, work, sight.heads[static_cast<size_t>(h)]);
@@ -99,8 +99,8 @@ class XAttention final : public Attend {
     for (int64_t b = 0; b < blocks; ++b) {
       const int64_t first = b * per_block, seen = std::min(first + per_block, strides);
       const int64_t rows = seen - first;
-      const Tensor products = Tensor(work.products.data, DType::kF32, {1, rows, seen},
-                                     work.products.device);
+      const Tensor products =
+          Tensor(work.products.data, DType::kF32, {1, rows, seen}, work.products.device);
       const Tensor logits = products.Reshape({rows, seen});
       ops.linear->MatMulNT(work.queries.Slice(first, seen).Reshape({1, rows, width}),
                            work.keys.Slice(0, seen).Reshape({1, seen, width}), shrink, products);
@@ -149,6 +149,8 @@ class XAttention final : public Attend {
       before = reached;
       reached += share;
     }
+    // The reference marks it in place of every block that is not chosen.
+    if (compat_) seen.push_back(0);
     return seen;
   }
 
@@ -172,7 +174,7 @@ KVG_REGISTER_STAGE({
                RealParam("norm", 1, 0.001, 1000, "what the products are divided by besides"),
                BoolParam("compat", false,
                          "true: as the reference chooses up to 16384 tokens, where the first block "
-                         "has no place of its own and one block more is seen")},
+                         "is seen but does not count, and one block more is")},
     .make = Make<XAttention>(),
 });
 

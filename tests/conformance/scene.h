@@ -66,7 +66,7 @@ inline std::vector<std::string> KeepingAll(const std::string& id) {
   }
   if (method.thin) overrides.emplace_back("thin.drop=0");
   const std::pair<const char*, const char*> whole[] = {
-      {"window", "1048576"}, {"gamma", "1"}, {"threshold", "1"}, {"columns", "1048576"}};
+      {"window", "1048576"}, {"gamma", "1"}, {"threshold", "1"}, {"diagonals", "1048576"}};
   for (const auto& [name, value] : whole) {
     if (!method.attend) break;
     for (const ParamSpec& param : method.attend->spec->params) {

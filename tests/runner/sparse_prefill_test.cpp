@@ -143,11 +143,8 @@ struct Attended {
 
   std::vector<float> Window(Model& model, int64_t layer, int64_t rows) {
     const ModelShape shape = model.shape();
-    const ViewSource source = {.model = &model,
-                               .shape = &shape,
-                               .cache = &cache,
-                               .prompt = &prompt,
-                               .prefill = &capture};
+    const ViewSource source = {
+        .model = &model, .shape = &shape, .cache = &cache, .prompt = &prompt, .prefill = &capture};
     CacheView view(source, layer);
     return HostFloats(model.ops(), view.WindowAttention(rows));
   }
@@ -251,7 +248,7 @@ TEST(SparsePrefillTest, CapturesSeeWhatWasComputed) {
         const std::vector<float> squares =
             HostFloats(model.ops(), sparse.capture.ColumnSquares(layer));
         const std::vector<float> last = HostFloats(model.ops(), sparse.capture.LastRow(layer));
-        EXPECT_LT(sparse.capture.reach(layer)->density(), 1);
+        EXPECT_FALSE(sparse.capture.reach(layer)->whole());
         std::vector<float> want_window, want_sums, want_squares, want_last;
         for (int64_t h = 0; h < shape.query_heads; ++h) {
           const int64_t dim = shape.key_dim, head = h / shape.group();
@@ -267,8 +264,9 @@ TEST(SparsePrefillTest, CapturesSeeWhatWasComputed) {
               if (!sees) continue;
               double dot = 0;
               for (int64_t k = 0; k < dim; ++k) {
-                dot += double{queries[static_cast<size_t>((row * shape.query_heads + h) * dim + k)]} *
-                       keys[static_cast<size_t>(e * dim + k)];
+                dot +=
+                    double{queries[static_cast<size_t>((row * shape.query_heads + h) * dim + k)]} *
+                    keys[static_cast<size_t>(e * dim + k)];
               }
               p[static_cast<size_t>(e)] = std::exp(dot * shape.attention_scale);
               all += p[static_cast<size_t>(e)];
@@ -316,15 +314,14 @@ TEST(SparsePrefillTest, ThreadsChangeNothing) {
 TEST(SparsePrefillTest, RefusesSightsThatAreNone) {
   const TinyModel tiny = MakeTinyModel("gqa", 1, {}, kSparseLayers);
   const std::pair<const char*, const char*> cases[] = {
-      {"short", "1 words for 2 blocks of rows"},
-      {"no_own_line", "distances ascend from 0 on"}};
+      {"short", "1 words for 2 blocks of rows"}, {"no_own_line", "distances ascend from 0 on"}};
   for (const auto& [way, message] : cases) {
     const Method method = Attending(way);
     const Attended sparse(*tiny.model, &method, 90, {});
     ASSERT_FALSE(sparse.status.ok()) << way;
-    EXPECT_THAT(sparse.status.error().message,
-                AllOf(HasSubstr("attend.test_attend: the sight of query head 0"),
-                      HasSubstr(message)));
+    EXPECT_THAT(
+        sparse.status.error().message,
+        AllOf(HasSubstr("attend.test_attend: the sight of query head 0"), HasSubstr(message)));
   }
 }
 

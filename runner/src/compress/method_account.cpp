@@ -55,6 +55,7 @@ void Recorder::Begin(const KvCache& cache, const Prompt* prompt, const PrefillCa
     for (int64_t layer = 0; layer < shape_.layers; ++layer) {
       const PromptReach* reach = capture->reach(layer);
       record_.prefill_density.push_back(reach == nullptr ? 1.0 : reach->density());
+      sparse_ |= reach != nullptr && !reach->whole();
     }
   }
   if (!method_.thin) return;
@@ -131,6 +132,7 @@ void Recorder::ContinueFrom(const Recorder& other) {
   weight_bytes_ = other.weight_bytes_;
   dropped_ = other.dropped_;
   weighted_ = other.weighted_;
+  sparse_ = other.sparse_;
   record_ = other.record_;
   other.AddMergedOnDevice(record_.merged);
 }
@@ -194,14 +196,12 @@ CompressionRecord Recorder::Record(const KvCache& cache, const StepReads& reads,
   const std::string unsealed = StrCat("store.", method_.store->spec->id, " changed no entry of ",
                                       record.prompt_tokens, " tokens");
   const bool wants_fewer = method_.takes_budget && allowed < record.prompt_tokens;
-  const bool sparse = std::any_of(record.prefill_density.begin(), record.prefill_density.end(),
-                                  [](double density) { return density < 1; });
   std::string attended;
-  if (method_.attend && !sparse) {
+  if (method_.attend && !sparse_) {
     attended = StrCat(NameOf(*method_.attend->spec), " left out nothing of what ",
                       record.prompt_tokens, " tokens attend to");
   }
-  if (dropped_ || weighted_ || merged > 0 || read_less || coded || sparse) {
+  if (dropped_ || weighted_ || merged > 0 || read_less || coded || sparse_) {
     record.engagement = Engagement::kEngaged;
     record.reason = attended;
     if (codes_ && !coded) record.reason = unsealed;

@@ -25,8 +25,9 @@ class PromptReach {
 
   // Whether every row sees every entry up to its own.
   bool whole() const { return whole_; }
-  // The share of the tiles of 64 rows and 64 entries of ordinary attention that are computed, over
-  // all query heads. Columns are gathered, so 64 of them are one tile.
+  // How many tiles of 64 rows and 64 entries are computed, by those of ordinary attention, over all
+  // query heads. Columns are gathered, so 64 of them are one tile. Short prompts may need more
+  // than ordinary attention: a page that is read in part counts like another.
   double density() const { return density_; }
 
   // Copies the columns that heads see into pages of their own, once before Attend. heads: the
@@ -57,9 +58,9 @@ class PromptReach {
   };
   // What a run of rows sees of one head. The page of the last row is the last one, seen or not.
   struct Look {
-    std::vector<PageBits> free;      // whatever the distance
-    std::vector<PageBits> windowed;  // as far as the head's window reaches
-    int64_t columns = 0;             // of the gathered ones, so many lie before the rows
+    std::vector<PageBits> free;         // whatever the distance
+    std::vector<PageBits> windowed;     // as far as the head's window reaches
+    int64_t columns = 0;                // of the gathered ones, so many lie before the rows
     std::vector<uint64_t> column_bits;  // those that are in no page above
   };
   // Lists of one head for one run, which segments point to.
@@ -96,7 +97,7 @@ class PromptReach {
   // Positions that windows count by, where some head has one: a list for entries that are seen
   // whatever the distance, then one for each window.
   Buffer places_;
-  Buffer gathered_;  // pages of keys and values
+  Buffer gathered_;                                              // pages of keys and values
   std::vector<std::vector<void*>> column_keys_, column_values_;  // [query_heads] of pages
 };
 
