@@ -16,6 +16,7 @@ import typing
 import numpy as np
 
 from method_oracles import Cam, D2o, Sequence, pool_average, pool_max, protect, softmax, top
+from method_fetches import emllm_cases, infllm_cases, magicpig_cases
 from method_reads import Sparq
 from method_thin import Aim, FastKv, GemFilter
 
@@ -530,6 +531,9 @@ def cases(root):
         "LaVi-Lab/AIM": ("edc24e9", aim_cases),
         "noforit/Lookahead_Q-Cache": ("74612bd", laq_cases),
         "SusCom-Lab/ZeroMerge": ("311494e", zeromerge_cases),
+        "Infini-AI-Lab/MagicPIG": ("ac9aa36", magicpig_cases),
+        "thunlp/InfLLM": ("12b7079", infllm_cases),
+        "em-llm/EM-LLM-model": ("e911d1f", emllm_cases),
     }
     found = {name for name in wanted if (root / name.replace("/", "+")).is_dir()}
     if not found and not cachegen(root):
