@@ -17,6 +17,7 @@ import numpy as np
 
 import method_attend as attend
 from method_oracles import Cam, D2o, Sequence, pool_average, pool_max, protect, softmax, top
+from method_fetches import emllm_cases, infllm_cases, magicpig_cases
 from method_reads import Sparq
 from method_thin import Aim, FastKv, GemFilter
 
@@ -534,6 +535,9 @@ def cases(root):
         "microsoft/MInference": ("fb56c91", attend.minference_cases),
         "mit-han-lab/x-attention": ("e379887", attend.xattention_cases),
         "bytedance/FlexPrefill": ("a24b27b", attend.flexprefill_cases),
+        "Infini-AI-Lab/MagicPIG": ("ac9aa36", magicpig_cases),
+        "thunlp/InfLLM": ("12b7079", infllm_cases),
+        "em-llm/EM-LLM-model": ("e911d1f", emllm_cases),
     }
     found = {name for name in wanted if (root / name.replace("/", "+")).is_dir()}
     if not found and not cachegen(root):

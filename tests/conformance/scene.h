@@ -54,10 +54,19 @@ inline std::vector<std::string> KeepingAll(const std::string& id) {
   const Method method = LoadShipped(id);
   std::vector<std::string> overrides;
   if (method.read) {
+    const size_t before = overrides.size();
+    bool local = false;
     for (const ParamSpec& param : method.read->spec->params) {
       if (param.name == "share") overrides.emplace_back("read.share=1");
       if (param.name == "tokens") overrides.emplace_back("read.tokens=100000");
+      local = local || param.name == "local";
     }
+    // Who chooses by another number reads what is near.
+    if (overrides.size() == before && local) overrides.emplace_back("read.local=100000");
+  }
+  // Nothing is as far away as that.
+  if (method.store->spec->id == "plain" && method.store->params.Text("position") == "clipped") {
+    overrides.emplace_back("store.position_limit=100000");
   }
   if (method.reduce && !method.takes_budget) {
     const std::string_view reducer = method.reduce->spec->id;
