@@ -11,6 +11,7 @@
 #include "conformance/masking.h"
 #include "core/json.h"
 #include "methods/layouts/coded.h"
+#include "methods/layouts/group_basis.h"
 #include "methods/layouts/shared_directions.h"
 #include "runner/chunk_prefill.h"
 #include "support/compare.h"
@@ -209,7 +210,8 @@ TEST_P(Conformance, BytesBringTheCacheBack) {
     for (int64_t layer = 0; layer < subject->shape().layers; ++layer) {
       const Result<StorePlan> plan = pipeline.store->Plan(subject->shape(), layer);
       ASSERT_TRUE(plan.ok());
-      shares = shares || plan->Get<SharedDirections>() != nullptr;
+      shares =
+          shares || plan->Get<SharedDirections>() != nullptr || plan->Get<GroupBasis>() != nullptr;
     }
     EngineOptions options;
     int seen = 0;

@@ -242,7 +242,7 @@ Status KvCache::Store(int64_t layer, const StorePlan& plan) {
   KVG_CHECK(layout != nullptr, StrCat("no layout of the cache is called ", plan.layout->id()));
   std::vector<std::unique_ptr<CacheLayer>> below;
   std::vector<CacheLayer*> pointers;
-  const int64_t first = std::max<int64_t>(layer - layout->layers_below(), 0);
+  const int64_t first = std::max<int64_t>(layer - layout->layers_below(*plan.layout), 0);
   for (int64_t l = first; l < layer; ++l) {
     below.push_back(std::make_unique<CacheLayer>(*layers_[l]));
     pointers.push_back(below.back().get());
