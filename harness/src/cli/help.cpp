@@ -92,6 +92,11 @@ constexpr CommandHelp kHelp[] = {
     {"bench latency", "",
      "bench latency models/ref-gqa --methods snapkv,kivi_4bit --contexts 1024\n"
      "bench latency ~/models/Llama-3.1-8B --backend cuda --contexts 4096,32768 --budgets 10%,20%"},
+    {"bench capacity", "",
+     "bench capacity models/ref-gqa --methods full,snapkv --budgets 10%,20% --max-memory 40MiB\n"
+     "bench capacity models/ref-gqa --policies fcfs,radix --shared-tokens 512 --batches 4,16\n"
+     "bench capacity configs/models/llama-3.1-8b.json --estimate --max-memory 80GiB --batches max "
+     "--trace data/traces/AzureLLMInferenceTrace_conv.csv"},
     {"bench lockstep", "", "bench lockstep --rows 1,8,32 --prompt-tokens 1024"},
     {"bench runner", "",
      "bench runner --dtype bf16 --prefill 512 --depth 0,2048\n"

@@ -9,6 +9,7 @@
 #include "core/memory.h"
 #include "core/strings.h"
 #include "runner/chunk_prefill.h"
+#include "runner/sequence_plan.h"
 #include "src/compress/draft_pass.h"
 #include "src/compress/probe_pass.h"
 #include "src/compress/question_rows.h"
@@ -313,6 +314,41 @@ Result<MemoryPlan> FitInto(MemoryPlan plan, int64_t free_bytes, int64_t machine_
 }
 
 }  // namespace
+
+struct SequencePlan::State {
+  PlannedContender contender;
+  EngineOptions options;
+  std::vector<StorePlan> stores;
+};
+
+SequencePlan::SequencePlan(const PlannedContender& contender, const EngineOptions& options)
+    : state_(std::make_unique<State>(
+          State{contender, options, StorePlansOf(*contender.method, contender.model->shape)})) {}
+SequencePlan::~SequencePlan() = default;
+
+int64_t SequencePlan::PrefillBytes(int64_t prompt_tokens) const {
+  const SampleLength length = {.prefill = prompt_tokens, .total = prompt_tokens};
+  MemoryPlan plan;
+  PlanPrefills(*state_->contender.model, {&state_->contender, 1}, {&length, 1}, state_->options,
+               plan);
+  return plan.snapshot_bytes;
+}
+
+int64_t SequencePlan::HeldBytes(int64_t prompt_tokens, int64_t total_tokens) const {
+  return LaneBytes(state_->contender, state_->stores,
+                   {.prefill = prompt_tokens, .total = total_tokens}, state_->options);
+}
+
+int64_t SequencePlan::FullBytes(int64_t tokens) const {
+  return FullCacheBytes(state_->contender.model->shape, WholePages(tokens));
+}
+
+int64_t SequencePlan::WorkingBytes(int64_t longest_tokens) const {
+  const int64_t lanes = state_->options.max_pool_lanes;
+  return kvgauge::WorkingBytes(*state_->contender.model->config, Model::kChunkRows + lanes,
+                               1 + lanes) +
+         ScratchBytes(*state_->contender.model, lanes, longest_tokens);
+}
 
 SampleLength LengthOf(const EngineSample& sample, CompressAt at) {
   const auto context = static_cast<int64_t>(sample.context.size());
