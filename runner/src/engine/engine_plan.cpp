@@ -188,7 +188,8 @@ void PlanPrefills(const PlannedModel& model, std::span<const PlannedContender> c
   std::set<std::string> scorers;
   std::vector<std::unique_ptr<Stage>> stages;
   std::vector<const Scorer*> probing;
-  bool attends = false, thins = false, shares = false;
+  std::vector<const StageChoice*> thins;
+  bool attends = false, shares = false;
   for (const PlannedContender& contender : contenders) {
     if (contender.model != &model) continue;
     if (HasChunks(contender, options)) {
@@ -200,7 +201,7 @@ void PlanPrefills(const PlannedModel& model, std::span<const PlannedContender> c
     shares = true;
     needs |= contender.method->needs();
     attends |= contender.method->attend.has_value();
-    thins |= contender.method->thin.has_value();
+    if (contender.method->thin) thins.push_back(&*contender.method->thin);
     if (!contender.method->score) continue;
     if (!scorers.insert(StageKey(*contender.method->score)).second) continue;
     stages.push_back(MakeStage(*contender.method->score));
@@ -229,14 +230,17 @@ void PlanPrefills(const PlannedModel& model, std::span<const PlannedContender> c
                                           scorer->DraftRows());
       }
     }
+    int64_t thinned = 0;
+    for (const StageChoice* thin : thins) {
+      thinned = std::max(thinned, ThinPrefill::PlannedBytes(*thin, *model.config, length.prefill));
+    }
     const int64_t scores =
         static_cast<int64_t>(scorers.size()) * shape.layers * shape.kv_heads * length.prefill * 4;
     plan.snapshot_bytes = std::max(
         plan.snapshot_bytes,
         FullCacheBytes(shape, WholePages(length.prefill)) +
             PrefillCapture::PlannedBytes(*model.config, needs, length.prefill) + scores + probes +
-            (attends ? SparsePrefill::PlannedBytes(*model.config, length.prefill) : 0) +
-            (thins ? ThinPrefill::PlannedBytes(*model.config, length.prefill) : 0));
+            (attends ? SparsePrefill::PlannedBytes(*model.config, length.prefill) : 0) + thinned);
   }
 }
 
