@@ -258,6 +258,49 @@ def signed_hadamard(dim, seed):
     return signs[:, None] * hadamard(dim)
 
 
+def dealt_rotations(dim, block, loud, side, layer):
+    """DuQuant: Hadamard blocks with signs, channels dealt to blocks to and fro by size, blocks again."""
+    def blocks(which):
+        signs = np.where(words((layer * 2 + (0 if side == "k" else 1)) * 2 + which, 7, 2 * dim)[::2] & np.uint64(1), -1.0, 1.0)
+        return signs[:, None] * np.kron(np.eye(dim // block), hadamard(block))
+
+    count, deal = dim // block, np.zeros((dim, dim))
+    for i, channel in enumerate(np.argsort(-loud, kind="stable")):
+        step = i % count
+        deal[channel, (step if i // count % 2 == 0 else count - 1 - step) * block + i // count] = 1
+    return blocks(0) @ deal @ blocks(1)
+
+
+DEALT = np.exp(np.random.default_rng(41).standard_normal((2, 4, 2, 32))).astype(F)  # [side, layer, head, dim]
+
+
+def affine_matrices(seed=43):
+    """Strictly diagonally dominant, as AffineQuant learns them: [side, layer, head, dim, dim]."""
+    off = np.random.default_rng(seed).uniform(-1, 1, (2, 4, 2, 32, 32)) / 40
+    eye = np.eye(32) * np.exp(np.random.default_rng(seed + 1).uniform(-0.5, 0.5, (2, 4, 2, 32, 1)))
+    return (eye + off * (1 - np.eye(32))).astype(F)
+
+
+def write_matrices(directory):
+    """Side-files of the tiny checkpoint for the two above."""
+    from safetensors.numpy import save_file
+
+    made = {"kvgauge_calibration": "1", "stage_version": "1", "model_name": "model", "texts": "0", "tokens": "0",
+            "model": "6193d2452e6d71261c46f91490427c94b7e2c528a859ff2fc2f7c0cafef09dfa"}
+    sides = ("keys", "values")
+    save_file({f"{side}.loud.{l}": DEALT[s, l] for s, side in enumerate(sides) for l in range(4)},
+              directory / "duquant.safetensors",
+              metadata=made | {"stage": "store.duquant", "params": "{\"block\":16,\"seed\":0}"})
+    tables = {}
+    for s, side in enumerate(sides):
+        for l, there in enumerate(affine_matrices()[s]):
+            tables[f"{side}.{l}.there"] = there
+            back = np.linalg.inv(there.astype(np.float64)).swapaxes(-1, -2)
+            tables[f"{side}.{l}.back"] = np.ascontiguousarray(back, F)
+    save_file(tables, directory / "affine_matrices.safetensors",
+              metadata=made | {"stage": "store.affine", "params": "{\"raw_keys\":false}"})
+
+
 def random_orthogonal(dim, blocks, seed):
     """Gaussian squares by Box and Muller, their rows made orthonormal in order: [blocks][dim, dim]."""
     w = words(seed, 2, blocks * dim * dim * 4).reshape(-1, 4)
@@ -270,10 +313,10 @@ def random_orthogonal(dim, blocks, seed):
     return out
 
 
-def turned(x, matrix, code):
-    """Rows in the coordinates of an orthogonal matrix, through `code`, and back."""
+def turned(x, matrix, code, back=None):
+    """Rows in the coordinates of a matrix, through `code`, and back, by the transpose of an orthogonal one."""
     there = (x.astype(np.float64) @ matrix.astype(F)).astype(F)
-    return code(there).astype(np.float64) @ matrix.astype(F).T
+    return code(there).astype(np.float64) @ (matrix if back is None else back).astype(F).T
 
 
 def clear_codes(x, bits):
