@@ -452,6 +452,7 @@ void AddCommands(CommandTable& table) {
   AddBench(table);
   AddSubmit(table);
   AddResultCommands(table);
+  AddPaperCommands(table);
   AddHelp(app);
   app.failure_message([](const CLI::App* command, const CLI::Error& error) {
     std::string text = CLI::FailureMessage::simple(command, error);

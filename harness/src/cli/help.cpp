@@ -44,6 +44,13 @@ constexpr CommandHelp kHelp[] = {
      "report results/quickstart.db -o quickstart.html\n"
      "report before.db after.db --compare"},
     {"board", "Run and compare", "board results -o site"},
+    {"reproduce", "Run and compare",
+     "reproduce\n"
+     "reproduce snapkv --weights random:1 --dry-run\n"
+     "reproduce snapkv --model ~/models/Mistral-7B-Instruct-v0.2 --limit 20"},
+    {"import", "Run and compare", "import lm-eval results.json -o other.json"},
+    {"import lm-eval", "", "import lm-eval results.json -o other.json"},
+    {"import kvpress", "", "import kvpress results -o other.json"},
     {"submit", "Many machines and CI",
      "submit --slurm mine.json --shards 16 --db results/mine.db\n"
      "submit --slurm mine.json --shards 4 --db results/mine.db --dry-run -- --limit 100"},
@@ -72,6 +79,7 @@ constexpr CommandHelp kHelp[] = {
     {"score", "Tasks and scores",
      "score --task longbench/qasper --pairs predictions.jsonl\n"
      "score --metric rouge_l --pairs predictions.jsonl --by language\n"
+     "score --metric judge_wins --pairs predictions.jsonl --judge models/ref-gqa\n"
      "score --list"},
     {"data", "Tasks and scores", "data generate --task reference/pairs --texts 3"},
     {"data generate", "",
