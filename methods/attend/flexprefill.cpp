@@ -105,8 +105,8 @@ class FlexPrefill final : public Attend {
     return std::sqrt(sum);
   }
 
-  void ChooseFor(LayerView& view, LastRowShares& last, const Tensor& queries, const Tensor& key_means,
-                 HeadSight& head) const {
+  void ChooseFor(LayerView& view, LastRowShares& last, const Tensor& queries,
+                 const Tensor& key_means, HeadSight& head) const {
     Ops& ops = view.ops();
     const int64_t prompt = queries.shape[0], dim = queries.shape[1];
     const int64_t blocks = key_means.shape[0], words = SightWords(prompt, block_);
@@ -124,8 +124,7 @@ class FlexPrefill final : public Attend {
     ops.rows->Convert(queries.Slice(prompt - block_, prompt), rows);
     const Tensor mean = view.Scratch(DType::kF32, {1, dim});
     ops.rows->ReduceColumns(rows, Reduction::kMean, mean.Reshape({dim}));
-    const bool by_means =
-        Divergence(SharesOfMeans(view, mean, key_means, false), by_column) < tau_;
+    const bool by_means = Divergence(SharesOfMeans(view, mean, key_means, false), by_column) < tau_;
     if (by_means) column_blocks = diagonal_blocks = LeastBlocks();
 
     head.kind = HeadSight::Kind::kBlocks;

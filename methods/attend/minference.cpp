@@ -122,8 +122,7 @@ class MInference final : public Attend {
     const int64_t diagonals = std::min(prompt, std::max(pattern.second, kLeastDiagonals));
     last.Compute(query_head);
     head.kind = HeadSight::Kind::kLines;
-    head.columns =
-        BestOf(view, last.Columns(), columns, 0, std::min(prompt, first_columns_));
+    head.columns = BestOf(view, last.Columns(), columns, 0, std::min(prompt, first_columns_));
     // Number i is the diagonal at the distance prompt - 1 - i. The nearest of those that are always
     // chosen come first where there are too many.
     const int64_t near = std::min({prompt, near_diagonals_, diagonals});
@@ -186,8 +185,8 @@ Result<Calibration::Tables> ImportPatterns(const Calibration::Tables& published)
   for (const auto& [name, table] : published) {
     const auto known = std::find(std::begin(kPatterns), std::end(kPatterns), name);
     if (known == std::end(kPatterns)) {
-      return BadInput(StrCat("has a pattern '", name, "'; expected ", kLines, ", ", kBand, " or ",
-                             kBlocks));
+      return BadInput(
+          StrCat("has a pattern '", name, "'; expected ", kLines, ", ", kBand, " or ", kBlocks));
     }
     if (table.shape.size() != 3 || table.shape[2] < 2) {
       return BadInput(StrCat("pattern '", name, "' is not of layers, heads and two numbers"));

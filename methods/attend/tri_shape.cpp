@@ -40,8 +40,9 @@ KVG_REGISTER_STAGE({
     .paper = "arXiv:2412.10319",
     .summary = "the first entries, those just before each row, and everything for the last rows",
     .params = {IntParam("sinks", 128, 0, 1 << 20, "first entries that every row sees"),
-               IntParam("window", 3968, 1, 1 << 20, "entries before a row that it sees, its own "
-                                                    "included"),
+               IntParam("window", 3968, 1, 1 << 20,
+                        "entries before a row that it sees, its own "
+                        "included"),
                IntParam("last", 100, 0, 1 << 20, "last rows that see everything; 0: A-shape")},
     .make = Make<TriShape>(),
 });

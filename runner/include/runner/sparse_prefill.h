@@ -52,15 +52,15 @@ class SparsePrefill {
   PrefillCapture& capture_;
   const ModelShape shape_;
   const uint64_t seed_;
-  std::vector<int32_t> places_;  // of all rows
-  Buffer hidden_;                // [rows, hidden_size]: what the next pass reads
-  Buffer queries_;               // [rows, query_heads, key_dim], of the layer
-  Buffer attended_;              // [a chunk's rows, query_heads, value_dim]
-  Buffer chunk_sums_;            // [query_heads, a chunk's rows]: log-sum-exps
-  Buffer log_sums_;              // [query_heads, rows]
+  std::vector<int32_t> places_;         // of all rows
+  Buffer hidden_;                       // [rows, hidden_size]: what the next pass reads
+  Buffer queries_;                      // [rows, query_heads, key_dim], of the layer
+  Buffer attended_;                     // [a chunk's rows, query_heads, value_dim]
+  Buffer chunk_sums_;                   // [query_heads, a chunk's rows]: log-sum-exps
+  Buffer log_sums_;                     // [query_heads, rows]
   std::shared_ptr<PromptReach> reach_;  // of the layer, once chosen; null where all is seen
   int64_t layer_ = 0;
-  bool chosen_ = false;    // the layer's second pass
+  bool chosen_ = false;   // the layer's second pass
   int64_t next_row_ = 0;  // of the pass
   bool done_ = false;
 };

@@ -376,8 +376,7 @@ void PromptReach::Attend(Ops& ops, const AttentionShape& shape, std::span<const 
   const int64_t numbers = std::max<int64_t>(std::ssize(words), 1);
   words.resize(static_cast<size_t>(numbers));
   const Buffer memory = ops.memory->Allocate(numbers * 8);
-  ops.memory->Copy(Tensor(words.data(), DType::kI64, {numbers}),
-                   memory.As(DType::kI64, {numbers}));
+  ops.memory->Copy(Tensor(words.data(), DType::kI64, {numbers}), memory.As(DType::kI64, {numbers}));
   std::vector<KvHead> seen(static_cast<size_t>(count));
   for (size_t i = 0; i < seen.size(); ++i) {
     for (const auto& [segment, at] : masked[i]) {

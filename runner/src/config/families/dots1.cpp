@@ -16,8 +16,8 @@ void ReadDots1(ConfigReader& reader, ModelConfig& config) {
   config.qkv_bias = config.output_bias = reader.Bool("attention_bias", false);
   config.qk_norm = true;
   ReadRope(reader, {.head_dim = config.key_dim}, config);
-  MoeConfig moe =
-      ReadDeepseekExperts(reader, {.experts = "n_routed_experts", .default_ffn = 1408}, 0, 0, config);
+  MoeConfig moe = ReadDeepseekExperts(reader, {.experts = "n_routed_experts", .default_ffn = 1408},
+                                      0, 0, config);
   moe.sigmoid = true;
   ReadExpertGroups(reader, "n_routed_experts", moe);
   moe.scaling = reader.Real("routed_scaling_factor", 1.0, 1e-6, 1e6);
@@ -31,15 +31,15 @@ void ReadDots1(ConfigReader& reader, ModelConfig& config) {
   CheckLayerTypes(reader, config);
   reader.Neutral("moe_layer_freq", int64_t{1});
   reader.Neutral("scoring_func", std::string_view("noaux_tc"));
-  reader.Ignore({"aux_loss_alpha", "seq_aux", "ep_size", "router_aux_loss_coef",
-                 "output_router_logits"});
+  reader.Ignore(
+      {"aux_loss_alpha", "seq_aux", "ep_size", "router_aux_loss_coef", "output_router_logits"});
 }
 
 }  // namespace
 
-KVG_MODEL_FAMILY(dots1,
-                 {.title = "dots.llm1",
-                  .notes = "mixture of experts chosen by corrected sigmoids; norms of queries and keys",
-                  .read = ReadDots1})
+KVG_MODEL_FAMILY(
+    dots1, {.title = "dots.llm1",
+            .notes = "mixture of experts chosen by corrected sigmoids; norms of queries and keys",
+            .read = ReadDots1})
 
 }  // namespace kvgauge

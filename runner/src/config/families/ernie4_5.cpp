@@ -13,10 +13,8 @@ void ReadErnie45(ConfigReader& reader, ModelConfig& config) {
   ReadTokenIds(reader, {.bos = 1, .eos = {2}, .pad = 0}, config);
   config.tied_head = reader.Bool("tie_word_embeddings", true);
   config.qkv_bias = config.output_bias = config.mlp_bias = reader.Bool("use_bias", false);
-  ReadRope(
-      reader,
-      {.head_dim = config.key_dim, .layout = RopeLayout::kInterleaved, .theta = 5e5},
-      config);
+  ReadRope(reader, {.head_dim = config.key_dim, .layout = RopeLayout::kInterleaved, .theta = 5e5},
+           config);
   CheckLayerTypes(reader, config);
 }
 

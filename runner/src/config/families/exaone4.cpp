@@ -65,9 +65,10 @@ void ReadExaone4(ConfigReader& reader, ModelConfig& config) {
 }  // namespace
 
 KVG_MODEL_FAMILY(
-    exaone4, {.title = "EXAONE 4.0",
-              .notes = "norms of what layers add, none of what they read; norms of queries and keys; "
-                       "with windows, full layers do not turn",
-              .read = ReadExaone4})
+    exaone4,
+    {.title = "EXAONE 4.0",
+     .notes = "norms of what layers add, none of what they read; norms of queries and keys; "
+              "with windows, full layers do not turn",
+     .read = ReadExaone4})
 
 }  // namespace kvgauge

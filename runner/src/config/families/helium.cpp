@@ -14,17 +14,14 @@ void ReadHelium(ConfigReader& reader, ModelConfig& config) {
   config.tied_head = reader.Bool("tie_word_embeddings", false);
   config.qkv_bias = reader.Bool("attention_bias", false);
   config.mlp_bias = reader.Bool("mlp_bias", false);
-  ReadRope(
-      reader,
-      {.head_dim = config.key_dim, .layout = RopeLayout::kInterleaved, .theta = 1e5},
-      config);
+  ReadRope(reader, {.head_dim = config.key_dim, .layout = RopeLayout::kInterleaved, .theta = 1e5},
+           config);
   CheckLayerTypes(reader, config);
 }
 
 }  // namespace
 
-KVG_MODEL_FAMILY(helium, {.title = "Helium 1",
-                          .notes = "pairs of neighbours turn",
-                          .read = ReadHelium})
+KVG_MODEL_FAMILY(helium,
+                 {.title = "Helium 1", .notes = "pairs of neighbours turn", .read = ReadHelium})
 
 }  // namespace kvgauge

@@ -30,9 +30,8 @@ void ReadOlmoe(ConfigReader& reader, ModelConfig& config) {
 
 }  // namespace
 
-KVG_MODEL_FAMILY(olmoe,
-                 {.title = "OLMoE",
-                  .notes = "mixture of experts; queries and keys normed over all heads",
-                  .read = ReadOlmoe})
+KVG_MODEL_FAMILY(olmoe, {.title = "OLMoE",
+                         .notes = "mixture of experts; queries and keys normed over all heads",
+                         .read = ReadOlmoe})
 
 }  // namespace kvgauge
