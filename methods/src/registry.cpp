@@ -33,6 +33,8 @@ std::string_view NameOf(StageKind kind) {
       return "prepare";
     case StageKind::kSee:
       return "see";
+    case StageKind::kReuse:
+      return "reuse";
     case StageKind::kThin:
       return "thin";
     case StageKind::kScore:

@@ -65,6 +65,13 @@ inline std::vector<std::string> KeepingAll(const std::string& id) {
     if (reducer == "coverage") overrides.emplace_back("reduce.mass=1");
   }
   if (method.thin) overrides.emplace_back("thin.drop=0");
+  if (method.reuse) {
+    for (const ParamSpec& param : method.reuse->spec->params) {
+      if (param.name == "share") overrides.emplace_back("reuse.share=1");
+      if (param.name == "again") overrides.emplace_back("reuse.again=100000");
+      if (param.name == "temperature") overrides.emplace_back("reuse.chunk=100000");
+    }
+  }
   return overrides;
 }
 

@@ -76,9 +76,11 @@ void FindPrefills(const RunConfig& config, PlanModel& model, std::vector<PlanRef
     const std::string prepare = contender.method.prepare ? json["stages"]["prepare"].dump() : "";
     const std::string weights = StrCat(prepare, latents ? "latents" : "");
     const std::optional<StageChoice>& see = contender.method.see;
+    const std::optional<StageChoice>& reuse = contender.method.reuse;
     const std::optional<StageChoice>& thin = contender.method.thin;
     const std::string key =
-        StrCat(weights, see ? "see" + StageKey(*see) : "", thin ? "thin" + StageKey(*thin) : "");
+        StrCat(weights, see ? "see" + StageKey(*see) : "", reuse ? "reuse" + StageKey(*reuse) : "",
+               thin ? "thin" + StageKey(*thin) : "");
     const auto known = std::find(keys.begin(), keys.end(), key);
     const auto at = static_cast<size_t>(known - keys.begin());
     if (known == keys.end()) {

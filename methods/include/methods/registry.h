@@ -10,6 +10,7 @@
 #include "core/params.h"
 #include "core/result.h"
 #include "methods/calibration_table.h"
+#include "methods/reuse.h"
 #include "methods/see.h"
 #include "methods/stages.h"
 #include "methods/thin.h"
@@ -18,7 +19,18 @@ namespace kvgauge {
 
 class Calibrator;
 
-enum class StageKind { kPrepare, kSee, kThin, kScore, kAllocate, kReduce, kStore, kRead, kTrigger };
+enum class StageKind {
+  kPrepare,
+  kSee,
+  kThin,
+  kScore,
+  kAllocate,
+  kReduce,
+  kStore,
+  kRead,
+  kTrigger,
+  kReuse
+};
 
 std::string_view NameOf(StageKind kind);  // "prepare", "score", ...
 

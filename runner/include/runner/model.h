@@ -75,6 +75,15 @@ struct SequenceStep {
   LayerHook* hook = nullptr;
 };
 
+// Entries of one layer that were put together of caches, for a pass whose rows are computed behind
+// them. Rows are the prompt's tokens, keys turned to their places.
+struct JoinedEntries {
+  Tensor keys, values;  // [tokens, kv_heads, dim] f32 on the device; the pass's rows are put in
+  // Those from here to the pass's last row are written to the cache, which has made room for them.
+  int64_t first = 0;
+  bool only_put = false;  // the rows' entries are computed and put in, and nothing else happens
+};
+
 // Rows of a prompt in some layers, for prefills that go layer by layer. The cache has made room for
 // them there: cache->AppendAt(first_layer, end_layer, places).
 struct LayerStep {
@@ -88,6 +97,9 @@ struct LayerStep {
   Tensor hidden = {};
   LogitRows logits = LogitRows::kNone;  // another only with the last layer
   LayerHook* hook = nullptr;
+  // Where it is not null the step has one layer and no hook, and other entries stand between its
+  // rows: the cache has made room for these too. Not of models with latent attention.
+  const JoinedEntries* joined = nullptr;
 };
 
 class Model {

@@ -59,7 +59,9 @@ class EngineRun {
   struct Group {
     Model* model = nullptr;
     bool latents = false;
-    const StageChoice* thin = nullptr;  // of the first of them
+    const StageChoice* reuse = nullptr;           // of the first of them
+    const StageChoice* thin = nullptr;            // likewise
+    std::shared_ptr<ReuseStore> store = nullptr;  // of `reuse`
     bool chunks = false;
     std::vector<int64_t> contenders = {};
     Needs needs = {};

@@ -350,6 +350,9 @@ void ForwardPass::CheckRows() {
     KVG_CHECK(!config_.mutual_pictures, "a picture that sees all of itself goes through in one");
     KVG_CHECK(part_->end_layer == config_.layer_count() || part_->logits == LogitRows::kNone,
               "logits come behind the last layer");
+    KVG_CHECK(part_->joined == nullptr || (!config_.mla && part_->hook == nullptr &&
+                                           part_->end_layer == part_->first_layer + 1),
+              "joined entries are those of one layer");
     return;
   }
   for (const SequenceStep& step : steps_) {
@@ -370,6 +373,12 @@ Tensor ForwardPass::Run() {
   FindReadyRows();
   if (first_layer_ == 0) Embed(residual);
   MakeRopeTables();
+  if (part_ != nullptr && part_->joined != nullptr && part_->joined->only_put) {
+    const LayerWeights& w = weights_.layers[static_cast<size_t>(first_layer_)];
+    PlainAttention(first_layer_,
+                   BranchInput(first_layer_, w.input_norm, residual, ScratchSlot::kNormed));
+    return {};
+  }
   for (int64_t i = first_layer_; i < end_layer_; ++i) {
     Layer(i, residual);
     AddDeepstack(i, residual);
