@@ -24,6 +24,7 @@ struct Slot {
 constexpr Slot kSlots[] = {{"prepare", StageKind::kPrepare, &Method::prepare},
                            {"see", StageKind::kSee, &Method::see},
                            {"attend", StageKind::kAttend, &Method::attend},
+                           {"reuse", StageKind::kReuse, &Method::reuse},
                            {"thin", StageKind::kThin, &Method::thin},
                            {"score", StageKind::kScore, &Method::score},
                            {"allocate", StageKind::kAllocate, &Method::allocate},
@@ -35,8 +36,8 @@ constexpr Slot kSlots[] = {{"prepare", StageKind::kPrepare, &Method::prepare},
                            {"read", StageKind::kRead, &Method::read},
                            {"trigger", StageKind::kTrigger, &Method::trigger}};
 const std::vector<std::string> kFamilies = {
-    "baseline",     "selection",    "budget",   "merging",     "retrieval",
-    "quantization", "architecture", "low_rank", "composition", "prefill"};
+    "baseline",     "selection", "budget",      "merging", "retrieval", "quantization",
+    "architecture", "low_rank",  "composition", "prefill", "reuse"};
 
 const std::vector<ParamSpec>& ProtectSpecs() {
   static const std::vector<ParamSpec> specs = {

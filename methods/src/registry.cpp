@@ -35,6 +35,8 @@ std::string_view NameOf(StageKind kind) {
       return "see";
     case StageKind::kAttend:
       return "attend";
+    case StageKind::kReuse:
+      return "reuse";
     case StageKind::kThin:
       return "thin";
     case StageKind::kScore:

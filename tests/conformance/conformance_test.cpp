@@ -62,6 +62,10 @@ TEST_P(Conformance, FullBudgetIsTheFullCache) {
       for (const double error : cell.fidelity->attention_error) EXPECT_LE(error, 1e-5);
       continue;
     }
+    if (subject->method.reuse) {
+      EXPECT_NE(cell.record.engagement, Engagement::kNotEngaged) << cell.record.reason;
+      continue;
+    }
     // Without a budget such a method is expected to give up something.
     const bool must = (subject->method.reduce || subject->method.thin || subject->method.attend) &&
                       !subject->method.takes_budget;
@@ -91,8 +95,11 @@ TEST_P(Conformance, KeepsWithinItsBudget) {
     }
     EXPECT_EQ(std::ssize(record.entries_after), shape.layers);
     EXPECT_LE(held, per_head * shape.layers * std::ssize(record.entries_after[0]));
+    const Pipeline pipeline = MakePipeline(subject->method);
+    const bool joins =
+        pipeline.reuse != nullptr && pipeline.reuse->texts() != ReusedTexts::kPrefixes;
     const bool has_stages = subject->method.score || subject->method.read || subject->method.thin ||
-                            subject->method.attend || !IsPlain(subject->method, shape);
+                            subject->method.attend || joins || !IsPlain(subject->method, shape);
     if (has_stages) {
       EXPECT_EQ(record.engagement, Engagement::kEngaged) << record.reason;
     } else if (!subject->method.prepare) {

@@ -82,6 +82,13 @@ inline std::vector<std::string> KeepingAll(const std::string& id) {
       if (param.name == name) overrides.push_back(StrCat("attend.", name, "=", value));
     }
   }
+  if (method.reuse) {
+    for (const ParamSpec& param : method.reuse->spec->params) {
+      if (param.name == "share") overrides.emplace_back("reuse.share=1");
+      if (param.name == "again") overrides.emplace_back("reuse.again=100000");
+      if (param.name == "temperature") overrides.emplace_back("reuse.chunk=100000");
+    }
+  }
   return overrides;
 }
 

@@ -81,7 +81,7 @@ void FindPrefills(const RunConfig& config, PlanModel& model, std::vector<PlanRef
     };
     const std::string key =
         StrCat(weights, key_of("see", see), key_of("attend", contender.method.attend),
-               key_of("thin", contender.method.thin));
+               key_of("reuse", contender.method.reuse), key_of("thin", contender.method.thin));
     const auto known = std::find(keys.begin(), keys.end(), key);
     const auto at = static_cast<size_t>(known - keys.begin());
     if (known == keys.end()) {

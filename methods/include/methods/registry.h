@@ -11,6 +11,7 @@
 #include "core/result.h"
 #include "methods/attend.h"
 #include "methods/calibration_table.h"
+#include "methods/reuse.h"
 #include "methods/see.h"
 #include "methods/stages.h"
 #include "methods/thin.h"
@@ -23,6 +24,7 @@ enum class StageKind {
   kPrepare,
   kSee,
   kAttend,
+  kReuse,
   kThin,
   kScore,
   kAllocate,

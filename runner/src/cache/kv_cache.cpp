@@ -61,6 +61,7 @@ KvCache::KvCache(const KvCache& other)
       planned_length_(other.planned_length_),
       sinks_(other.sinks_),
       places_(other.places_),
+      apart_(other.apart_),
       turning_{other.turning_[0], other.turning_[1]},
       tokens_(other.tokens_) {
   for (const auto& layer : other.layers_) layers_.push_back(std::make_unique<CacheLayer>(*layer));

@@ -189,7 +189,7 @@ void PlanPrefills(const PlannedModel& model, std::span<const PlannedContender> c
   std::vector<std::unique_ptr<Stage>> stages;
   std::vector<const Scorer*> probing;
   std::vector<const StageChoice*> thins;
-  bool attends = false, shares = false;
+  bool attends = false, reuses = false, shares = false;
   for (const PlannedContender& contender : contenders) {
     if (contender.model != &model) continue;
     if (HasChunks(contender, options)) {
@@ -201,6 +201,7 @@ void PlanPrefills(const PlannedModel& model, std::span<const PlannedContender> c
     shares = true;
     needs |= contender.method->needs();
     attends |= contender.method->attend.has_value();
+    reuses |= contender.method->reuse.has_value();
     if (contender.method->thin) thins.push_back(&*contender.method->thin);
     if (!contender.method->score) continue;
     if (!scorers.insert(StageKey(*contender.method->score)).second) continue;
@@ -240,7 +241,15 @@ void PlanPrefills(const PlannedModel& model, std::span<const PlannedContender> c
         plan.snapshot_bytes,
         FullCacheBytes(shape, WholePages(length.prefill)) +
             PrefillCapture::PlannedBytes(*model.config, needs, length.prefill) + scores + probes +
-            (attends ? SparsePrefill::PlannedBytes(*model.config, length.prefill) : 0) + thinned);
+            (attends ? SparsePrefill::PlannedBytes(*model.config, length.prefill) : 0) +
+            (reuses ? ReusePrefill::PlannedBytes(*model.config, length.prefill) : 0) + thinned);
+  }
+  // The texts of the newest prompt lie in the store or beside it.
+  std::set<std::string> stores;
+  for (const PlannedContender& contender : contenders) {
+    if (contender.model != &model || !contender.method->reuse) continue;
+    if (!stores.insert(StageKey(*contender.method->reuse)).second) continue;
+    plan.snapshot_bytes += FullCacheBytes(shape, WholePages(2 * StoredTokens(lengths)));
   }
 }
 
@@ -371,6 +380,13 @@ SampleLength LengthOf(const EngineSample& sample, CompressAt at) {
   return length;
 }
 
+int64_t StoredTokens(std::span<const SampleLength> lengths) {
+  constexpr int64_t kPrompts = 4;
+  int64_t longest = 0;
+  for (const SampleLength& length : lengths) longest = std::max(longest, length.prefill);
+  return kPrompts * longest;
+}
+
 std::string_view NameOf(CompressAt at) {
   switch (at) {
     case CompressAt::kPrompt:
@@ -407,6 +423,12 @@ Status CheckMoment(const Method& method, CompressAt at, int64_t chunk_tokens) {
                            " lets rows go while a prompt is read, and compress_at turn reads "
                            "those of later turns behind an answer; use compress_at prompt or "
                            "context, or leave out the stage"));
+  }
+  if (method.reuse && MakePipeline(method).reuse->texts() == ReusedTexts::kChunks) {
+    return BadInput(StrCat(method.id, ": ", NameOf(*method.reuse->spec),
+                           " puts a context together of chunks, and compress_at turn compresses "
+                           "turns behind an answer; use compress_at prompt or context, or another "
+                           "stage"));
   }
   if (!method.needs().gates.empty()) {
     return BadInput(StrCat(method.id, ": ", NameOf(*method.score->spec),
@@ -448,6 +470,7 @@ Result<MemoryPlan> PlanMemory(std::span<const PlannedContender> contenders,
       const PlannedModel* original =
           contender.original != nullptr ? contender.original : contender.model;
       const bool partial = contender.method->attend || contender.method->thin ||
+                           contender.method->reuse ||
                            HasChunks(contender, options) || length.whole > 0;
       if (original == contender.model && !partial) continue;
       const int64_t entries = std::max(length.total, length.whole);

@@ -60,8 +60,10 @@ class EngineRun {
   struct Group {
     Model* model = nullptr;
     bool latents = false;
-    const StageChoice* attend = nullptr;  // of the first of them
-    const StageChoice* thin = nullptr;    // likewise
+    const StageChoice* attend = nullptr;          // of the first of them
+    const StageChoice* reuse = nullptr;           // likewise
+    const StageChoice* thin = nullptr;            // likewise
+    std::shared_ptr<ReuseStore> store = nullptr;  // of `reuse`
     bool chunks = false;
     std::vector<int64_t> contenders = {};
     Needs needs = {};

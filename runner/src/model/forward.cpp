@@ -360,6 +360,9 @@ void ForwardPass::CheckRows() {
               "parts of several layers");
     KVG_CHECK(part_->end_layer == config_.layer_count() || part_->logits == LogitRows::kNone,
               "logits come behind the last layer");
+    KVG_CHECK(part_->joined == nullptr || (!config_.mla && part_->hook == nullptr &&
+                                           part_->end_layer == part_->first_layer + 1),
+              "joined entries are those of one layer");
     return;
   }
   for (const SequenceStep& step : steps_) {
@@ -381,6 +384,12 @@ Tensor ForwardPass::Run() {
   const bool rest = Runs(LayerPass::kRest);
   if (first_layer_ == 0 && !rest) Embed(residual);
   if (!rest) MakeRopeTables();
+  if (part_ != nullptr && part_->joined != nullptr && part_->joined->only_put) {
+    const LayerWeights& w = weights_.layers[static_cast<size_t>(first_layer_)];
+    PlainAttention(first_layer_,
+                   BranchInput(first_layer_, w.input_norm, residual, ScratchSlot::kNormed));
+    return {};
+  }
   for (int64_t i = first_layer_; i < end_layer_; ++i) {
     Layer(i, residual);
     if (!Runs(LayerPass::kQueries)) AddDeepstack(i, residual);

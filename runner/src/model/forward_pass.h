@@ -101,6 +101,14 @@ class ForwardPass {
   // Writes and attends for the steps whose caches hold MLA latents, or for the others.
   void AttendCaches(int64_t layer, bool latents, const Tensor& q, const Tensor& keys,
                     const Tensor& values, Tensor out);
+  // Attention of rows of a part with joined entries, each over what stands before it.
+  void AttendJoined(int64_t layer, const Tensor& q, const Tensor& keys, const Tensor& values,
+                    Tensor out);
+  // Attention of one item whose cache attends to some entries apart.
+  void AttendApart(const AttentionShape& shape, KvCache& cache, int64_t layer, AttentionItem item,
+                   const Tensor& q, Tensor out);
+  // Rows [rows, heads, d] at their places into [tokens, heads, d].
+  void PutRows(const Tensor& heads, const Tensor& into);
   void MlpBranch(int64_t layer, const Tensor& x, Tensor out, MatMulMode mode);
   void DenseMlp(const MlpWeights& mlp, int64_t ffn_size, const Tensor& x, Tensor out,
                 MatMulMode mode);
