@@ -86,9 +86,10 @@ struct Method {
   double recent_share = 0.0;
   int64_t coming = 0;  // entries of a budget that is not the whole prompt, left to tokens to come
   // `store` is always set; score, allocate, reduce and trigger are set together or not at all.
-  // `see` acts on pictures before the prompt is made, `attend`, `reuse` and `thin` while it is read.
-  std::optional<StageChoice> prepare, see, attend, reuse, thin, score, allocate, reduce, store, read,
-      trigger;
+  // `see` acts on pictures before the prompt is made, `attend`, `reuse` and `thin` while it is
+  // read.
+  std::optional<StageChoice> prepare, see, attend, reuse, thin, score, allocate, reduce, store,
+      read, trigger;
   // In place of score, allocate and reduce while decoding.
   std::optional<StageChoice> decode_score, decode_allocate, decode_reduce;
 

@@ -470,8 +470,8 @@ Result<MemoryPlan> PlanMemory(std::span<const PlannedContender> contenders,
       const PlannedModel* original =
           contender.original != nullptr ? contender.original : contender.model;
       const bool partial = contender.method->attend || contender.method->thin ||
-                           contender.method->reuse ||
-                           HasChunks(contender, options) || length.whole > 0;
+                           contender.method->reuse || HasChunks(contender, options) ||
+                           length.whole > 0;
       if (original == contender.model && !partial) continue;
       const int64_t entries = std::max(length.total, length.whole);
       original_bytes =

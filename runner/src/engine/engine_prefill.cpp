@@ -55,8 +55,8 @@ Status EngineRun::BeginPrefill(const Job& job) {
   s.cache = std::make_unique<KvCache>(
       s.model->NewCache(PlannedLength(sample, job.turn), pools_, group.latents));
   s.cache->PlaceRope(RopePlaces::Of(s.prompt));
-  s.partial = group.attend != nullptr || group.reuse != nullptr || group.thin != nullptr ||
-              group.chunks;
+  s.partial =
+      group.attend != nullptr || group.reuse != nullptr || group.thin != nullptr || group.chunks;
   if (group.chunks) {
     const Contender& contender = contenders_[static_cast<size_t>(group.contenders[0])];
     s.chunk_tokens = options_.chunk_tokens;
