@@ -79,8 +79,9 @@ Status FlattenScores(const std::string& where, const Json& json, std::vector<std
   constexpr size_t kMostDepth = 8;
   if (above.size() > kMostDepth) return BadInput(StrCat(where, ": nested too deeply"));
   for (const auto& [key, value] : json.items()) {
+    // Checked before it stands in a message: a terminal would obey what a file holds.
+    KVG_TRY(CheckForeignName(StrCat(where, ": a name"), key));
     const std::string at = StrCat(where, ".", key);
-    KVG_TRY(CheckForeignName(at, key));
     if (value.is_object()) {
       std::vector<std::string> below = above;
       below.push_back(key);

@@ -57,8 +57,9 @@ std::string LmEvalProtocol(const Json& file, const std::string& task) {
 
 Status ReadLmEvalTask(const Json& file, const std::string& path, const std::string& task,
                       const Json& scores, ForeignRow row, std::vector<ForeignRow>& rows) {
+  // Checked before it stands in a message: a terminal would obey what a file holds.
+  KVG_TRY(CheckForeignName(StrCat(path, ": a name in results"), task));
   const std::string where = StrCat(path, ": results.", task);
-  KVG_TRY(CheckForeignName(where, task));
   if (!scores.is_object()) return BadInput(StrCat(where, ": expected an object of metrics"));
   row.task = task;
   row.samples = LmEvalSamples(file, task);
