@@ -229,7 +229,7 @@ bool Sees(const HeadSight& sight, int64_t row, int64_t entry) {
 
 // The attention of every row, worked out on the host from queries and keys.
 TEST(SparsePrefillTest, CapturesSeeWhatWasComputed) {
-  constexpr int64_t kTokens = 300;
+  constexpr int64_t kPromptLength = 300;
   for (const char* kind : {"gqa", "mha", "mla"}) {
     const TinyModel tiny = MakeTinyModel(kind, 2, {}, kSparseLayers);
     Model& model = *tiny.model;
@@ -237,13 +237,13 @@ TEST(SparsePrefillTest, CapturesSeeWhatWasComputed) {
     for (const auto& [way, whole] : std::vector<std::pair<std::string, int>>{
              {"mixed", 0}, {"band", 0}, {"lines", 30}, {"blocks", 0}}) {
       const Method method = Attending(way, whole);
-      Attended sparse(model, &method, kTokens, CaptureAll(kTokens));
+      Attended sparse(model, &method, kPromptLength, CaptureAll(kPromptLength));
       ASSERT_TRUE(sparse.status.ok()) << sparse.status.error().message;
       const char* const kinds[] = {"band", "lines", "blocks", "whole"};
       for (int64_t layer = 0; layer < kSparseLayers; ++layer) {
         const std::vector<float> queries =
-            HostFloats(model.ops(), sparse.capture.WindowQueries(layer, kTokens));
-        const std::vector<float> window = sparse.Window(model, layer, kTokens);
+            HostFloats(model.ops(), sparse.capture.WindowQueries(layer, kPromptLength));
+        const std::vector<float> window = sparse.Window(model, layer, kPromptLength);
         const std::vector<float> sums = HostFloats(model.ops(), sparse.capture.ColumnSums(layer));
         const std::vector<float> squares =
             HostFloats(model.ops(), sparse.capture.ColumnSquares(layer));
@@ -252,15 +252,15 @@ TEST(SparsePrefillTest, CapturesSeeWhatWasComputed) {
         std::vector<float> want_window, want_sums, want_squares, want_last;
         for (int64_t h = 0; h < shape.query_heads; ++h) {
           const int64_t dim = shape.key_dim, head = h / shape.group();
-          std::vector<float> keys(static_cast<size_t>(kTokens * dim));
-          sparse.cache.ReadKeys(layer, head, 0, View(keys, {kTokens, dim}));
-          const HeadSight sight = SightOf(way == "mixed" ? kinds[h % 4] : way, h, kTokens);
-          std::vector<double> column(kTokens), square(kTokens);
-          for (int64_t row = 0; row < kTokens; ++row) {
-            std::vector<double> p(kTokens);
+          std::vector<float> keys(static_cast<size_t>(kPromptLength * dim));
+          sparse.cache.ReadKeys(layer, head, 0, View(keys, {kPromptLength, dim}));
+          const HeadSight sight = SightOf(way == "mixed" ? kinds[h % 4] : way, h, kPromptLength);
+          std::vector<double> column(kPromptLength), square(kPromptLength);
+          for (int64_t row = 0; row < kPromptLength; ++row) {
+            std::vector<double> p(kPromptLength);
             double all = 0;
             for (int64_t e = 0; e <= row; ++e) {
-              const bool sees = (whole > 0 && row >= kTokens - whole) || Sees(sight, row, e);
+              const bool sees = (whole > 0 && row >= kPromptLength - whole) || Sees(sight, row, e);
               if (!sees) continue;
               double dot = 0;
               for (int64_t k = 0; k < dim; ++k) {
@@ -271,13 +271,13 @@ TEST(SparsePrefillTest, CapturesSeeWhatWasComputed) {
               p[static_cast<size_t>(e)] = std::exp(dot * shape.attention_scale);
               all += p[static_cast<size_t>(e)];
             }
-            for (int64_t e = 0; e < kTokens; ++e) {
+            for (int64_t e = 0; e < kPromptLength; ++e) {
               double& share = p[static_cast<size_t>(e)];
               if (all > 0) share /= all;
               column[static_cast<size_t>(e)] += share;
               square[static_cast<size_t>(e)] += share * share;
               want_window.push_back(static_cast<float>(share));
-              if (row + 1 == kTokens) want_last.push_back(static_cast<float>(share));
+              if (row + 1 == kPromptLength) want_last.push_back(static_cast<float>(share));
             }
           }
           want_sums.insert(want_sums.end(), column.begin(), column.end());
