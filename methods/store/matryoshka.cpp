@@ -11,6 +11,7 @@
 #include <cmath>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -197,27 +198,29 @@ void CayleyMap(std::vector<double>& x, int64_t dim) {
   }
 }
 
+// N of "...layers.N...."; none where there is no such part.
+std::optional<int64_t> NumberedLayer(std::string_view name) {
+  const size_t begin = name.find("layers.");
+  if (begin == std::string_view::npos) return std::nullopt;
+  const size_t digits = begin + 7, end = name.find('.', digits);
+  if (end == std::string_view::npos || end == digits || end - digits > 6) return std::nullopt;
+  int64_t number = 0;
+  for (size_t i = digits; i < end; ++i) {
+    if (name[i] < '0' || name[i] > '9') return std::nullopt;
+    number = 10 * number + (name[i] - '0');
+  }
+  return number;
+}
+
 // The authors' unitary_transform_weight.bin: ...layers.N.self_attn.key_unitary_transform_weights
 // and value_..., [heads, dim, dim], what the Cayley map makes orthogonal. Means, which stand beside
 // them, cancel in keys; those of values are left out.
 Result<CalibrationTables> ImportMatryoshka(const CalibrationTables& published) {
   CalibrationTables tables;
   for (const auto& [name, table] : published) {
-    const auto layer_of = [&]() -> std::optional<int64_t> {
-      const size_t begin = name.find("layers.");
-      if (begin == std::string::npos) return std::nullopt;
-      const size_t digits = begin + 7, end = name.find('.', digits);
-      if (end == std::string::npos || end == digits || end - digits > 6) return std::nullopt;
-      int64_t number = 0;
-      for (size_t i = digits; i < end; ++i) {
-        if (name[i] < '0' || name[i] > '9') return std::nullopt;
-        number = 10 * number + (name[i] - '0');
-      }
-      return number;
-    };
     const bool keys = name.ends_with("key_unitary_transform_weights");
     if (!keys && !name.ends_with("value_unitary_transform_weights")) continue;
-    const std::optional<int64_t> layer = layer_of();
+    const std::optional<int64_t> layer = NumberedLayer(name);
     if (!layer || table.shape.size() != 3 || table.shape[1] != table.shape[2]) {
       return BadInput(StrCat("'", name,
                              "': expected layers.N.self_attn.key_unitary_transform_weights, or "

@@ -463,7 +463,7 @@ TEST(CheckMethodTest, AllocatorsAreAskedBeforeAnythingRuns) {
 // What is shipped works on an ordinary model with grouped heads, each with a budget if it takes
 // one; a method of trained weights says that it needs them.
 TEST(CheckMethodTest, EveryShippedOneRunsOnAnOrdinaryModel) {
-  ModelShape shape = SmallShape(8, 2, 4, 64);
+  ModelShape shape = SmallShape(32, 2, 4, 64);
   shape.token_classes = true;
   const Result<std::vector<std::string>> ids = ListMethods(kShipped);
   for (const std::string& id : *ids) {
