@@ -84,7 +84,7 @@ Status Transformed::Check(const StoreUse& use) const {
 }
 
 int64_t Transformed::EntryBits(const ModelShape&) const {
-  return keys.dim * CodeBits(keys) + values.dim * CodeBits(values);
+  return EntryCodeBits(keys) + EntryCodeBits(values);
 }
 
 }  // namespace kvgauge
