@@ -40,6 +40,7 @@ Status ReadTemplates(const Params& params, PictureLayout& layout) {
                                    {"answer_prefix", &layout.prefix},
                                    {"image_file", &layout.image_file},
                                    {"video", &layout.video},
+                                   {"subtitles", &layout.subtitles},
                                    {"option_entry", &layout.option_entry},
                                    {"options_form", &layout.options_form},
                                    {"no_options_form", &layout.no_options_form},
@@ -54,7 +55,9 @@ Status ReadTemplates(const Params& params, PictureLayout& layout) {
                                     {"depth", &layout.depth},
                                     {"video_begin", &layout.video_begin},
                                     {"video_end", &layout.video_end},
-                                    {"video_fps", &layout.video_fps}}) {
+                                    {"video_fps", &layout.video_fps},
+                                    {"video_duration", &layout.video_duration},
+                                    {"subtitle_offset", &layout.subtitle_offset}}) {
     if (params.Text(name).empty()) continue;
     KVG_ASSIGN(*field, ParseFieldName(params.Text(name), StrCat(".", name)));
   }
@@ -89,6 +92,19 @@ Status ReadBins(const std::string& text, std::vector<int64_t>& bins) {
   return {};
 }
 
+Status CheckSubtitles(const PictureLayout& layout) {
+  const bool interleaved = layout.subtitle_rule == SubtitleRule::kInterleaved;
+  if (!layout.has_subtitles) {
+    return interleaved ? BadInput(".subtitle_rule: interleaved needs .subtitles") : Status();
+  }
+  if (!layout.has_video) return BadInput(".subtitles: needs .video");
+  if (!interleaved) return {};
+  if (!layout.video_duration) {
+    return BadInput(".video_duration: missing; interleaved subtitles need the video's seconds");
+  }
+  return {};
+}
+
 }  // namespace
 
 std::vector<ParamSpec> PictureLayoutParams() {
@@ -114,6 +130,16 @@ std::vector<ParamSpec> PictureLayoutParams() {
       FreeText("video_begin", "field with the second where the frames begin, of the rule centre"),
       FreeText("video_end", "field with the second where they end"),
       FreeText("video_fps", "field with the video's frames a second; else its frames.json says so"),
+      FreeText("video_duration", "field with the video's seconds, of the rule whole_seconds"),
+      FreeText("subtitles", "template of the file with the video's subtitles"),
+      ChoiceParam("subtitle_rule", "first_at_frame", SubtitleRuleNames(),
+                  "which are shown: as {subtitles}, or interleaved: among the frames of {video}"),
+      FreeText("no_subtitles", "what {subtitles} is where there is no such file"),
+      ChoiceParam("subtitle_times", "frames", {"frames", "duration"},
+                  "interleaved: when frames are shown, by their numbers or as shares of the video"),
+      FreeText("subtitle_end", "interleaved: what stands behind each"),
+      FreeText("subtitle_between", "interleaved: what stands between frames and subtitles"),
+      FreeText("subtitle_offset", "interleaved: field with the file's second at which it begins"),
       FreeText("options", "A-Z: the columns of that name; or fields, or one with an array"),
       FreeText("no_option", "text of an option that is none"),
       FreeText("picture_options",
@@ -160,6 +186,12 @@ Result<PictureLayout> ReadPictureLayout(const Params& params) {
   layout.frames.count = params.Int("frame_count");
   layout.frames.rate = params.Real("frame_rate");
   layout.frames.first_number = params.Int("frame_first");
+  layout.has_subtitles = !params.Text("subtitles").empty();
+  layout.subtitle_rule = SubtitleRuleFromName(params.Text("subtitle_rule"));
+  layout.no_subtitles = params.Text("no_subtitles");
+  layout.times_of_duration = params.Text("subtitle_times") == "duration";
+  layout.subtitle_end = params.Text("subtitle_end");
+  layout.subtitle_between = params.Text("subtitle_between");
   layout.lettered = params.Text("options") == "A-Z";
   if (!layout.lettered) layout.options = NamesIn(params.Text("options"));
   layout.no_option = params.Text("no_option");
@@ -198,6 +230,12 @@ Status CheckPictureLayout(const Params& params) {
   if (layout.video_begin && layout.frames.rule != ShownFrames::kCentre) {
     return BadInput(".video_begin: needs .frame_rule centre");
   }
+  if (layout.video_duration && layout.frames.rule != ShownFrames::kWholeSeconds &&
+      layout.subtitle_rule != SubtitleRule::kInterleaved) {
+    return BadInput(
+        ".video_duration: needs .frame_rule whole_seconds or .subtitle_rule interleaved");
+  }
+  KVG_TRY(CheckSubtitles(layout));
   if (layout.group_modulo > 0 && !layout.group) {
     return BadInput(".group_modulo: needs .group, the field with the number");
   }

@@ -14,6 +14,7 @@
 #include "src/frame_folder.h"
 #include "src/picture_source.h"
 #include "src/records.h"
+#include "src/subtitles.h"
 #include "src/task_prompt.h"
 
 namespace kvgauge {
@@ -46,7 +47,16 @@ struct PictureLayout {
   bool has_video = false;
   PromptTemplate video;
   FrameChoice frames;
-  std::optional<Field> video_begin, video_end, video_fps;
+  std::optional<Field> video_begin, video_end, video_fps, video_duration;
+  // Its subtitles.
+  bool has_subtitles = false;
+  PromptTemplate subtitles;
+  SubtitleRule subtitle_rule = SubtitleRule::kFirstAtFrame;
+  std::string no_subtitles;        // instead of {subtitles} where there is no such file
+  bool times_of_duration = false;  // frames are taken to be shares of the duration apart
+  std::string subtitle_end;        // behind each one
+  std::string subtitle_between;    // and between frames and them
+  std::optional<Field> subtitle_offset;
   // Options.
   std::vector<std::string> options;  // fields, or one with an array
   bool lettered = false;             // the columns A to Z

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <map>
 
+#include "core/files.h"
 #include "core/json.h"
 #include "core/sha256.h"
 #include "core/strings.h"
@@ -237,6 +238,9 @@ class PictureBuilder {
     if (layout_.video_fps) {
       KVG_ASSIGN(choice.fps, Seconds(*layout_.video_fps));
     }
+    if (layout_.video_duration) {
+      KVG_ASSIGN(choice.duration_s, Seconds(*layout_.video_duration));
+    }
     if (layout_.video_begin) {
       KVG_ASSIGN(choice.begin_s, Seconds(*layout_.video_begin));
       KVG_ASSIGN(choice.end_s, Seconds(*layout_.video_end));
@@ -249,6 +253,61 @@ class PictureBuilder {
       const std::string file = StrCat(folder.text, "/", *name);
       KVG_TRY(AddPicture(column, PictureOfFile(context_.data_directory, file)));
       pictures_.back().frame = frame;
+    }
+    return layout_.has_subtitles ? FindSubtitles(*chosen, choice) : Status();
+  }
+
+  // Subtitles.
+  Status FindSubtitles(const std::vector<int64_t>& frames, const FrameChoice& video) {
+    const auto lookup = [&](const Field& field) { return Text(field); };
+    KVG_ASSIGN(const PromptTemplate::Filled file, layout_.subtitles.Fill(lookup, ""));
+    const auto& fields = layout_.subtitles.fields();
+    const std::string column = fields.empty() ? "subtitles" : fields[0].name;
+    const Result<std::string> path = PathBelow(context_.data_directory, file.text);
+    if (!path.ok()) return fields_.Wrong(column, path.error().message);
+    const auto wrong = [&](std::string_view what) {
+      return fields_.Wrong(column, StrCat("names ", Quoted(*path, 200), ", ", what));
+    };
+    const bool interleaved = layout_.subtitle_rule == SubtitleRule::kInterleaved;
+    if (!FileExists(*path)) {
+      if (interleaved) return wrong("which is no file");
+      subtitles_ = layout_.no_subtitles;
+      return {};
+    }
+    if (video.fps <= 0 && !layout_.times_of_duration) {
+      return wrong("but its video has no frames.json, which says the frames a second");
+    }
+    const Result<std::string> text = ReadFile(*path, kMaxSubtitleBytes);
+    if (!text.ok()) return wrong(StrCat("which cannot be read: ", text.error().message));
+    if (interleaved) return Interleave(frames, video, *text, wrong);
+    Result<std::string> shown = layout_.subtitle_rule == SubtitleRule::kAnyAtFrame
+                                    ? SubtitlesAtAnyFrame(*text, frames, video.fps)
+                                    : FirstSubtitleAtFrames(*text, frames, video.fps);
+    if (!shown.ok()) return wrong(StrCat("which is wrong: ", shown.error().message));
+    subtitles_ = *std::move(shown);
+    return {};
+  }
+
+  template <class Wrong>
+  Status Interleave(const std::vector<int64_t>& frames, const FrameChoice& video,
+                    const std::string& json, const Wrong& wrong) {
+    Interleaving how{.frames_s = {}, .offset_s = 0, .duration_s = video.duration_s};
+    if (layout_.subtitle_offset) {
+      KVG_ASSIGN(how.offset_s, Seconds(*layout_.subtitle_offset));
+    }
+    const auto most = static_cast<double>(layout_.frames.count);
+    for (size_t i = 0; i < frames.size(); ++i) {
+      const auto at = static_cast<double>(i);
+      const bool spread = layout_.times_of_duration;
+      const double apart = video.duration_s > most ? video.duration_s / most : 1;
+      how.frames_s.push_back(spread ? apart * at : static_cast<double>(frames[i]) / video.fps);
+    }
+    const Result<std::vector<FrameOrSubtitle>> parts = InterleavedSubtitles(json, how);
+    if (!parts.ok()) return wrong(StrCat("which is wrong: ", parts.error().message));
+    for (const FrameOrSubtitle& part : *parts) {
+      if (&part != parts->data()) interleaved_ += layout_.subtitle_between;
+      interleaved_ += part.frame < 0 ? part.text + layout_.subtitle_end
+                                     : Slot(first_frame_ + static_cast<size_t>(part.frame));
     }
     return {};
   }
@@ -325,7 +384,10 @@ class PictureBuilder {
   // Texts.
   Result<std::string> Value(const Field& field) {
     if (field.name == "images") return Unmarked(0, first_frame_);
-    if (field.name == "video") return Unmarked(first_frame_, pictures_.size());
+    if (field.name == "video") {
+      return interleaved_.empty() ? Unmarked(first_frame_, pictures_.size()) : interleaved_;
+    }
+    if (field.name == "subtitles" && layout_.has_subtitles) return subtitles_;
     if (field.name == "options" && field.index < 0) {
       KVG_ASSIGN(const std::string text, OptionsText());
       return WithSlots(Ruled(field, text));
@@ -554,6 +616,8 @@ class PictureBuilder {
   Fields fields_;
   std::vector<Picture> pictures_;
   size_t first_frame_ = 0;
+  std::string subtitles_;    // what {subtitles} is
+  std::string interleaved_;  // what {video} is where subtitles stand among the frames
   std::vector<std::string> options_;
   size_t next_mark_ = 0, most_marked_ = 0;
   bool any_mark_ = false;

@@ -245,7 +245,7 @@ std::optional<char32_t> FirstCapital(TextView given, const std::vector<TextView>
 }
 
 // Two pairs of phrases are joined by a missing comma in the published list.
-Result<double> VideoMme(const MetricInput& input) {
+Result<double> WithoutPhrases(const MetricInput& input, char32_t last) {
   static const std::vector<TextView> kPhrases = {U"The best answer is",
                                                  U"The correct answer is",
                                                  U"The answer is",
@@ -254,8 +254,10 @@ Result<double> VideoMme(const MetricInput& input) {
                                                  U"Best answer:Best option:",
                                                  U"Answer:",
                                                  U"Option:"};
-  return Judge(input, FirstCapital(Decode(input.prediction), kPhrases, 'D'));
+  return Judge(input, FirstCapital(Decode(input.prediction), kPhrases, last));
 }
+Result<double> VideoMme(const MetricInput& input) { return WithoutPhrases(input, 'D'); }
+Result<double> LongVideoBenchOfKit(const MetricInput& input) { return WithoutPhrases(input, 'E'); }
 
 Result<double> LongVideoBench(const MetricInput& input) {
   static const std::vector<TextView> kPhrases = {
@@ -385,6 +387,10 @@ KVG_REGISTER_METRIC(realworldqa,
 KVG_REGISTER_METRIC(option_videomme,
                     {"option_videomme", 1, "the first capital A to D, without phrases before it",
                      kVlmEvalKit, VideoMme});
+KVG_REGISTER_METRIC(option_longvideobench_vlmevalkit,
+                    {"option_longvideobench_vlmevalkit", 1,
+                     "the first capital A to E, without VLMEvalKit's phrases before it",
+                     kVlmEvalKit, LongVideoBenchOfKit});
 KVG_REGISTER_METRIC(option_longvideobench, {"option_longvideobench", 1,
                                             "the first capital A to E, without phrases before it",
                                             kLmmsEval, LongVideoBench});

@@ -107,7 +107,8 @@ Result<std::vector<int64_t>> ChooseFrames(const FrameChoice& choice, int64_t tot
     return BadInput(StrCat("begins at second ", choice.begin_s, " and ends at ", choice.end_s));
   }
   int64_t count = choice.count;
-  const double duration = timed ? static_cast<double>(total) / choice.fps : 0;
+  const double whole = timed ? static_cast<double>(total) / choice.fps : 0;
+  const double duration = choice.duration_s > 0 ? choice.duration_s : whole;
   if (choice.rule == ShownFrames::kRate) count = static_cast<int64_t>(duration * choice.rate);
   if (choice.rule == ShownFrames::kWholeSeconds) {
     count = std::min(count, static_cast<int64_t>(duration));

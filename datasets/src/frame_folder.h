@@ -31,8 +31,9 @@ ShownFrames ShownFramesFromName(std::string_view name);
 struct FrameChoice {
   ShownFrames rule = ShownFrames::kLinspace;
   int64_t count = 8;
-  double fps = 0;   // of the video; 0: not known. kRate, kWholeSeconds and bounds need it
-  double rate = 1;  // frames a second, kRate
+  double fps = 0;         // of the video; 0: not known. kRate, kWholeSeconds and bounds need it
+  double rate = 1;        // frames a second, kRate
+  double duration_s = 0;  // kWholeSeconds: 0: frames / fps
   double begin_s = -1, end_s = -1;  // kCentre: bounds in seconds; both or neither
   int64_t first_number = 0;         // kCentre: of the first frame
 };

@@ -13,9 +13,13 @@ Result<std::vector<int64_t>> FramesThatTaskShows(const Task& task, int64_t total
   if (task.source != "pictures" || params.Text("video").empty()) {
     return BadInput(StrCat(name, " has no source.video; expected a task that shows videos"));
   }
-  if (!params.Text("video_begin").empty()) {
-    return BadInput(StrCat(name,
-                           ": its records say where their videos begin, so the frames differ ",
+  const bool bounded = !params.Text("video_begin").empty();
+  const bool timed =
+      params.Text("frame_rule") == "whole_seconds" && !params.Text("video_duration").empty();
+  if (bounded || timed) {
+    return BadInput(StrCat(name, ": its records say ",
+                           bounded ? "where their videos begin" : "how long their videos are",
+                           ", so the frames differ ",
                            "between records; expected --frame-rule every:1, which writes all"));
   }
   FrameChoice choice;

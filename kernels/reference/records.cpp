@@ -136,7 +136,8 @@ void CodeGroups(const KvCodec& codec, const Numbers& x, Fields out) {
 }
 Numbers ReadGroups(const KvCodec& codec, Fields in) {
   Numbers steps, lows, x;
-  for (int64_t g = 0; g < codec.stages; ++g) steps.push_back(static_cast<float>(OfE4M3(in.Take(8))));
+  for (int64_t g = 0; g < codec.stages; ++g)
+    steps.push_back(static_cast<float>(OfE4M3(in.Take(8))));
   for (int64_t g = 0; g < codec.stages; ++g) lows.push_back(static_cast<float>(OfE4M3(in.Take(8))));
   for (int64_t d = 0; d < codec.dim; ++d) {
     const auto g = static_cast<size_t>(codec.table.f32()[d]);
@@ -187,7 +188,8 @@ void CodePairGroup(const KvCodec& codec, const std::vector<Numbers>& rows, int64
       least = {std::min(least.radius, pairs[at].radius), std::min(least.angle, pairs[at].angle)};
       most = {std::max(most.radius, pairs[at].radius), std::max(most.angle, pairs[at].angle)};
     }
-    const float radius = Half(least.radius), radius_step = Half((most.radius - least.radius) / steps);
+    const float radius = Half(least.radius),
+                radius_step = Half((most.radius - least.radius) / steps);
     const float angle = Half(least.angle), angle_step = Half((most.angle - least.angle) / steps);
     Fields ranges = RangesOf(codec, page, entry / codec.group, p);
     for (const float v : {radius, radius_step, angle, angle_step}) ranges.PutHalf(v);
@@ -243,7 +245,8 @@ void CodeTrees(const KvCodec& codec, const Numbers& x, Fields out) {
   Numbers tops;
   for (size_t block = 0; block < x.size(); block += 16) {
     std::vector<std::array<int, 2>> of_block;
-    Numbers radii(x.begin() + static_cast<int64_t>(block), x.begin() + static_cast<int64_t>(block) + 16);
+    Numbers radii(x.begin() + static_cast<int64_t>(block),
+                  x.begin() + static_cast<int64_t>(block) + 16);
     for (int level = 1; level <= 4; ++level) {
       Numbers next;
       for (size_t i = 0; i < radii.size(); i += 2) {

@@ -45,11 +45,12 @@ template <class Math>
 KVG_RECORD uint8_t ByteOf(float v) {
   const float all = Size(v), size = all < 448.0f ? all : 448.0f;
   const auto sign = static_cast<int>(Math::Bits(v) >> 31) << 7;
-  if (size < 0x1p-6f) return static_cast<uint8_t>(sign | static_cast<int>(Math::Even(size * 0x1p9f)));
+  if (size < 0x1p-6f)
+    return static_cast<uint8_t>(sign | static_cast<int>(Math::Even(size * 0x1p9f)));
   const int exponent = static_cast<int>(Math::Bits(size) >> 23) - 127;
   const float parts = size * Math::Float(static_cast<uint32_t>(130 - exponent) << 23);
-  return static_cast<uint8_t>(
-      sign | (((exponent + 7) << 3) + static_cast<int>(Math::Even(parts)) - 8));
+  return static_cast<uint8_t>(sign |
+                              (((exponent + 7) << 3) + static_cast<int>(Math::Even(parts)) - 8));
 }
 template <class Math>
 KVG_RECORD float OfByte(int code) {

@@ -42,8 +42,8 @@ Status CheckTable(const KvCodec& codec) {
     }
     const bool group = v >= 0 && v < static_cast<float>(codec.stages) && v == std::floor(v);
     if (codec.kind == KvCodecKind::kClusters && !group) {
-      return BadInput(StrCat("table: dim ", i, " is in group ", v, "; groups are 0 to ",
-                             codec.stages - 1));
+      return BadInput(
+          StrCat("table: dim ", i, " is in group ", v, "; groups are 0 to ", codec.stages - 1));
     }
   }
   return {};
@@ -71,14 +71,16 @@ Status CheckVectors(const KvCodec& codec) {
     return BadInput(StrCat("stages ", codec.stages, ": must be 1 to 64"));
   }
   if (codec.group < 1 || codec.group > codec.dim || codec.dim % codec.group != 0) {
-    return BadInput(StrCat("group ", codec.group, ": must divide the ", codec.dim,
-                           " dims of an entry"));
+    return BadInput(
+        StrCat("group ", codec.group, ": must divide the ", codec.dim, " dims of an entry"));
   }
   if (codec.commuting) {
     KVG_TRY(CheckPairs(codec));
     if (codec.group != codec.dim || codec.bits % 2 != 0) {
-      return BadInput(StrCat("commuting: codewords are of whole entries and have an even number of "
-                             "bits, not group ", codec.group, " and ", codec.bits, " bits"));
+      return BadInput(
+          StrCat("commuting: codewords are of whole entries and have an even number of "
+                 "bits, not group ",
+                 codec.group, " and ", codec.bits, " bits"));
     }
   }
   return CheckTable(codec);

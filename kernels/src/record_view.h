@@ -26,10 +26,10 @@
 
 namespace kvgauge {
 
-inline constexpr int kRecordPage = 64;      // entries
+inline constexpr int kRecordPage = 64;  // entries
 inline constexpr int kMostRecordDims = 512;
-inline constexpr int kTreeBlock = 16;       // dims
-inline constexpr int kTreeBits = 46;        // of a block
+inline constexpr int kTreeBlock = 16;  // dims
+inline constexpr int kTreeBits = 46;   // of a block
 inline constexpr int kMostRecordLevels = 8;
 
 struct RecordView {

@@ -40,7 +40,7 @@ void TiePairs(const ModelShape& shape, std::vector<float>& keys) {
   }
 }
 
-// Of rows [n][dim], n a multiple of `shared`: the largest of each run of `shared` rows of heads.
+// The largest of each run of `shared` rows of [n][dim]; n is a multiple of it.
 std::vector<float> OfGroups(const std::vector<float>& of_heads, int64_t dim, int64_t shared) {
   const auto heads = std::ssize(of_heads) / dim;
   std::vector<float> out(static_cast<size_t>(heads / shared * dim));
@@ -336,12 +336,13 @@ KVG_REGISTER_STAGE({
     .id = "smooth_sides",
     .paper = "arXiv:2211.10438",
     .summary = "loud channels of keys and values become quieter, what they meet louder",
-    .departures = {"without a calibration the lengths of the projections' rows tell",
-                   "both channels of a rotary pair have one scale, so that the rotation goes through",
-                   "channels are not shifted, which the authors leave out, too, where projections "
-                   "have no bias",
-                   "the threshold is that of 20 at which codes of 4 bits lose least of the entries, "
-                   "where the authors compare outputs"},
+    .departures =
+        {"without a calibration the lengths of the projections' rows tell",
+         "both channels of a rotary pair have one scale, so that the rotation goes through",
+         "channels are not shifted, which the authors leave out, too, where projections "
+         "have no bias",
+         "the threshold is that of 20 at which codes of 4 bits lose least of the entries, "
+         "where the authors compare outputs"},
     .params = {ChoiceParam("rule", "migrate", {"migrate", "cut"}, "how a channel's scale is found"),
                RealParam("alpha", 0.5, 0, 1, "migrate: power of a channel's largest number"),
                CalibrationParam()},

@@ -183,6 +183,7 @@ Result<BasisChange> BasisChoice::Of(KvSide side, const ModelShape& shape, int64_
   if (wanted == "hadamard") return HadamardBasis(dim);
   if (wanted == "signed_hadamard") return SignedHadamardBasis(dim, seed);
   if (wanted == "random") return RandomBasis(dim, dim, 1, seed);
+  if (wanted == "learned" && calibration == nullptr) return BadInput("no calibration is there");
   if (wanted == "learned") return Learned(calibration, side, shape, layer);
   return BasisChange();
 }

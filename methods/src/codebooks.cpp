@@ -50,8 +50,8 @@ class WordStage {
   void Move(int64_t run, std::span<const double> rows, std::span<const int64_t> codes) {
     if (shape_.commuting) return Solve(rows, codes);
     const int64_t width = shape_.width, count = int64_t{1} << shape_.bits;
-    std::vector<double> sums(static_cast<size_t>(count * width)), members(
-        static_cast<size_t>(count));
+    std::vector<double> sums(static_cast<size_t>(count * width)),
+        members(static_cast<size_t>(count));
     for (size_t i = 0; i < codes.size(); ++i) {
       members[static_cast<size_t>(codes[i])] += 1;
       const double* row = rows.data() + static_cast<int64_t>(i) * shape_.dim + run * width;
@@ -106,12 +106,15 @@ class WordStage {
         for (int64_t k = 0; k < c; ++k) {
           sum -= matrix[static_cast<size_t>(r * n + k)] * matrix[static_cast<size_t>(c * n + k)];
         }
-        matrix[static_cast<size_t>(r * n + c)] =
-            r == c ? std::sqrt(std::max(sum, 1e-300)) : sum / matrix[static_cast<size_t>(c * n + c)];
+        matrix[static_cast<size_t>(r * n + c)] = r == c
+                                                     ? std::sqrt(std::max(sum, 1e-300))
+                                                     : sum / matrix[static_cast<size_t>(c * n + c)];
       }
     }
     for (int64_t p = 0; p < pairs; ++p) {
-      const auto at = [&](int64_t r) -> double& { return right[static_cast<size_t>(r * pairs + p)]; };
+      const auto at = [&](int64_t r) -> double& {
+        return right[static_cast<size_t>(r * pairs + p)];
+      };
       for (int64_t r = 0; r < n; ++r) {
         for (int64_t k = 0; k < r; ++k) at(r) -= matrix[static_cast<size_t>(r * n + k)] * at(k);
         at(r) /= matrix[static_cast<size_t>(r * n + r)];

@@ -115,10 +115,11 @@ class DuQuant final : public Store {
     codec.group = codec.dim;
   }
 
-  // Of each head [dim, dim]: the first rotation, its columns dealt, times the second.
+  // A matrix [dim, dim] for each head: the first rotation, its columns dealt, times the second.
   Result<BasisChange> Rotations(const ModelShape& shape, KvSide side, int64_t layer) const {
     const int64_t dim = SideDim(shape, side);
-    const std::vector<double> first = SignedBlocks(dim, block_, RotationSeed(seed_, side, layer, 0));
+    const std::vector<double> first =
+        SignedBlocks(dim, block_, RotationSeed(seed_, side, layer, 0));
     const std::vector<double> second =
         SignedBlocks(dim, block_, RotationSeed(seed_, side, layer, 1));
     BasisChange change;
@@ -136,7 +137,8 @@ class DuQuant final : public Store {
       if (!table.empty()) loud.assign(table[head].f32(), table[head].f32() + dim);
       for (const float v : loud) {
         if (std::isfinite(v) && v >= 0) continue;
-        return BadInput(StrCat(change.source, ": holds ", v, ", which is no finite number of at "
+        return BadInput(StrCat(change.source, ": holds ", v,
+                               ", which is no finite number of at "
                                "least 0"));
       }
       const std::vector<int64_t> place = DealChannels(loud, block_);
@@ -223,8 +225,7 @@ KVG_REGISTER_STAGE({
     .summary = "codes behind two rotations of blocks, with a permutation between them",
     .departures = {"the authors' cache has no rotations, which are of the inputs of projections",
                    "rotations are Hadamard blocks with random signs, not found greedily",
-                   "no smoothing before them",
-                   "attention of the prompt reads uncoded entries"},
+                   "no smoothing before them", "attention of the prompt reads uncoded entries"},
     .bytes = "for each side: dim * bits / 8 + 4; matrices once a model",
     .params = {IntParam("key_bits", 4, 1, 8, "1, 2, 3, 4 or 8"),
                IntParam("value_bits", 4, 1, 8, "1, 2, 3, 4 or 8"),

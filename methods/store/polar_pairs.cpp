@@ -64,8 +64,9 @@ KVG_REGISTER_STAGE({
                    "codes are computed with ranges as they are stored, in f16",
                    "attention rebuilds keys page by page, in place of sums of looked-up cosines",
                    "attention of the prompt reads uncoded entries"},
-    .bytes = "key_dim * (key_bits / 8 + 4 / group) + value_dim * (value_bits / 8 + 4 / value_group), "
-             "and up to `residual` entries uncoded",
+    .bytes =
+        "key_dim * (key_bits / 8 + 4 / group) + value_dim * (value_bits / 8 + 4 / value_group), "
+        "and up to `residual` entries uncoded",
     .params = {IntParam("key_bits", 4, 1, 8, "bits of a radius, and of an angle"),
                IntParam("value_bits", 4, 0, 8, "1, 2, 3, 4 or 8; 0: uncoded"),
                IntParam("group", 64, 16, 64, "entries that share a range: 16, 32 or 64"),

@@ -34,7 +34,7 @@ class Progressive final : public Store {
       Classes::Class one;
       Fill(shape.key_dim, bits, shape.cache_dtype, KvSide::kKeys, one.keys);
       Fill(shape.value_dim, bits, shape.cache_dtype, KvSide::kValues, one.values);
-      one.share = 1.0 / std::size(kSinkingBits);  // nobody knows how long a head becomes
+      one.share = 1.0 / std::size(kSinkingBits);  // how long a head becomes is unknown
       layout.classes.push_back(one);
     }
     layout.waiting = wait_;

@@ -201,9 +201,9 @@ class SkvqCalibrator final : public Calibrator {
       const int64_t dim = DimOf(shape_, side);
       for (int64_t h = 0; h < shape_.kv_heads; ++h) {
         const int64_t length = view.lengths()[static_cast<size_t>(h)];
-        Widen(view, side, h, length > sinks_ ? sinks_ : 0,
-              ranges_[static_cast<size_t>(side)].data() +
-                  (view.layer() * shape_.kv_heads + h) * dim);
+        Widen(
+            view, side, h, length > sinks_ ? sinks_ : 0,
+            ranges_[static_cast<size_t>(side)].data() + (view.layer() * shape_.kv_heads + h) * dim);
       }
     }
   }

@@ -185,7 +185,8 @@ class Vectors final : public Store {
         const int64_t begin = run * words.width;
         ops.rows->Convert(Columns(rows, begin, begin + words.width), part);
         const Tensor centres =
-            out[h].Slice(run * count * words.width, (run + 1) * count * words.width)
+            out[h]
+                .Slice(run * count * words.width, (run + 1) * count * words.width)
                 .Reshape({count, words.width});
         ops.select->Gather(part, places, centres);
         ops.algebra->KMeans(part, kRounds, centres, assignment);
@@ -244,9 +245,8 @@ class VectorsCalibrator final : public Calibrator {
       for (int64_t layer = 0; layer < shape_.layers; ++layer) {
         std::vector<float> all;
         for (int64_t h = 0; h < shape_.kv_heads; ++h) {
-          const std::vector<float> one =
-              LearnedWords(words, RowsOf(side, layer, h), rounds_,
-                           choice_.Seed(side, layer, h), kWordStream);
+          const std::vector<float> one = LearnedWords(words, RowsOf(side, layer, h), rounds_,
+                                                      choice_.Seed(side, layer, h), kWordStream);
           all.insert(all.end(), one.begin(), one.end());
         }
         tables[WordsName(side, layer)] = {{shape_.kv_heads, words.numbers()}, std::move(all)};
@@ -259,7 +259,8 @@ class VectorsCalibrator final : public Calibrator {
   static constexpr int64_t kMostRows = 4096;
 
   std::vector<float>& RowsOf(KvSide side, int64_t layer, int64_t head) {
-    const int64_t at = (static_cast<int64_t>(side) * shape_.layers + layer) * shape_.kv_heads + head;
+    const int64_t at =
+        (static_cast<int64_t>(side) * shape_.layers + layer) * shape_.kv_heads + head;
     return rows_[static_cast<size_t>(at)];
   }
 
@@ -281,7 +282,8 @@ std::vector<ParamSpec> VectorsParams() {
   }
   specs.push_back(BoolParam("commuting", false,
                             "codewords of keys, of whole entries, are sums that turn with pairs"));
-  specs.push_back(BoolParam("scaled", false, "entries are divided by the root of their mean square"));
+  specs.push_back(
+      BoolParam("scaled", false, "entries are divided by the root of their mean square"));
   specs.push_back(BoolParam("raw_keys", false, "keys are coded before rotation"));
   specs.push_back(ChoiceParam("book", "prompt", {"prompt", "drawn"},
                               "where codewords are from without a calibration"));
@@ -297,9 +299,10 @@ KVG_REGISTER_STAGE({
     .kind = StageKind::kStore,
     .id = "vectors",
     .summary = "numbers of codewords, one or several for each run of dims",
-    .departures = {"a calibration moves codewords in rounds of hard assignment, from drawn ones",
-                   "attention rebuilds entries page by page, in place of sums of looked-up products",
-                   "attention of the prompt reads uncoded entries"},
+    .departures =
+        {"a calibration moves codewords in rounds of hard assignment, from drawn ones",
+         "attention rebuilds entries page by page, in place of sums of looked-up products",
+         "attention of the prompt reads uncoded entries"},
     .bytes = "for each side: stages * dim / width * bits / 8 an entry, whole bytes, 2 more where "
              "scaled; codewords of 4 bytes a number, once a model, or with the sequence where they "
              "are the prompt's",

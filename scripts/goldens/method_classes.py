@@ -230,6 +230,27 @@ class OutlierTokens(Classed):
                     self.move(l, h, target)
 
 
+class Progressive(Classed):
+    """PM-KVQ: the longer a head, the fewer bits all of its entries have; the first stay as they are."""
+
+    def compress(self, capacity, sinks, **layout):
+        self.capacity, self.sinks = capacity, sinks
+        self.start(**layout)
+        self.classify()
+
+    def classify(self):
+        for l in range(self.model.layers):
+            for h in range(self.model.groups):
+                n = len(self.pos[l][h])
+                target = np.full(n, sum(n > self.capacity * 2**i for i in range(3)))
+                target[: self.sinks] = 0
+                self.move(l, h, target)
+
+    def after_step(self, rows):
+        if self.due(0, 0):
+            self.classify()
+
+
 class Qaq(Classed):
     """Quantizer._calc_quantization_bits of ClubieDong/QAQ-KVCacheQuantization, level head, without outliers."""
 
@@ -278,6 +299,10 @@ CASES = [
     ("prefixquant", dict(method="prefixquant", set=WAIT) | ROUGH,
      FORMULAS + "; marks and separators by the bytes that tokens stand for",
      OutlierTokens, dict(first=4, bits=[(0, 0), (4, 4)])),
+    # 300 entries fit with 8 bits, 303 with 4.
+    ("pm_kvq", dict(method="pm_kvq", set=WAIT + ["store.capacity=151"]) | ROUGH,
+     FORMULAS + "; thu-nics/PM-KVQ, progressive_quantized_cache.py, memory counted in entries",
+     Progressive, dict(capacity=151, sinks=1, bits=[(0, 0), (8, 8), (4, 4), (2, 2)])),
     # Codes of 1 bit turn what is decoded after them too far.
     ("qaq", dict(method="qaq", set=["store.error=0.5"], steps=0) | ROUGH,
      "Quantizer of ClubieDong/QAQ-KVCacheQuantization restated in NumPy, level head, without outliers; codes "

@@ -4,6 +4,7 @@ takes rows [n, dim] f32 and returns what reading them back gives. Codes are comp
 scales already rounded to f16, as the papers' kernels do.
 """
 
+import functools
 import math
 
 import numpy as np
@@ -258,6 +259,112 @@ def signed_hadamard(dim, seed):
     return signs[:, None] * hadamard(dim)
 
 
+def dealt_rotations(dim, block, loud, side, layer):
+    """DuQuant: Hadamard blocks with signs, channels dealt to blocks to and fro by size, blocks again."""
+    def blocks(which):
+        signs = np.where(words((layer * 2 + (0 if side == "k" else 1)) * 2 + which, 7, 2 * dim)[::2] & np.uint64(1), -1.0, 1.0)
+        return signs[:, None] * np.kron(np.eye(dim // block), hadamard(block))
+
+    count, deal = dim // block, np.zeros((dim, dim))
+    for i, channel in enumerate(np.argsort(-loud, kind="stable")):
+        step = i % count
+        deal[channel, (step if i // count % 2 == 0 else count - 1 - step) * block + i // count] = 1
+    return blocks(0) @ deal @ blocks(1)
+
+
+DEALT = np.exp(np.random.default_rng(41).standard_normal((2, 4, 2, 32))).astype(F)  # [side, layer, head, dim]
+
+
+def affine_matrices(seed=43):
+    """Strictly diagonally dominant, as AffineQuant learns them: [side, layer, head, dim, dim]."""
+    off = np.random.default_rng(seed).uniform(-1, 1, (2, 4, 2, 32, 32)) / 40
+    eye = np.eye(32) * np.exp(np.random.default_rng(seed + 1).uniform(-0.5, 0.5, (2, 4, 2, 32, 1)))
+    return (eye + off * (1 - np.eye(32))).astype(F)
+
+
+def write_matrices(directory):
+    """Side-files of the tiny checkpoint for the two above."""
+    from safetensors.numpy import save_file
+
+    made = {"kvgauge_calibration": "1", "stage_version": "1", "model_name": "model", "texts": "0", "tokens": "0",
+            "model": "6193d2452e6d71261c46f91490427c94b7e2c528a859ff2fc2f7c0cafef09dfa"}
+    sides = ("keys", "values")
+    save_file({f"{side}.loud.{l}": DEALT[s, l] for s, side in enumerate(sides) for l in range(4)},
+              directory / "duquant.safetensors",
+              metadata=made | {"stage": "store.duquant", "params": "{\"block\":16,\"seed\":0}"})
+    tables = {}
+    for s, side in enumerate(sides):
+        for l in range(4):
+            for what, numbers in zip(("mean", "basis", "variances"), coder_tables(s, l)):
+                tables[f"{side}.{what}.{l}"] = numbers
+    save_file(tables, directory / "kvtc.safetensors", metadata=made | {"stage": "store.kvtc", "params": "{}"})
+    tables = {}
+    for s, side in enumerate(sides):
+        for l, there in enumerate(affine_matrices()[s]):
+            tables[f"{side}.{l}.there"] = there
+            back = np.linalg.inv(there.astype(np.float64)).swapaxes(-1, -2)
+            tables[f"{side}.{l}.back"] = np.ascontiguousarray(back, F)
+    save_file(tables, directory / "affine_matrices.safetensors",
+              metadata=made | {"stage": "store.affine", "params": "{\"raw_keys\":false}"})
+
+
+def coder_tables(side, layer, width=64):
+    """KVTC's, made up: a mean, an orthonormal basis and falling variances."""
+    rng = np.random.default_rng(51 + 8 * layer + side)
+    basis = np.linalg.qr(rng.standard_normal((width, width)))[0].astype(F)
+    return (rng.standard_normal((1, width)) / 10).astype(F), basis, (4 * 0.9 ** np.arange(width)[None]).astype(F)
+
+
+def best_groups(variances, budget):
+    """KVTC's search: groups of coordinates and their bits that lose least; 32 bits for a group's scale.
+    An error is that of even steps over six deviations of the loudest coordinate."""
+    n, unit = len(variances), 8
+
+    @functools.cache
+    def best(begin, left):
+        if begin == n:
+            return 0.0, ()
+        found = None
+        for size in (8, 16, 32, 64, 128):
+            some = variances[begin : begin + size].astype(np.float64)
+            for bits in (0, 1, 2, 3, 4, 6, 8):
+                asked = -(-(len(some) * bits + 32) // unit) if bits else 0
+                if asked > left:
+                    continue
+                loss = some.sum()
+                if bits:
+                    loss = min(loss, len(some) * (6 * math.sqrt(some.max()) / (2**bits - 1)) ** 2 / 12)
+                rest, groups = best(begin + len(some), left - asked)
+                if found is None or loss + rest < found[0]:
+                    found = loss + rest, ((len(some), bits), *groups)
+            if begin + size >= n:
+                break
+        return found
+
+    return best(0, budget // unit)[1]
+
+
+def transform_coded(x, mean, basis, groups):
+    """KVTC: even steps of a token's coordinates between the least and the largest of each group."""
+    turned = (x.astype(np.float64) - mean) @ basis.astype(np.float64)
+    out, unsure, begin = np.zeros_like(turned), np.zeros(len(x), bool), 0
+    for size, bits in groups:
+        part = turned[:, begin : begin + size]
+        if bits:
+            low, high = part.min(1, keepdims=True), part.max(1, keepdims=True)
+            step = (high - low) / (2**bits - 1)
+            least, by = half(low).astype(np.float64), half(step).astype(np.float64)
+            off = 2e-7 * np.abs(turned).max(1, keepdims=True)
+            unsure |= ((half(low - off) != half(low + off)) | (half(step - off) != half(step + off)))[:, 0]
+            ratio = (part - least) / by
+            unsure |= ((np.abs(np.abs(ratio - np.floor(ratio)) - 0.5) < 3 * off / by).any(1))
+            out[:, begin : begin + size] = np.clip(np.rint(ratio), 0, 2**bits - 1) * by + least
+        begin += size
+    done = out @ basis.astype(np.float64).T + mean
+    done[unsure] = np.nan
+    return done
+
+
 def random_orthogonal(dim, blocks, seed):
     """Gaussian squares by Box and Muller, their rows made orthonormal in order: [blocks][dim, dim]."""
     w = words(seed, 2, blocks * dim * dim * 4).reshape(-1, 4)
@@ -270,10 +377,10 @@ def random_orthogonal(dim, blocks, seed):
     return out
 
 
-def turned(x, matrix, code):
-    """Rows in the coordinates of an orthogonal matrix, through `code`, and back."""
+def turned(x, matrix, code, back=None):
+    """Rows in the coordinates of a matrix, through `code`, and back, by the transpose of an orthogonal one."""
     there = (x.astype(np.float64) @ matrix.astype(F)).astype(F)
-    return code(there).astype(np.float64) @ matrix.astype(F).T
+    return code(there).astype(np.float64) @ (matrix if back is None else back).astype(F).T
 
 
 def clear_codes(x, bits):

@@ -208,6 +208,59 @@ row("glm4_moe",
     router_gap=0.01,
     note="Corrected sigmoids without groups; norms of queries and keys; half of each head turns, in the half layout.")
 
+row("gemma",
+    base("GemmaForCausalLM", "gemma", hidden_act="gelu_pytorch_tanh", hidden_activation=None, head_dim=16,
+         num_key_value_heads=1, tie_word_embeddings=True, attention_bias=False, rms_norm_eps=1e-6, pad_token_id=0,
+         bos_token_id=2, eos_token_id=1),
+    embed_gain=0.05,
+    note="Embeddings times the root of the width; norms count from one; one KV head; head_dim 16.")
+row("seed_oss",
+    base("SeedOssForCausalLM", "seed_oss", attention_bias=True, attention_out_bias=False, mlp_bias=False, head_dim=12,
+         residual_dropout=0.1, attention_dropout=0.1, pretraining_tp=2 - 1, pad_token_id=1, bos_token_id=0,
+         rms_norm_eps=1e-6, rope_theta=1e7),
+    note="Biases of q, k and v alone; head_dim 12.")
+row("exaone4",
+    base("Exaone4ForCausalLM", "exaone4", num_hidden_layers=4, intermediate_size=24, sliding_window=7,
+         sliding_window_pattern="LLLG", pad_token_id=0, rope_theta=1e6,
+         rope_scaling=dict(rope_type="llama3", factor=16.0, low_freq_factor=1.0, high_freq_factor=4.0,
+                           original_max_position_embeddings=64),
+         layer_types=["sliding_attention", "sliding_attention", "sliding_attention", "full_attention"]),
+    note="Norms of what layers add, none of what they read; norms of queries and keys; the full layer does not turn.",
+    ablate={"no window": setter(sliding_window=4096)})
+row("exaone4_full",
+    base("Exaone4ForCausalLM", "exaone4", num_hidden_layers=2, sliding_window=None, sliding_window_pattern=None,
+         pad_token_id=0, tie_word_embeddings=True, layer_types=["full_attention"] * 2),
+    note="The small models have no windows, and every layer turns.")
+row("dots1",
+    base("Dots1ForCausalLM", "dots1", attention_bias=False, first_k_dense_replace=1, moe_intermediate_size=12, n_group=1,
+         topk_group=1, n_routed_experts=6, n_shared_experts=2, norm_topk_prob=True, num_experts_per_tok=2,
+         routed_scaling_factor=2.5, rms_norm_eps=1e-5, sliding_window=None, max_window_layers=62),
+    expert_gain=0.5,
+    router_gap=0.01,
+    note="Corrected sigmoids; two shared experts; norms of queries and keys.")
+row("olmoe",
+    base("OlmoeForCausalLM", "olmoe", attention_bias=False, clip_qkv=None, num_experts=6, num_experts_per_tok=2,
+         norm_topk_prob=False, intermediate_size=16, output_router_logits=False, router_aux_loss_coef=0.01,
+         num_key_value_heads=4, pad_token_id=1, rope_scaling=None),
+    expert_gain=0.6,
+    note="Experts in every layer, whose weights stay shares of all; queries and keys are normed over all heads.")
+row("ernie4_5",
+    base("Ernie4_5ForCausalLM", "ernie4_5", use_bias=False, head_dim=12, tie_word_embeddings=True, pad_token_id=0,
+         rope_theta=500000.0),
+    note="Pairs of neighbours turn; head_dim 12.")
+row("helium",
+    base("HeliumForCausalLM", "helium", attention_bias=False, mlp_bias=False, head_dim=8, num_key_value_heads=4,
+         rms_norm_eps=1e-8, rope_theta=100000.0, pad_token_id=3),
+    note="Pairs of neighbours turn.")
+row("cwm",
+    base("CwmForCausalLM", "cwm", head_dim=12, mlp_bias=False, num_hidden_layers=4, intermediate_size=24,
+         sliding_window=7, rope_theta=1e6, pretraining_tp=2 - 1,
+         rope_scaling=dict(rope_type="llama3", factor=16.0, low_freq_factor=1.0, high_freq_factor=4.0,
+                           original_max_position_embeddings=64),
+         layer_types=["full_attention", "sliding_attention", "sliding_attention", "sliding_attention"]),
+    note="Three of four layers slide.",
+    ablate={"no window": setter(sliding_window=4096)})
+
 
 # --------------------------------------------------------------------------------------------------
 # Families that transformers does not have.

@@ -255,6 +255,52 @@ TEST_F(Pictures, AVideoIsAFolderOfFrames) {
   EXPECT_THAT(Fault(source), HasSubstr("no folder of frames"));
 }
 
+// What is wrong with a file of subtitles is a fault of its row; no such file is none.
+TEST_F(Pictures, SubtitlesOfAVideo) {
+  for (int i = 0; i < 4; ++i) Write(StrCat("s/frames/v1/", i, ".jpg"), Bytes('a', 50 + i));
+  Write("s/t.csv", "video,question,answer,seconds\nv1,q,a,4\n");
+  Json source = {
+      {"file", "s/t.csv"},           {"container", "csv"}, {"context", "{video}{subtitles}"},
+      {"video", "s/frames/{video}"}, {"frame_count", 4},   {"subtitles", "s/said/{video}.srt"},
+      {"no_subtitles", "nothing"}};
+  EXPECT_TRUE(Samples(source).at(0).context.ends_with("nothing"));
+  const auto said = [&](const std::string& text) { Write("s/said/v1.srt", text); };
+  said("1\n00:00:00,500 --> 00:00:01,500\nhere\n");
+  EXPECT_THAT(Fault(source), AllOf(HasSubstr("t.csv: row 1: column 'video'"), HasSubstr("v1.srt'"),
+                                   HasSubstr("no frames.json")));
+  Write("s/frames/v1/frames.json", R"({"fps": 1, "total": 4})");
+  EXPECT_EQ(Samples(source).at(0).context, "here");
+  said("this is no file of subtitles\n");
+  EXPECT_THAT(Fault(source), AllOf(HasSubstr("row 1: column 'video'"), HasSubstr("v1.srt'"),
+                                   HasSubstr("00:00:01,000 --> 00:00:02,500")));
+  source["subtitle_rule"] = "any_at_frame";
+  EXPECT_EQ(Samples(source).at(0).context, "");
+  said("1\n00:00:00,000 --> 00:00:02,500\nx\n\n\n2\n00:00:00.000 --> 00:00:02,500\ny\n");
+  EXPECT_THAT(Fault(source),
+              AllOf(HasSubstr("row 1: column 'video'"), HasSubstr("line 6"), HasSubstr("'2'")));
+  source["subtitle_rule"] = "interleaved";
+  EXPECT_THAT(Fault(source), HasSubstr(".video_duration"));
+  source["video_duration"] = "seconds";
+  source["context"] = "{video}";
+  EXPECT_THAT(Fault(source), AllOf(HasSubstr("v1.srt'"), HasSubstr("not valid JSON")));
+  source["subtitles"] = "s/said/{video}.json";
+  EXPECT_THAT(Fault(source), AllOf(HasSubstr("v1.json'"), HasSubstr("which is no file")));
+  for (const auto& [text, want] :
+       {std::pair{R"({"timestamp": [0.5, 1.0], "text": "x"})", "an object, expected an array"},
+        {R"([{"timestamp": [0.5, 1.0]}])", "subtitle 1 has no 'text'"},
+        {R"([{"timestamp": [0.5], "text": "x"}])", "subtitle 1 has no two times"},
+        {R"([{"start": "1.5", "end": "0:00:02", "line": "x"}])", "has no 'start'"},
+        {R"([{"timestamp": [0.5, 1.0], "text": "x"}, 7])", "subtitle 2 is a number"}}) {
+    Write("s/said/v1.json", text);
+    EXPECT_THAT(Fault(source), AllOf(HasSubstr("row 1: column 'video'"), HasSubstr(want)));
+  }
+  Write("s/said/v1.json", R"([{"timestamp": [1.5, 1.75], "text": "<b>"}])");
+  EXPECT_EQ(WithPictureNames(Samples(source).at(0)),
+            "[picture 1][picture 2]<b>[picture 3][picture 4]");
+  source["subtitles"] = "../{video}.json";
+  EXPECT_THAT(Fault(source), HasSubstr("not below the data directory"));
+}
+
 // What no one released prompts of: a line about one word behind the frames.
 TEST_F(Pictures, OneWordAnswersAboutVideos) {
   for (const auto& [task, folder] : {std::pair("msvd_qa/test", "msvd_qa/frames/vid1301"),
@@ -367,6 +413,9 @@ TEST_F(Pictures, ParametersThatDoNotFitAreRefused) {
   EXPECT_THAT(fault({{"only", "split"}}), HasSubstr(".only"));
   EXPECT_THAT(fault({{"length_bins", "2,1"}}), HasSubstr(".length_bins"));
   EXPECT_THAT(fault({{"video_begin", "start"}}), HasSubstr(".video_begin"));
+  EXPECT_THAT(fault({{"video_duration", "duration"}}), HasSubstr(".video_duration"));
+  EXPECT_THAT(fault({{"subtitles", "s.srt"}}), HasSubstr(".subtitles"));
+  EXPECT_THAT(fault({{"subtitle_rule", "interleaved"}}), HasSubstr(".subtitle_rule"));
   EXPECT_THAT(fault({{"option_entry", "{text}"}}), HasSubstr(".option_entry"));
   EXPECT_THAT(fault({{"group_modulo", 10}}), HasSubstr(".group_modulo"));
 }

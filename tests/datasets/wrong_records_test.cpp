@@ -49,12 +49,13 @@ class WrongRecords : public Formats {
     return shapes_.insert(shape).second;
   }
 
-  // The pictures that records name.
+  // The pictures and subtitles that records name.
   void WriteOthers(const Json& golden) const {
     for (const auto& [file, lines] : golden.at("files").items()) {
       if (file.empty()) continue;
       std::filesystem::create_directories((directory_ / file).parent_path());
-      std::ofstream(directory_ / file, std::ios::binary) << lines.at(0).get<std::string>();
+      std::ofstream out(directory_ / file, std::ios::binary);
+      for (const Json& line : lines) out << line.get<std::string>() << "\n";
     }
   }
 

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "fake_view.h"
 #include "methods/basis_change.h"
@@ -141,6 +142,63 @@ TEST(QjlTest, SketchesTwiceAsManySignsAsNumbers) {
   EXPECT_EQ(plan.layout->HeadBytes(HalfShape(), 128), 128 * (16 + 2) + 128 * 128);
   EXPECT_EQ(Planned("qjl", R"({"first_layers": 1})", HalfShape(), 0).Get<Transformed>()->keys.dim,
             256);
+}
+
+TEST(DuQuantTest, ChannelsAreDealtSoThatNoBlockIsLoud) {
+  const auto planned = [](const std::shared_ptr<const Calibration>& file) {
+    const auto stage = MakeStage<Store>(StageKind::kStore, "duquant", R"({"block": 4})");
+    if (file != nullptr) stage->Use(file);
+    const ModelShape shape = HalfShape(16);
+    EXPECT_TRUE(stage->Check(shape).ok());
+    return stage->Plan(shape, 0);
+  };
+  const auto file = std::make_shared<Calibration>();
+  file->path = "some.safetensors";
+  std::vector<float> loud(32, 1.0f);
+  for (size_t c : {0, 1, 2, 3, 16, 17, 18, 19}) loud[c] = 100;  // all of one block
+  file->tables["keys.loud.0"] = file->tables["values.loud.0"] = {{2, 16}, loud};
+  for (const bool calibrated : {false, true}) {
+    const Result<StorePlan> plan = planned(calibrated ? file : nullptr);
+    ASSERT_TRUE(plan.ok()) << plan.error().message;
+    const BasisChange& change = plan->Get<Transformed>()->key_change;
+    EXPECT_TRUE(CheckBasisChange("", change, 2, 16).ok());
+    // A channel reaches all blocks: the four of its own are dealt to four.
+    for (int64_t j = 0; j < 16; ++j) {
+      EXPECT_NEAR(std::abs((*change.there)[static_cast<size_t>(j)]), 0.25f, 1e-6f) << calibrated;
+    }
+  }
+  file->tables["keys.loud.0"].values[5] = std::nanf("");
+  EXPECT_THAT(planned(file).error().message, HasSubstr("some.safetensors: keys.loud.0: holds nan"));
+  file->tables["keys.loud.0"] = {{1, 16}, std::vector<float>(16)};
+  EXPECT_THAT(planned(file).error().message, HasSubstr("some.safetensors"));
+  EXPECT_THAT(RefusalOf("duquant", R"({"block": 12})", HalfShape()),
+              HasSubstr("block 12: must be a power of two"));
+  EXPECT_THAT(RefusalOf("duquant", R"({"block": 32})", HalfShape(80)),
+              HasSubstr("block 32 does not divide the 80 dims"));
+}
+
+TEST(SmoothSidesTest, TablesMustFitTheModel) {
+  const ModelShape shape = SmallShape(1, 2, 2, 8);
+  const auto refusal = [&](const std::shared_ptr<const Calibration>& file) {
+    const auto stage = MakeStage<Prepare>(StageKind::kPrepare, "smooth_sides", "{}");
+    stage->Use(file);
+    const Status status = stage->Check(shape);
+    return status.ok() ? std::string() : status.error().message;
+  };
+  const auto file = std::make_shared<Calibration>();
+  file->path = "some.safetensors";
+  for (const char* what : {"keys.0", "queries.0", "values.0"}) {
+    file->tables[what] = {{2, 8}, std::vector<float>(16, 1.0f)};
+  }
+  for (const char* what : {"keys.cut.0", "values.cut.0"}) file->tables[what] = {{1, 1}, {0.5f}};
+  EXPECT_EQ(refusal(file), "");
+  file->tables["values.0"].values[3] = -1;
+  EXPECT_THAT(refusal(file), HasSubstr("some.safetensors: table 'values.0' holds a number"));
+  file->tables["values.0"] = {{2, 4}, std::vector<float>(8, 1.0f)};
+  EXPECT_THAT(refusal(file), HasSubstr("values.0"));
+  file->tables["values.0"] = {{2, 8}, std::vector<float>(16, 1.0f)};
+  file->tables.erase("keys.cut.0");
+  EXPECT_THAT(refusal(file), HasSubstr("keys.cut.0"));
 }
 
 // 3.0 bits a number at 2 bits with groups of 32.

@@ -76,6 +76,25 @@ TEST(TiersTest, NewEntriesAreRankedAmongThemselvesOrWithAll) {
               ElementsAre(-1, -1, -1, -1, -1, -1, -1, -1, 0, 0));
 }
 
+TEST(ProgressiveTest, AllEntriesFallTogether) {
+  const auto classes_at = [](int64_t length) {
+    FakeView view(SmallShape(1, 1), length);
+    const auto stage =
+        MakeStage<Store>(StageKind::kStore, "progressive", R"({"capacity": 2, "sinks": 1})");
+    const std::vector<int32_t> none(static_cast<size_t>(length), -1);
+    const Tensor classes = view.Scratch(DType::kI32, {1, length});
+    view.ops().memory->Copy(View(none, {1, length}), classes);
+    const std::vector<int64_t> classed = {0};
+    stage->Classify(view, {.scores = {}, .classed = classed}, classes);
+    return Ints(classes);
+  };
+  EXPECT_THAT(classes_at(2), ElementsAre(0, 0));
+  EXPECT_THAT(classes_at(3), ElementsAre(0, 1, 1));
+  EXPECT_THAT(classes_at(4), ElementsAre(0, 1, 1, 1));
+  EXPECT_THAT(classes_at(5), ElementsAre(0, 2, 2, 2, 2));
+  EXPECT_THAT(classes_at(9), ElementsAre(0, 3, 3, 3, 3, 3, 3, 3, 3));
+}
+
 TEST(TiersTest, ScalesOfChannelsAreThoseOfThePapers) {
   FakeView view(SmallShape(1, 1), 5);
   view.Randomize(7);

@@ -76,8 +76,7 @@ void DecodeTrees(const RecordView& view, const CodedLayout& layout, uint8_t* pag
       float radii[kTreeBlock] = {F16ToF32(record::HalfAt(one + 2 * block))};
       for (int level = 4, count = 1; level >= 2; --level, count *= 2) {
         for (int i = count - 1; i >= 0; --i) {
-          const uint32_t code =
-              record::FieldAt(codes, bit + record::LevelBit(level) + 2 * i, 2);
+          const uint32_t code = record::FieldAt(codes, bit + record::LevelBit(level) + 2 * i, 2);
           const float radius = radii[i];
           radii[2 * i] = radius * levels[level - 2].cosines[code];
           radii[2 * i + 1] = radius * levels[level - 2].sines[code];

@@ -87,7 +87,7 @@ Json CompressionRecord::ToJson() const {
 }
 
 bool KeepsModelLatents(const Method& method, const ModelShape& shape) {
-  const std::unique_ptr<Stage> stage = method.store->spec->make(method.store->params);
+  const std::unique_ptr<Stage> stage = MakeStage(*method.store);
   const Result<StorePlan> plan = static_cast<const Store&>(*stage).Plan(shape, 0);
   return plan.ok() && plan->layout->traits().model_latents;
 }
@@ -115,7 +115,7 @@ int64_t NominalBytes(const Method& method, const ModelShape& shape, const Budget
   }
   double bytes = 0;
   std::unique_ptr<Stage> stage;
-  if (method.store) stage = method.store->spec->make(method.store->params);
+  if (method.store) stage = MakeStage(*method.store);
   for (int64_t layer = 0; layer < shape.layers; ++layer) {
     StorePlan plan;
     if (stage != nullptr) {

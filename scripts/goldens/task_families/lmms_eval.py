@@ -4,10 +4,15 @@ lines of JSON and pictures are files here, where the sets are Parquet files with
 
 import ast
 import copy
+import io
+import json
+import os
+import pathlib
 import re
 import statistics
 import string
 import sys
+import tempfile
 import types
 
 from pictures_reference import functions
@@ -182,6 +187,90 @@ def mmmu_rows(load, golden):
                set={"container": "jsonl", "file": "mmmu/rows.jsonl"})
 
 
+WHITE = '<font color="white" size=".72c">{}</font>'
+# Two at one frame, one that ends where a frame begins, texts over lines, without white letters and
+# with other sizes, two with the same times.
+TIMES = [("00:00:00,000", "00:00:00,900", WHITE.format("first {of} all")),
+         ("00:00:01,000", "00:00:05,000", "no tag"),
+         ("00:00:01,100", "00:00:02,000", "x " + WHITE.format("two\nlines") + WHITE.format("and one more")),
+         ("00:00:02,000", "00:00:02,000", WHITE.format("no time")),
+         ("00:00:03,000", "00:00:04,000", WHITE.format("is lost")),
+         ("00:00:03,000", "00:00:04,000", WHITE.replace(".", "1", 1).format("has its place \u00c9t\u00e9"))]
+
+
+def sub_rip():
+    """So many that a set of their numbers has another order than the numbers."""
+    many = list(TIMES)
+    for i in range(145):
+        at = 3750 + 250 * i
+        stamp = "{:02}:{:02}:{:02},{:03}"
+        many.append((stamp.format(0, 0, at // 1000, at % 1000), stamp.format(0, 0, (at + 250) // 1000, (at + 250) % 1000),
+                     WHITE.format(f"said {i}")))
+    return ["\n".join((str(i + 1), f"{begin} --> {end}", text, "")) for i, (begin, end, text) in enumerate(many)]
+
+
+def with_subtitles(load, golden, ranked):
+    """Video-MME, whose frames a second and number OpenCV says, and LongVideoBench."""
+    total, fps = 1200, 30.0
+    capture = types.SimpleNamespace(get=lambda what: {"fps": fps, "count": total}[what])
+    cv2 = types.SimpleNamespace(VideoCapture=lambda _: capture, CAP_PROP_FPS="fps", CAP_PROP_FRAME_COUNT="count")
+    rows = [{"question_id": f"1-{i}", "videoID": f"v{i}", "question": QUESTIONS[0], "answer": "B", "duration": "short",
+             "options": ["A. a red bus.", "B. Two dogs", "C. 12", "D. x"], "domain": "d", "task_type": "t"} for i in (1, 2)]
+    files = {"video_mme/subtitle/v1.srt": sub_rip()}
+    with tempfile.TemporaryDirectory() as folder:
+        for name, lines in files.items():
+            path = pathlib.Path(folder) / name
+            path.parent.mkdir(parents=True)
+            path.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+        mme = load("videomme/utils.py", "videomme_doc_to_text_subtitle", "extract_subtitles", "load_subtitles",
+                   "parse_subtitle_time", "convert_time_to_frame", os=os, np=__import__("numpy"), cv2=cv2, re=re,
+                   base_cache_dir=folder, cache_name="video_mme")
+        prompts = [mme.videomme_doc_to_text_subtitle(row, {"frame_num": 32}) for row in rows]
+    shown = __import__("numpy").linspace(0, total - 1, 32, dtype=int).tolist()
+    for row in rows:
+        place = f"video_mme/frames/{row['videoID']}"
+        files |= {f"{place}/{i}.jpg": [f"frame {i}"] for i in shown}
+        files[f"{place}/frames.json"] = [json.dumps({"fps": fps, "total": total})]
+    frames = "".join(f"[picture {i + 1}]" for i in range(32))
+    golden.add("video_mme/lmms_eval_subtitles", {"": rows} | files, [[frames + prompt] for prompt in prompts],
+               [one(0, out, ranked.extract_mcq_answer(out, choices=list("ABCD")) == "B") for out in SAID],
+               set={"container": "jsonl", "file": "video_mme/rows.jsonl", "group": ""})
+
+    rows = [{"id": f"x_{i}", "video_id": f"v{i}", "question": QUESTIONS[1], "option0": "a red bus", "option1": "Two dogs",
+             "option2": "12", "option3": "N/A", "option4": "N/A", "correct_choice": 1, "duration_group": 60,
+             "question_category": "c", "duration": duration, "subtitle_path": f"v{i}_en.json",
+             "starting_timestamp_for_subtitles": begin} for i, duration, begin in ((1, 40.5, 3), (2, 6.3, 0))]
+    subtitles = {"longvideobench/subtitles/v1_en.json": [json.dumps([
+        {"timestamp": [3.1, 3.4], "text": "at its {first} frame"}, {"timestamp": [5.6, 5.9], "text": "between two"},
+        {"timestamp": [20, 30], "text": "its end is a whole number"}, {"timestamp": [20.0, 30.5], "text": "two\nlines"}])],
+        "longvideobench/subtitles/v2_en.json": [json.dumps([
+            {"start": "00:00:00.2", "end": "00:00:00.7", "line": "\u00c9t\u00e9 <image 3>"},
+            {"start": "00:00:02", "end": "00:00:02.5", "line": "at the very time"},
+            {"start": "00:00:09", "end": "00:00:20", "line": "behind it"}])]}
+    files, texts = dict(subtitles), {pathlib.Path(name).name: lines[0] for name, lines in subtitles.items()}
+    lvb = load("longvideobench/utils.py", "longvideobench_doc_to_text", "compute_frame_timestamps", "timestamp_to_seconds",
+               "insert_subtitles_into_frames", "parse_multi_choice_response", json=json, os=os,
+               _resolve_dataset_dir=lambda *_: ("", {}), open=lambda path: io.StringIO(texts[path]))
+    prompts = []
+    for row, rate in zip(rows, (10, 7)):
+        place = f"longvideobench/frames/{row['video_id']}"
+        # The rule of its load_video.
+        count = min(16, int(row["duration"]))
+        for i in range(count):
+            at = int(int(row["duration"] * rate) / count) * i
+            files[f"{place}/{at}.jpg"] = [f"frame {at}"]
+        files[f"{place}/frames.json"] = [json.dumps({"fps": rate, "total": int(row["duration"] * rate) + 9})]
+        text = lvb.longvideobench_doc_to_text(row, {"pre_prompt": "", "post_prompt": LETTER.strip() + "\n",
+                                                    "insert_interleave_subtitles": True})
+        for i in range(count):
+            text = text.replace("<image>", f"[picture {i + 1}]", 1)
+        assert "<image>" not in text
+        prompts.append([text])
+    golden.add("longvideobench/val_subtitles", {"": rows} | files, prompts,
+               [one(0, out, lvb.parse_multi_choice_response(out, None, None) == "B") for out in SAID],
+               set={"container": "jsonl", "file": "longvideobench/rows.jsonl"})
+
+
 def videos(load, golden):
     """Prompts behind the frames. `shown` frames of a folder with as many."""
 
@@ -200,6 +289,7 @@ def videos(load, golden):
     put("video_mme/lmms_eval", rows, "video_mme/frames/v1", 32,
         lambda row: mme.videomme_doc_to_text(row, {"post_prompt": LETTER}),
         lambda row, out: ranked.extract_mcq_answer(out, choices=list("ABCD")).lower() == row["answer"].lower())
+    with_subtitles(load, golden, ranked)
     lvb = load("longvideobench/utils.py", "longvideobench_doc_to_text", "parse_multi_choice_response")
     rows = [{"id": "x_0", "video_id": "v1", "question": QUESTIONS[1], "option0": "a red bus", "option1": "Two dogs", "option2": "12",
              "option3": "N/A", "option4": "N/A", "correct_choice": 1, "duration_group": 15, "question_category": "c", "duration": 8}]

@@ -1,19 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""VLMEvalKit's Video-MME and MVBench, 8 frames; rows are those of the sets' own files, of which its
-tables are made (Video-MME's as lines of JSON)."""
+"""VLMEvalKit's Video-MME, LongVideoBench and MVBench, 8 frames, the first two with subtitles as well;
+rows are those of the sets' own files, of which its tables are made (Video-MME's as lines of JSON)."""
 
 import json
+import os
+import pathlib
 import random
 import re
+import tempfile
 
 from pictures_reference import functions, picture_names
 from task_goldens import one
 
+PACKAGES = ("pysubs2",)
 REPOSITORY = "open-compass/VLMEvalKit"
 COMMIT = "e8e78f05f3080fe28154f2130321f17951c3be94"
 HOW = (
     "build_prompt and qa_template of the classes, taken out of their files, over frames that are named;"
-    " extract_characters_regex and check_ans_with_model without a model as they are"
+    " extract_characters_regex and check_ans_with_model without a model as they are; SubRip is read by"
+    " pysubs2"
 )
 FRAMES = 8
 MVBENCH = """action_antonym action_count action_localization action_prediction action_sequence
@@ -34,6 +39,7 @@ class Owner:
     """What a build_prompt needs of its class."""
 
     fps = -1
+    rate = 1.0
     use_subtitle = False
 
     def __init__(self, module, **facts):
@@ -41,7 +47,7 @@ class Owner:
         vars(self).update(facts)
 
     def save_video_frames(self, *_):
-        return [f"{i}.jpg" for i in range(FRAMES)], list(range(FRAMES)), {"fps": 1.0}
+        return [f"{i}.jpg" for i in range(FRAMES)], list(range(FRAMES)), {"fps": self.rate}
 
     def save_video_into_images(self, _):
         return [f"{i}.jpg" for i in range(FRAMES)]
@@ -85,8 +91,107 @@ def video_mme(root, golden):
             "Because of what the last of all the eight frames shows I take D"]
     outputs = [one(i, out, letters.extract_characters_regex(out) == row["answer"]) for i, row in enumerate(rows) for out in said]
     # Both ask of one video, in a request each.
+    shape = {"container": "jsonl", "file": "video_mme/rows.jsonl", "group": ""}
     golden.add("video_mme/vlmevalkit", {"": rows} | frames("video_mme/frames/v1"), [[p] for p in prompts], outputs,
-               set={"container": "jsonl", "file": "video_mme/rows.jsonl", "group": ""})
+               set=shape)
+    # A frame every 312.5 ms: times are rounded to even ms. The second video has no subtitles.
+    owner.use_subtitle, owner.rate = True, 3.2
+    owner.FRAMES_TMPL_SUB = constant(root, path, "VideoMME", "FRAMES_TMPL_SUB")
+    rows = [rows[0], rows[1] | {"videoID": "v2"}, rows[0] | {"question_id": "1-3", "videoID": "v3"}]
+    subtitles = {"video_mme/subtitle/v1.srt": SUBRIP, "video_mme/subtitle/v3.srt": ODD_SUBRIP}
+    module = told(root, path, "VideoMME", "build_prompt", os=os, osp=os.path)
+    with tempfile.TemporaryDirectory() as folder:
+        write(folder, subtitles)
+        owner.data_root = folder + "/video_mme"
+        prompts = [shown(module.build_prompt(
+            owner, row | {"video": row["videoID"], "candidates": row["options"],
+                          "subtitle_path": f"./subtitle/{row['videoID']}.srt"}, False)) for row in rows]
+    shows = {}
+    for row in rows:
+        shows |= frames(f"video_mme/frames/{row['videoID']}") | timed(f"video_mme/frames/{row['videoID']}", 3.2)
+    golden.add("video_mme/vlmevalkit_subtitles", {"": rows} | shows | subtitles, [[p] for p in prompts], outputs[:2],
+               set=shape)
+
+
+# Starts and ends at a frame's very time, several at one time, tags, lines, a number behind a text,
+# blanks, hours and odd fractions.
+SUBRIP = ["\ufeff1", "00:00:00,000 --> 00:00:00,312", "Not at the first frame,", "whose time is 0.", "",
+          "2", "00:00:00,311 --> 00:00:00,313", '<font color="white" size=".72c">Up to {the} second <i>frame</i></font>',
+          "<b >two</ b> lines < u>and</u > <x", "", "3", "00:00:00,000 --> 00:00:00,900", "the first wins, not this", "",
+          "4", "00:00:00,900 --> 00:00:00,938", " \u00c9t\u00e9 \\N and 5 < 6 > 4 ", "", "12", "5",
+          "00:00:01,249 --> 00:00:01.3", "<i>", "", "6", "0:0:1,5 --> 0:0:1,6", "", "7",
+          "00:00:01,8 --> 00:01:00,000 x 00:00", "still here", "8 ", "", "9", "00:00:02,100 --> 00:00:09,000", "never seen"]
+ODD_SUBRIP = ["1\r", "00:00:00,300 --> 00:00:00,400\r", "carriage returns\r", "in here\r", "\r", "2",
+              "00:00:00,600 --> 00:00:00,700", "", "", "3", "00:00:00,900 --> 00:00:00,950", "4", "",
+              "00:00:01,200 --> 00:00:01,300", "12:34 and 1:2:3,4 stand here", "7", "7",
+              "100:00:01,500 --> 00:00:01,600 <a", "<a\nhref='x'>link</a> <<b>> <i<i>>", "\u3000", "",
+              "00:00:01,800 --> 00:00:02,500", "\u00a0 \u3000"]
+
+
+def timed(folder, rate):
+    return {f"{folder}/frames.json": [json.dumps({"fps": rate, "total": FRAMES})]}
+
+
+def write(folder, files):
+    """As the test writes them."""
+    for name, lines in files.items():
+        path = pathlib.Path(folder) / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("".join(line + "\n" for line in lines), encoding="utf-8", newline="")
+
+
+# Ends that are whole numbers or missing, short ones that are widened, times before and behind the
+# clip, one at a frame's very time.
+STAMPED = [
+    {"timestamp": [9.0, 9.5], "text": "before the clip"},
+    {"timestamp": [10.2, 10.4], "text": " in the first {half} second "},
+    {"timestamp": [10.5, 11], "text": "its end is a whole number"},
+    {"timestamp": [11.0, None], "text": "without an end\nin two lines"},
+    {"timestamp": [11.25, 12.75], "text": "long"},
+    {"timestamp": [12, 12.1], "text": ""},
+    {"timestamp": [30.0, 40.0], "text": "behind it"},
+]
+CLOCKED = [
+    {"start": "00:00:00.5", "end": "0:00:01.250", "line": "one"},
+    {"start": "0:00:01", "end": "00:00:01.1", "line": "two, \u00c9t\u00e9"},
+    {"start": "00:00:06.2", "end": "00:01:00", "line": "three"},
+    {"start": "01:00:00", "end": "01:00:01", "line": "not seen"},
+]
+
+
+def long_video_bench(root, golden):
+    path = "vlmeval/dataset/longvideobench.py"
+    helpers = functions(root / path, {"insert_subtitles_into_frames", "timestamp_to_seconds"}, {})
+    module = told(root, path, "LongVideoBench", "build_prompt", osp=os.path, json=json,
+                  insert_subtitles_into_frames=helpers.insert_subtitles_into_frames)
+    owner = Owner(module, SYS=constant(root, path, "LongVideoBench", "SYS"), rate=1.6)
+    letters = functions(root / "vlmeval/dataset/utils/longvideobench.py", {"extract_characters_regex"}, {"re": re})
+    rows = [
+        {"id": "a_0", "video_id": "v1", "video_path": "v1.mp4", "question": " What IS\nshown? ", "correct_choice": 1,
+         "candidates": ["a red bus", "{Two} dogs", "12", "\u00c9t\u00e9", "none"], "duration": 5.0, "duration_group": 15,
+         "question_category": "S2E", "subtitle_path": "v1_en.json", "starting_timestamp_for_subtitles": 10},
+        {"id": "a_1", "video_id": "v2", "video_path": "v2.mp4", "question": "Which?", "correct_choice": 0,
+         "candidates": ["1", "2"], "duration": 4.75, "duration_group": 15, "question_category": "T3O",
+         "subtitle_path": "v2_en.json", "starting_timestamp_for_subtitles": 0.5},
+    ]
+    said = ["B", "The answer is (A).", "Answer: E, not B", "", "b", "Option: B\n", "The best option is B",
+            "Because of what the last of all the eight frames shows I take it"]
+    outputs = [one(i, out, letters.extract_characters_regex(out) == "AB"[row["correct_choice"]])
+               for i, row in enumerate(rows) for out in said
+               if letters.extract_characters_regex(out)]  # else other rules look for an option
+    files = {"": [json.dumps(rows)]}
+    for row in rows:
+        files |= frames(f"longvideobench/frames/{row['video_id']}") | timed(f"longvideobench/frames/{row['video_id']}", 1.6)
+    prompts = [[shown(module.build_prompt(owner, dict(row), False))] for row in rows]
+    golden.add("longvideobench/vlmevalkit", files, prompts, outputs)
+    owner.use_subtitle = True
+    subtitles = {"longvideobench/subtitles/v1_en.json": [json.dumps(STAMPED, indent=1)],
+                 "longvideobench/subtitles/v2_en.json": [json.dumps(CLOCKED)]}
+    with tempfile.TemporaryDirectory() as folder:
+        write(folder, subtitles)
+        owner.data_root = folder + "/longvideobench"
+        prompts = [[shown(module.build_prompt(owner, dict(row), False))] for row in rows]
+    golden.add("longvideobench/vlmevalkit_subtitles", files | subtitles, prompts, outputs[:2])
 
 
 def frames(folder, count=FRAMES):
@@ -115,10 +220,10 @@ def mvbench(root, golden):
         outputs += [one(i, out, rule.check_ans_with_model(out, truth, None, {"answer": "B"})) for out in said]
     for name in MVBENCH:
         folder = f"mvbench/frames/{name}/v1.mp4"
-        timed = {f"{folder}/frames.json": [json.dumps({"fps": 1, "total": FRAMES})]}
-        golden.add(f"mvbench/{name}", {"": [json.dumps(rows)]} | frames(folder) | timed, prompts, outputs)
+        golden.add(f"mvbench/{name}", {"": [json.dumps(rows)]} | frames(folder) | timed(folder, 1), prompts, outputs)
 
 
 def make(root, golden):
     video_mme(root, golden)
+    long_video_bench(root, golden)
     mvbench(root, golden)
