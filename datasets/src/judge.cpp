@@ -10,12 +10,11 @@
 #include "core/json.h"
 #include "core/strings.h"
 #include "src/http.h"
-#include "src/judge_replies.h"
-#include "src/lines.h"
+#include "src/judge_session.h"
 
 namespace kvgauge {
 
-Result<std::string> AskJudge(const JudgeEndpoint& judge, const std::string& message) {
+Result<JudgeAnswer> AskJudge(const JudgeEndpoint& judge, const std::string& message) {
   if (judge.url.empty() || judge.key.empty()) {
     return BadInput("a judge needs an address and a key; nothing was sent");
   }
@@ -54,7 +53,22 @@ Result<std::string> AskJudge(const JudgeEndpoint& judge, const std::string& mess
   if (!json.contains(content) || !json[content].is_string()) {
     return IoError("the judge's answer has no choices[0].message.content");
   }
-  return json[content].get<std::string>();
+  JudgeAnswer reply = {.text = json[content].get<std::string>()};
+  constexpr int64_t kBytesOfToken = 4;
+  reply.tokens = (std::ssize(message) + std::ssize(reply.text)) / kBytesOfToken;
+  const Json::json_pointer counted("/usage/total_tokens");
+  if (json.contains(counted) && json[counted].is_number_integer() &&
+      json[counted].get<int64_t>() >= 0) {
+    reply.tokens = json[counted].get<int64_t>();
+  }
+  return reply;
+}
+
+Result<Judge> HttpJudge(const JudgeEndpoint& endpoint) {
+  if (const Result<HttpUrl> url = ParseHttpUrl(endpoint.url); !url.ok()) return url.error();
+  return Judge{.name = endpoint.model, .ask = [endpoint](const std::string& message) {
+                 return AskJudge(endpoint, message);
+               }};
 }
 
 std::string RelativeGradePrompt(const std::string& question, const std::string& reference,
@@ -82,65 +96,37 @@ RelativeGrade ParseRelativeGrade(const std::string& reply) {
   return numbers.size() == 2 ? RelativeGrade{numbers[0], numbers[1]} : kUnparsed;
 }
 
-Result<JudgedPairs> JudgePairs(const std::string& path, const JudgeEndpoint& judge,
+Result<JudgedPairs> JudgePairs(const std::string& path, const Judge& judge,
                                const JudgeOptions& options) {
-  if (const Result<HttpUrl> url = ParseHttpUrl(judge.url); !url.ok()) return url.error();
-  KVG_ASSIGN(PairLines lines, PairLines::Open(path));
-  KVG_ASSIGN(JudgeReplies given, JudgeReplies::Open(options.grades_path));
-  SampleIds ids({});
-  const auto prompt_of = [&]() -> Result<std::string> {
-    const std::string origin = lines.origin();
-    KVG_ASSIGN(const Json object, lines.Object());
-    KVG_ASSIGN(const MetricInput input, PairOf(object, origin, PairUse::kMetric));
-    std::string question;
-    if (object.contains("question")) {
-      if (!object["question"].is_string()) {
-        return BadInput(StrCat(origin, ": \"question\" must be a text"));
-      }
-      question = object["question"].get<std::string>();
-    }
-    KVG_TRY(ids.Add(object, lines));
-    return RelativeGradePrompt(question, input.answers[0], input.prediction);
-  };
+  KVG_ASSIGN(JudgeSession session, JudgeSession::Open(path, judge, options));
   JudgedPairs out;
-  // All lines are read once before anything is sent: a fault in the last one should not cost the
-  // judge's answers to the others. What cannot be read twice (a pipe) is sent as it comes.
-  const bool twice = lines.Rewind();
-  for (const bool sending : twice ? std::vector<bool>{false, true} : std::vector<bool>{true}) {
-    if (sending && twice) lines.Rewind();
-    ids = SampleIds({});
-    while (out.ended.empty() && lines.Next()) {
-      const Result<std::string> prompt = prompt_of();
-      if (!prompt.ok()) {
-        if (!options.skip_bad) return prompt.error();
-        if (sending) out.bad_lines.push_back(prompt.error().message);
-        continue;
-      }
-      if (!sending) continue;
-      const std::string request = StrCat(judge.model, "\n", *prompt);
-      if (const std::string* reply = given.Find(request); reply != nullptr) {
-        out.grades.push_back(ParseRelativeGrade(*reply));
-        ++out.reused;
-      } else {
-        const Result<std::string> asked = AskJudge(judge, *prompt);
-        if (!asked.ok()) {
-          const Error error = asked.error().Wrap(lines.origin());
-          if (out.grades.empty()) return error;
-          out.ended = error.message;
-          break;
-        }
-        out.grades.push_back(ParseRelativeGrade(*asked));
-        const Status kept = given.Add(request, lines.number(), *asked);
-        if (!kept.ok()) out.ended = kept.error().message;
-      }
-      out.lines.push_back(lines.number());
-      if (out.grades.back().reference < 0) ++out.unparsed;
+  KVG_TRY(session.ForEachPair([&](const JudgedLine& line) -> Result<bool> {
+    const std::string prompt = RelativeGradePrompt(line.question, line.reference, line.answer);
+    const Result<std::string> reply = session.Ask(prompt, line);
+    if (!reply.ok()) {
+      if (out.grades.empty()) return reply.error();
+      out.ended = reply.error().message;
+      return false;
     }
-  }
-  KVG_TRY(lines.status());
+    out.grades.push_back(ParseRelativeGrade(*reply));
+    out.lines.push_back(line.number);
+    if (out.grades.back().reference < 0) ++out.unparsed;
+    out.ended = session.lost();
+    return out.ended.empty();
+  }));
   if (out.grades.empty()) return BadInput(StrCat(path, ": no pair to judge"));
+  out.bad_lines = session.bad_lines();
+  out.reused = session.reused();
+  out.requests = session.requests();
+  out.tokens = session.tokens();
   out.relative_score = RelativeScore(out.grades);
   return out;
+}
+
+Result<JudgedPairs> JudgePairs(const std::string& path, const JudgeEndpoint& endpoint,
+                               const JudgeOptions& options) {
+  KVG_ASSIGN(const Judge judge, HttpJudge(endpoint));
+  return JudgePairs(path, judge, options);
 }
 
 }  // namespace kvgauge

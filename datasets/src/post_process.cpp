@@ -325,6 +325,18 @@ std::string M4leHeadline(std::string_view text) {
   return std::string(PythonStrip(text.substr(0, text.find('\n'))));
 }
 
+// kvpress's graders split a text at "boxed{" and take a part up to its first closing brace, so an
+// answer with braces of its own is cut. Where there is no box, the first rule finds nothing, and
+// the last takes the text itself as the last part.
+std::string Boxed(std::string_view text, bool last) {
+  constexpr std::string_view kBox = "boxed{";
+  const size_t box = last ? text.rfind(kBox) : text.find(kBox);
+  if (box == std::string_view::npos && !last) return "";
+  if (box != std::string_view::npos) text.remove_prefix(box + kBox.size());
+  text = text.substr(0, text.find(kBox));
+  return std::string(text.substr(0, text.find('}')));
+}
+
 struct Rule {
   ExtractionRule about;
   std::string (*apply)(std::string_view);
@@ -336,6 +348,11 @@ const std::vector<Rule>& Rules() {
        [](std::string_view text) { return BeforeStop(text, "\u3002"); }},
       {{"before_stop", "what stands before the first full stop"},
        [](std::string_view text) { return BeforeStop(text, "."); }},
+      {{"boxed_first", "what stands in the first 'boxed{...}', up to its first closing brace"},
+       [](std::string_view text) { return Boxed(text, false); }},
+      {{"boxed_last",
+        "what stands in the last 'boxed{...}', else in the text, up to a closing brace"},
+       [](std::string_view text) { return Boxed(text, true); }},
       {{"capitalized", "the text with a capital at its front and none behind"}, Capitalized},
       {{"first_digits", "the first run of digits"}, FirstDigits},
       {{"first_integer", "the first run of digits, as a whole number: 0345 is 345"}, FirstInteger},

@@ -20,7 +20,7 @@ namespace {
 constexpr std::array<std::string_view, 3> kSubtitleRules = {"first_at_frame", "any_at_frame",
                                                             "interleaved"};
 
-bool IsDigit(char c) { return c >= '0' && c <= '9'; }
+bool IsTimeDigit(char c) { return c >= '0' && c <= '9'; }
 
 // As a text file is read in Python.
 std::string WithPlainLineEnds(std::string_view text) {
@@ -40,7 +40,7 @@ struct Timed {
 std::optional<int64_t> NumberBefore(std::string_view text, size_t most, std::string_view signs,
                                     size_t& at) {
   const size_t begin = at;
-  while (at < text.size() && at - begin < most && IsDigit(text[at])) ++at;
+  while (at < text.size() && at - begin < most && IsTimeDigit(text[at])) ++at;
   if (at == begin) return std::nullopt;
   int64_t number = 0;
   std::from_chars(text.data() + begin, text.data() + at, number);
@@ -82,13 +82,13 @@ std::vector<int64_t> StampsOf(std::string_view line) {
 
 bool IsNumberAlone(std::string_view line) {
   const std::string_view bare = PythonStrip(line);
-  return !bare.empty() && std::all_of(bare.begin(), bare.end(), IsDigit);
+  return !bare.empty() && std::all_of(bare.begin(), bare.end(), IsTimeDigit);
 }
 
 // Behind the text stands the number of the next subtitle, on a line of its own.
 std::string_view WithoutLastNumber(std::string_view text) {
   size_t at = text.size();
-  while (at > 0 && IsDigit(text[at - 1])) --at;
+  while (at > 0 && IsTimeDigit(text[at - 1])) --at;
   if (at == text.size()) return text;
   while (at > 0 && text[at - 1] == ' ') --at;
   if (at == 0 || text[at - 1] != '\n') return text;

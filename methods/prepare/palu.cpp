@@ -20,6 +20,7 @@
 
 #include "core/strings.h"
 #include "methods/calibration.h"
+#include "methods/low_rank_weights.h"
 #include "methods/registry.h"
 #include "methods/tensors.h"
 
@@ -28,10 +29,6 @@ namespace {
 
 std::string TableName(KvSide side, int64_t layer, int64_t group, const char* what) {
   return StrCat(side == KvSide::kKeys ? "keys." : "values.", layer, ".", group, ".", what);
-}
-
-Buffer Allocate(Ops& ops, int64_t numbers) {
-  return ops.memory->Allocate(numbers * SizeOf(DType::kF32));
 }
 
 // KV heads that share a basis, of `wanted`.
@@ -51,7 +48,8 @@ class Palu final : public Prepare {
         key_ratio_(params.Real("key_ratio")),
         value_ratio_(params.Real("value_ratio")),
         by_energy_(params.Text("ranks") == "energy"),
-        by_condition_(params.Text("ranks") == "condition") {}
+        by_condition_(params.Text("ranks") == "condition"),
+        hadamard_(params.Bool("hadamard")) {}
 
   bool writes_bases() const override { return true; }
 
@@ -67,6 +65,11 @@ class Palu final : public Prepare {
       return BadInput(
           "keys of this model are normed after their projection, so that no basis of "
           "the projection holds them");
+    }
+    if ((key_ratio_ == 0 || value_ratio_ == 0) && GroupHeads(group_, shape) == 1) {
+      return BadInput(
+          "a ratio of 0 makes one head of a group, and groups have one KV head already; set the "
+          "ratios, or a larger group where the model has more KV heads");
     }
     if (shape.kv_heads % GroupHeads(group_, shape) != 0) {
       return BadInput(StrCat("group ", group_, " must divide the model's ", shape.kv_heads,
@@ -115,6 +118,12 @@ class Palu final : public Prepare {
     return calibration_->Find(TableName(side, layer, group, "directions"), std::array{dims, dims});
   }
 
+  // The ratio of a side; 0 stands for the dims of one head.
+  double RatioOf(const ModelShape& shape, KvSide side) const {
+    const double ratio = side == KvSide::kKeys ? key_ratio_ : value_ratio_;
+    return ratio > 0 ? ratio : 1 / static_cast<double>(GroupHeads(group_, shape));
+  }
+
   // The rank of a stack of `rows` dims, rounded to a multiple.
   int64_t Rank(int64_t rows, int64_t most, double ratio) const {
     const double wanted = ratio * static_cast<double>(rows) / static_cast<double>(multiple_);
@@ -128,7 +137,7 @@ class Palu final : public Prepare {
   std::vector<int64_t> Ranks(const ModelShape& shape, KvSide side,
                              const std::vector<double>& grown) const {
     const int64_t rows = GroupDims(group_, shape, side), groups = Groups(shape);
-    const double ratio = side == KvSide::kKeys ? key_ratio_ : value_ratio_;
+    const double ratio = RatioOf(shape, side);
     const int64_t uniform = Rank(rows, rows, ratio);
     std::vector<int64_t> ranks(static_cast<size_t>(shape.layers * groups), uniform);
     if (by_condition_) {
@@ -194,7 +203,7 @@ class Palu final : public Prepare {
 
   static double LogCondition(Ops& ops, const Tensor& matrix) {
     const int64_t rows = matrix.shape[0], columns = matrix.shape[1], full = std::min(rows, columns);
-    const Buffer memory = Allocate(ops, rows * full + full + full * columns);
+    const Buffer memory = AllocateFloats(ops, rows * full + full + full * columns);
     const Tensor all = memory.As(DType::kF32, {rows * full + full + full * columns});
     const Tensor s = all.Slice(rows * full, rows * full + full);
     ops.algebra->Svd(matrix, all.Slice(0, rows * full).Reshape({rows, full}), s,
@@ -208,86 +217,24 @@ class Palu final : public Prepare {
   Status Factor(WeightView& weights, int64_t layer, KvSide side,
                 std::span<const int64_t> ranks) const {
     const ModelShape& shape = weights.shape();
-    const bool keys = side == KvSide::kKeys;
-    const auto matrix = keys ? WeightView::Matrix::kKey : WeightView::Matrix::kValue;
-    const int64_t heads = GroupHeads(group_, shape), rows = GroupDims(group_, shape, side);
-    KVG_ASSIGN(const Tensor read, weights.Read(layer, matrix));
-    KVG_ASSIGN(const Tensor bias, weights.ReadBias(layer, matrix));
     Ops& ops = weights.ops();
-    const int64_t all = read.shape[0], inputs = read.shape[1];
-    const int64_t columns = inputs + (bias.empty() ? 0 : 1);
-    const Buffer joined = Allocate(ops, all * columns);
-    const Tensor stack = joined.As(DType::kF32, {all, columns});
-    ops.rows->Convert(read, Columns(stack, 0, inputs));
-    if (!bias.empty()) ops.rows->Convert(AsColumn(bias), Columns(stack, inputs, columns));
-
-    for (int64_t g = 0; g < std::ssize(ranks); ++g) {
-      const int64_t rank = std::min(ranks[static_cast<size_t>(g)], std::min(rows, columns));
-      const Tensor part = stack.Slice(g * rows, (g + 1) * rows);
-      const Buffer memory = Allocate(ops, rank * (rows + columns));
-      const Tensor all_memory = memory.As(DType::kF32, {rank * (rows + columns)});
-      const Tensor basis = all_memory.Slice(0, rows * rank).Reshape({rows, rank});
-      const Tensor inner =
-          all_memory.Slice(rows * rank, all_memory.shape[0]).Reshape({rank, columns});
-      if (calibration_ != nullptr) {
-        KVG_ASSIGN(const Tensor directions, Directions(side, layer, g, rows));
-        Project(ops, directions, part, basis, inner);
-      } else {
-        Truncate(ops, part, basis, inner);
-      }
-      KVG_TRY(weights.WriteBasis(layer, side, g * heads, heads, basis));
-      // The stack as the basis holds it.
-      ops.linear->MatMulNN(basis.Reshape({1, rows, rank}), inner.Reshape({1, rank, columns}), 1.0f,
-                           part.Reshape({1, rows, columns}));
-    }
-    const Buffer weight_memory = Allocate(ops, all * inputs), bias_memory = Allocate(ops, all);
-    const Tensor projected = weight_memory.As(DType::kF32, {all, inputs});
-    ops.rows->Convert(Columns(stack, 0, inputs), projected);
-    KVG_TRY(weights.Write(layer, matrix, projected));
-    if (bias.empty()) return {};
-    const Tensor projected_bias = bias_memory.As(DType::kF32, {all});
-    ops.rows->Convert(Columns(stack, inputs, columns), AsColumn(projected_bias));
-    return weights.WriteBias(layer, matrix, projected_bias);
-  }
-
-  // The first left singular vectors of `part`, and what goes with them: diag(s) * vt.
-  static void Truncate(Ops& ops, const Tensor& part, Tensor basis, Tensor inner) {
-    const int64_t rows = part.shape[0], columns = part.shape[1], full = std::min(rows, columns);
-    const int64_t rank = basis.shape[1];
-    const Buffer u_memory = Allocate(ops, rows * full), s_memory = Allocate(ops, full);
-    const Buffer vt_memory = Allocate(ops, full * columns);
-    const Tensor u = u_memory.As(DType::kF32, {rows, full}), s = s_memory.As(DType::kF32, {full});
-    const Tensor vt = vt_memory.As(DType::kF32, {full, columns});
-    ops.algebra->Svd(part, u, s, vt);
-    ops.rows->Convert(Columns(u, 0, rank), basis);
-    const std::vector<float> scale = Fetch(ops, s);
-    for (int64_t i = 0; i < rank; ++i) {
-      ops.rows->Affine(vt.Slice(i, i + 1), scale[static_cast<size_t>(i)], 0.0f,
-                       inner.Slice(i, i + 1));
-    }
-  }
-
-  // The first of `directions` (host, one a row) as columns, and the coordinates of `part` in them.
-  static void Project(Ops& ops, const Tensor& directions, const Tensor& part, Tensor basis,
-                      Tensor inner) {
-    const int64_t rows = part.shape[0], columns = part.shape[1], rank = basis.shape[1];
-    std::vector<float> transposed(static_cast<size_t>(rows * rank));
-    for (int64_t i = 0; i < rank; ++i) {
-      for (int64_t r = 0; r < rows; ++r) {
-        transposed[static_cast<size_t>(r * rank + i)] = directions[i].f32()[r];
-      }
-    }
-    ops.memory->Copy(View(transposed, {rows, rank}), basis);
-    const Buffer memory = Allocate(ops, rank * rows);
-    const Tensor across = memory.As(DType::kF32, {rank, rows});
-    ops.memory->Copy(directions.Slice(0, rank), across);
-    ops.linear->MatMulNN(across.Reshape({1, rank, rows}), part.Reshape({1, rows, columns}), 1.0f,
-                         inner.Reshape({1, rank, columns}));
+    const int64_t rows = GroupDims(group_, shape, side);
+    return LowerRank(
+        weights, layer, side, ranks, {.heads = GroupHeads(group_, shape), .hadamard = hadamard_},
+        [&](const Tensor& part, int64_t group, const Tensor& basis, const Tensor& inner) -> Status {
+          if (calibration_ == nullptr) {
+            TakeLeadingVectors(ops, part, basis, inner);
+            return {};
+          }
+          KVG_ASSIGN(const Tensor directions, Directions(side, layer, group, rows));
+          TakeDirections(ops, directions, part, basis, inner);
+          return {};
+        });
   }
 
   int64_t group_, multiple_;
   double key_ratio_, value_ratio_;
-  bool by_energy_, by_condition_;
+  bool by_energy_, by_condition_, hadamard_;
   std::shared_ptr<const Calibration> calibration_;
 };
 
@@ -364,7 +311,7 @@ class PaluCalibrator final : public Calibrator {
       matrix[i] =
           static_cast<float>(sum[i] / static_cast<double>(tokens_) + (diagonal ? ridge : 0.0));
     }
-    const Buffer memory = Allocate(ops, 3 * dims * dims + dims);
+    const Buffer memory = AllocateFloats(ops, 3 * dims * dims + dims);
     const Tensor all = memory.As(DType::kF32, {3 * dims * dims + dims});
     const auto square = [&](int64_t i) {
       return all.Slice(i * dims * dims, (i + 1) * dims * dims).Reshape({dims, dims});
@@ -393,12 +340,16 @@ KVG_REGISTER_STAGE({
     .bytes = "bases once a model: dims of a group * rank * 4 for each group, layer and side",
     .params = {IntParam("group", 4, 0, 1024, "KV heads that share a basis; 0: all"),
                IntParam("multiple", 8, 1, 1024, "ranks are multiples of this"),
-               RealParam("key_ratio", 0.5, 0.001, 1, "rank of keys as a share of a group's dims"),
-               RealParam("value_ratio", 0.5, 0.001, 1, "the same of values"),
+               RealParam("key_ratio", 0.5, 0, 1,
+                         "rank of keys as a share of a group's dims; 0: the dims of one head"),
+               RealParam("value_ratio", 0.5, 0, 1, "the same of values"),
                ChoiceParam(
                    "ranks", "uniform", {"uniform", "energy", "condition"},
                    "the same everywhere; where a calibration's keys and values have most energy; "
                    "or from all dims in the layer whose errors grow most down to the ratio"),
+               BoolParam("hadamard", false,
+                         "latents are turned by a Hadamard matrix, in blocks of the largest "
+                         "power of two that divides the rank"),
                CalibrationParam()},
     .make = Make<Palu>(),
     .calibrate = MakeCalibrator<PaluCalibrator>,

@@ -281,6 +281,61 @@ Status CheckThin(const Method& method, const Pipeline& p, const ModelShape& shap
   return {};
 }
 
+// Patterns are of keys, by head.
+Status CheckAttend(const Method& method, const Pipeline& p, const ModelShape& shape) {
+  if (p.attend == nullptr) return {};
+  if (p.reuse != nullptr) {
+    return BadInput(StrCat(Owner(StageKind::kAttend, *method.attend), " and ",
+                           Owner(StageKind::kReuse, *method.reuse),
+                           " both say how a prompt is read; leave out one of the two"));
+  }
+  for (int64_t layer = 0; layer < shape.layers; ++layer) {
+    const Result<StorePlan> plan = p.store->Plan(shape, layer);
+    if (!plan.ok() || plan->Get<MlaLatent>() == nullptr) continue;
+    return Unsupported(StrCat(Owner(StageKind::kStore, *method.store),
+                              ": holds the model's latents while a prompt is read, and ",
+                              Owner(StageKind::kAttend, *method.attend),
+                              " looks at keys of heads; leave out one of the two"));
+  }
+  return {};
+}
+
+// Chunks are turned to other places, so that the model must turn keys, and see all of them.
+Status CheckReuse(const Method& method, const Pipeline& p, const ModelShape& shape) {
+  if (p.reuse == nullptr || p.reuse->texts() == ReusedTexts::kPrefixes) return {};
+  const std::string owner = Owner(StageKind::kReuse, *method.reuse);
+  if (shape.rotary_dim == 0) {
+    return Unsupported(StrCat(owner,
+                              " turns keys of chunks to new places, and this model has no rotary "
+                              "embedding; use reuse.prefix"));
+  }
+  if (shape.latent_dim > 0) {
+    return Unsupported(StrCat(owner,
+                              " turns keys of chunks to new places, and this model's keys turn in "
+                              "their last dims only (latent attention); use reuse.prefix"));
+  }
+  for (size_t layer = 0; layer < shape.windows.size(); ++layer) {
+    if (shape.windows[layer] == 0) continue;
+    return Unsupported(StrCat(owner, ": layer ", layer, " sees a window of ", shape.windows[layer],
+                              " positions; expected a model whose layers all see the whole "
+                              "prompt, or reuse.prefix"));
+  }
+  if (p.reuse->texts() != ReusedTexts::kSideBySide) return {};
+  if (p.read != nullptr) {
+    return BadInput(StrCat(Owner(StageKind::kRead, *method.read),
+                           " chooses among all entries, and ", owner,
+                           " attends to chunks apart from the others; leave out one of the two"));
+  }
+  for (int64_t layer = 0; layer < shape.layers; ++layer) {
+    const Result<StorePlan> plan = p.store->Plan(shape, layer);
+    if (plan.ok() && plan->IsPlain()) continue;
+    return BadInput(StrCat(Owner(StageKind::kStore, *method.store),
+                           " stores entries otherwise, and ", owner,
+                           " finds chunks by their places; use store.plain"));
+  }
+  return {};
+}
+
 ModelShape Prepared(const Pipeline& p, const ModelShape& shape) {
   return p.prepare == nullptr ? shape : p.prepare->ShapeAfter(shape);
 }
@@ -291,7 +346,11 @@ Status CheckAll(const Method& method, const ModelShape& shape, const Budget& bud
   KVG_TRY(CheckStage(StageKind::kPrepare, method.prepare, p.prepare.get(), shape));
   const ModelShape after = Prepared(p, shape);
   KVG_TRY(CheckStage(StageKind::kSee, method.see, p.see.get(), after));
+  KVG_TRY(CheckStage(StageKind::kAttend, method.attend, p.attend.get(), after));
+  KVG_TRY(CheckAttend(method, p, after));
   KVG_TRY(CheckStage(StageKind::kThin, method.thin, p.thin.get(), after));
+  KVG_TRY(CheckStage(StageKind::kReuse, method.reuse, p.reuse.get(), after));
+  KVG_TRY(CheckReuse(method, p, after));
   KVG_TRY(CheckThin(method, p, after));
   KVG_TRY(CheckStage(StageKind::kScore, method.score, p.score.get(), after));
   KVG_TRY(CheckStage(StageKind::kAllocate, method.allocate, p.allocate.get(), after));

@@ -23,6 +23,8 @@ struct Slot {
 // In the order in which they act.
 constexpr Slot kSlots[] = {{"prepare", StageKind::kPrepare, &Method::prepare},
                            {"see", StageKind::kSee, &Method::see},
+                           {"attend", StageKind::kAttend, &Method::attend},
+                           {"reuse", StageKind::kReuse, &Method::reuse},
                            {"thin", StageKind::kThin, &Method::thin},
                            {"score", StageKind::kScore, &Method::score},
                            {"allocate", StageKind::kAllocate, &Method::allocate},
@@ -33,9 +35,9 @@ constexpr Slot kSlots[] = {{"prepare", StageKind::kPrepare, &Method::prepare},
                            {"store", StageKind::kStore, &Method::store},
                            {"read", StageKind::kRead, &Method::read},
                            {"trigger", StageKind::kTrigger, &Method::trigger}};
-const std::vector<std::string> kFamilies = {"baseline",     "selection", "budget",
-                                            "merging",      "retrieval", "quantization",
-                                            "architecture", "low_rank",  "composition"};
+const std::vector<std::string> kFamilies = {
+    "baseline",     "selection", "budget",      "merging", "retrieval", "quantization",
+    "architecture", "low_rank",  "composition", "prefill", "reuse"};
 
 const std::vector<ParamSpec>& ProtectSpecs() {
   static const std::vector<ParamSpec> specs = {

@@ -78,6 +78,8 @@ void Reader::Correct(LayerView&, State&, Tensor) const {}
 Pipeline MakePipeline(const Method& method) {
   return {.prepare = MakeOptional<Prepare>(method.prepare),
           .see = MakeOptional<See>(method.see),
+          .attend = MakeOptional<Attend>(method.attend),
+          .reuse = MakeOptional<Reuse>(method.reuse),
           .thin = MakeOptional<Thin>(method.thin),
           .score = MakeOptional<Scorer>(method.score),
           .allocate = MakeOptional<Allocator>(method.allocate),
@@ -114,6 +116,7 @@ Needs Method::needs() const {
     }
     all |= own;
   };
+  add(p.attend.get(), true, false);
   add(p.thin.get(), true, false);
   add(p.score.get(), true, in_decode && p.decode_score == nullptr);
   add(p.allocate.get(), true, in_decode && p.decode_allocate == nullptr);
@@ -187,6 +190,12 @@ Status CheckDecode(const Method& method, const Pipeline& p) {
 Status CheckThinned(const Method& method, const Pipeline& p) {
   if (p.thin == nullptr) return {};
   const std::string thin = StrCat("thin.", method.thin->spec->id);
+  if (p.attend != nullptr) {
+    return BadInput(StrCat(NameOf(*method.attend->spec),
+                           " looks at whole prompts in every layer, "
+                           "and ",
+                           thin, " lets rows go in between; leave out one of the two"));
+  }
   const Needs needs = method.needs();
   const std::pair<bool, const char*> missing[] = {
       {!needs.chunk_sums.empty(), "attention inside chunks of the prompt"},
@@ -212,7 +221,31 @@ Status CheckThinned(const Method& method, const Pipeline& p) {
   return {};
 }
 
+// A prompt that is put together of caches has no captures: other stages do with the entries alone.
+Status CheckReused(const Method& method) {
+  if (!method.reuse) return {};
+  const std::string reuse = NameOf(*method.reuse->spec);
+  for (const auto* choice : {&method.thin, &method.reduce}) {
+    if (!choice->has_value()) continue;
+    return BadInput(StrCat(NameOf(*(*choice)->spec), " chooses by the attention of a prompt that ",
+                           "is read whole, and ", reuse,
+                           " does not read all of it; leave out one of the two"));
+  }
+  for (const StageChoice* choice : method.stages()) {
+    const Needs needs = MakeStage(*choice)->needs();
+    const bool looks = needs.window > 0 || needs.column_sums || needs.column_squares ||
+                       !needs.chunk_sums.empty() || !needs.query_moments.empty() ||
+                       !needs.gates.empty() || !needs.last_row_of.empty() ||
+                       needs.question_rows > 0 || needs.modality;
+    if (!looks) continue;
+    return BadInput(StrCat(NameOf(*choice->spec), " needs signals of the whole prompt, and ", reuse,
+                           " does not read all of it; leave out one of the two"));
+  }
+  return {};
+}
+
 Status CheckComposition(const Method& method) {
+  KVG_TRY(CheckReused(method));
   if (!method.reduce) {
     const std::pair<const char*, const std::optional<StageChoice>*> idle[] = {
         {"score", &method.score},

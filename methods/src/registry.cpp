@@ -33,6 +33,10 @@ std::string_view NameOf(StageKind kind) {
       return "prepare";
     case StageKind::kSee:
       return "see";
+    case StageKind::kAttend:
+      return "attend";
+    case StageKind::kReuse:
+      return "reuse";
     case StageKind::kThin:
       return "thin";
     case StageKind::kScore:

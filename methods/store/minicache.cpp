@@ -19,7 +19,9 @@ class MiniCache final : public Store {
       : from_(params.Real("from")),
         weight_(params.Real("weight")),
         retain_(params.Real("retain")),
-        later_(params.Text("later") == "share") {}
+        later_(params.Text("later") == "share"),
+        bits_(static_cast<int>(params.Int("bits"))),
+        group_(params.Int("group")) {}
 
   Result<StorePlan> Plan(const ModelShape& shape, int64_t layer) const override {
     if (shape.layers < 2) return BadInput("shares between layers, and this model has one");
@@ -31,12 +33,16 @@ class MiniCache final : public Store {
     layout.weight = weight_;
     layout.retain = retain_;
     layout.later = later_;
+    layout.bits = bits_;
+    layout.group = group_;
     return PlanOf(std::move(layout));
   }
 
  private:
   double from_, weight_, retain_;
   bool later_;
+  int bits_;
+  int64_t group_;
 };
 
 KVG_REGISTER_STAGE({
@@ -46,7 +52,8 @@ KVG_REGISTER_STAGE({
     .paper = "arXiv:2405.14366",
     .summary = "neighbouring layers share directions of keys and values",
     .departures =
-        {"shared layers are not coded; the paper's 5.02 times goes with 4-bit codes",
+        {"only shared directions are coded, each by itself; the paper's 5.02 times goes with 4-bit "
+         "codes of all entries in all layers",
          "a share of the prompt's keys and of its values, those that differ most, stays apart, "
          "by count; no later entry does",
          "norms are f32, 4 bytes each, where the paper counts 2: of a head of 128 dims "
@@ -59,7 +66,10 @@ KVG_REGISTER_STAGE({
                RealParam("retain", 0.05, 0, 1,
                          "share of the prompt's keys, and of its values, that stay apart"),
                ChoiceParam("later", "share", {"share", "keep"},
-                           "whether decoded entries share as well, or stay as they are")},
+                           "whether decoded entries share as well, or stay as they are"),
+               IntParam("bits", 0, 0, 8,
+                        "of a shared direction's number: 1, 2, 3, 4 or 8; 0: uncoded"),
+               IntParam("group", 0, 0, 4096, "numbers of a direction that share a scale; 0: all")},
     .make = Make<MiniCache>(),
 });
 

@@ -15,9 +15,11 @@ import typing
 
 import numpy as np
 
+import method_attend as attend
 from method_oracles import Cam, D2o, Sequence, pool_average, pool_max, protect, softmax, top
+from method_fetches import emllm_cases, infllm_cases, magicpig_cases
 from method_reads import Sparq
-from method_thin import Aim, FastKv, GemFilter
+from method_thin import Aim, FastKv, GemFilter, Thinned
 
 
 class Checkout:
@@ -227,6 +229,75 @@ class Substituted:
         import torch
 
         return getattr(torch, name)
+
+
+class SparseVlmByAuthors(Thinned):
+    """What stays by its attn_postprocess_topk, what is merged by its cluster_and_merge, without noise.
+    Between them the lines of its forward are restated, the choice of words among them. A merged row
+    stands where the middle of its cluster stood, as the rows keep their places."""
+
+    def choose(self, layer, q, k, attention):
+        import torch
+
+        s, below, n = self.settings, layer - 1, attention.shape[-1]
+        if below not in s.layers:
+            return None
+        theirs = s.checkout.path / "llava/model/language_model"
+        at = {2: 0, 6: 1, 15: 2}
+        name = next(name for name, stage in at.items() if stage == s.layers.index(below))
+        score = definitions(theirs / "score.py", ("attn_postprocess_topk",), dict(
+            torch=torch, layer_dict=at, sparse_token_dict={0: s.counts}, RETAIN_TOKN=0))
+        candidates = n - s.words
+        mask, merges, looks = score.attn_postprocess_topk(
+            torch.from_numpy(attention)[None], 0, candidates, candidates, self.counting(torch), name)
+        assert merges
+        mask, looks = mask[0].numpy(), looks[0].numpy()
+        assert (np.flatnonzero(mask) == top(looks, mask.sum(), self.margins, f"sparsevlm {layer}")).all()
+        dropped = np.flatnonzero(~mask)
+        best = torch.from_numpy(looks[dropped]).topk(int(len(dropped) * 0.3) + 1)[1].numpy()
+        top(looks[dropped], len(best), self.margins, f"sparsevlm {layer}, merged")
+        self.merge(torch, theirs, dropped[best], layer)
+        return np.sort(np.r_[np.flatnonzero(mask), list(self.made), np.arange(candidates, n)])
+
+    def counting(self, torch):
+        """The words of the question at which the rows before it point more than the mean."""
+        read = torch.from_numpy(self.model.w["model.embed_tokens.weight"][np.asarray(self.inputs)])
+        rows, words = read[: -self.settings.words][None], read[-self.settings.words :][None]
+        share = (rows @ words.transpose(1, 2)).softmax(2).mean(1)
+        self.margins.note(((share - share.mean()).abs() / share.mean()).min().item(), "sparsevlm words")
+        return torch.where(share > share.mean())
+
+    def merge(self, torch, theirs, rows, layer):
+        import einops
+
+        count = len(rows) // 10 + 1
+        middles = []
+
+        def topk(values, k, largest=True, **more):
+            if largest:
+                top(values[0].numpy(), k, self.margins, f"sparsevlm {layer}, middles")
+            return torch.topk(values, k, largest=largest, **more)
+
+        def index_points(distance, index):
+            middles.extend(index[0].tolist())
+            near = distance[0][index[0]].sort(0)[0]
+            others = [i for i in range(len(rows)) if i not in middles]
+            if len(near) > 1:
+                gap = (near[1] - near[0]) / near[1]
+                self.margins.note(gap[others].min().item(), f"sparsevlm {layer}, clusters")
+            return distance[:, index[0]]
+
+        module = definitions(theirs / "utils.py", ("cluster_and_merge",), dict(
+            torch=Substituted(rand=lambda *a, **b: torch.zeros(*a, **b), topk=topk), ein=einops, index_points=index_points))
+        values = module.cluster_and_merge(torch.from_numpy(self.hidden[rows])[None], count)[0].numpy()
+        self.made = {rows[middle]: value for middle, value in zip(middles, values)}
+
+    def passed(self, h, keep):
+        return np.stack([self.made.get(row, h[row]) for row in keep])
+
+    def read(self, ids, places, again=False):
+        self.inputs = ids
+        return super().read(ids, places, again)
 
 
 class D2oByAuthors(D2o):
@@ -528,8 +599,15 @@ def cases(root):
         "AIoT-MLSys-Lab/D2O": ("12c99d8", d2o_cases),
         "zyxxmu/cam": ("fc80e64", cam_cases),
         "LaVi-Lab/AIM": ("edc24e9", aim_cases),
+        "Gumpest/SparseVLMs": ("26a5f48", sparsevlm_cases),
         "noforit/Lookahead_Q-Cache": ("74612bd", laq_cases),
         "SusCom-Lab/ZeroMerge": ("311494e", zeromerge_cases),
+        "microsoft/MInference": ("fb56c91", attend.minference_cases),
+        "mit-han-lab/x-attention": ("e379887", attend.xattention_cases),
+        "bytedance/FlexPrefill": ("a24b27b", attend.flexprefill_cases),
+        "Infini-AI-Lab/MagicPIG": ("ac9aa36", magicpig_cases),
+        "thunlp/InfLLM": ("12b7079", infllm_cases),
+        "em-llm/EM-LLM-model": ("e911d1f", emllm_cases),
     }
     found = {name for name in wanted if (root / name.replace("/", "+")).is_dir()}
     if not found and not cachegen(root):
@@ -555,6 +633,17 @@ def aim_cases(checkout):
     return [("aim_prune", dict(method="aim_prune", budget="none", steps=6, set=["thin.rows=all", "thin.start=0.25", "thin.drop=0.3"]),
              f"get_importance of {checkout.name}, run in torch inside a NumPy forward, float64, for rows that leave",
              AimByAuthors, dict(checkout=checkout, first=1, drop=0.3))]  # fmt: skip
+
+
+def sparsevlm_cases(checkout):
+    return [(name, dict(method="sparsevlm", budget="none", steps=6,
+                        set=["thin.rows=all", f"thin.layers=\"{','.join(map(str, layers))}\"", f'thin.kept="{kept}"',
+                             "thin.of=100", f"thin.words={words}"]),
+             f"attn_postprocess_topk and cluster_and_merge of {checkout.name}, run in torch inside a NumPy forward,"
+             " float64; merged rows in the middle of their cluster",
+             SparseVlmByAuthors, dict(checkout=checkout, layers=layers, words=words,
+                                      counts=[int((300 - words) * int(part) / 100 + 1e-9) for part in kept.split(",")]))
+            for name, layers, kept, words in (("sparsevlm", [0, 1, 2], "52,34,19", 24), ("sparsevlm_few", [1], "10", 60))]  # fmt: skip
 
 
 def d2o_cases(checkout):

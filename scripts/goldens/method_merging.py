@@ -7,7 +7,8 @@ KVMerger and Chelsea, of which there is no public code.
 
 import numpy as np
 
-from method_oracles import Sequence, cosine, protect, softmax, top
+import method_codecs as codecs
+from method_oracles import MiniCache, Sequence, cosine, protect, softmax, top
 
 
 def mean_into(rows, pairs, weights):
@@ -175,12 +176,30 @@ class Chelsea(Sequence):
 FORMULAS = "the paper's formulas in NumPy, float64"
 ALONE = dict(public_code=False)
 # Name, what to ask the program for, the oracle in words, its class and settings.
+class CodedMiniCache(MiniCache):
+    """Shared directions in codes, each by itself; those that float32 may turn are left open."""
+
+    def share(self, lower, upper, h, what, index, weight):
+        low, high = super().share(lower, upper, h, what, index, weight)
+        size = [np.linalg.norm(x, axis=1, keepdims=True) for x in (low, high)]
+        direction = low / size[0]
+        done = codecs.by_token(direction.astype(np.float32), 4, direction.shape[1]).astype(np.float64)
+        clear = codecs.clear_codes(direction, 4)
+        if upper == self.model.layers - 1:
+            self.margins.note(1 if (~clear).sum() * 100 <= self.tokens else 1e-9, "open codes")
+        done[~clear] = np.nan
+        return done * size[0], done * size[1]
+
+
 CASES = [
     (f"lookm_{mode}", dict(method="lookm", set=[f"reduce.mode={mode}"]),
      "merge_kv of Zefan-Cai/KVCache-Factory, restated in NumPy" if mode == "pivot" else FORMULAS,
      LookM, dict(budget=90, mode=mode))
     for mode in ("pivot", "weighted", "averaged")
 ] + [
+    ("minicache_4bit", dict(method="minicache_4bit", set=["store.from=0.75"], budget="none", steps=0, tolerance=2e-3),
+     "the paper's formulas in NumPy, float64; codes of directions float32 with f16 scales",
+     CodedMiniCache, dict(start=3, weight=0.6, retain=0.05)),
     ("elastic_cache", dict(method="elastic_cache"),
      "ElasticCache of liuzuyan/ElasticCache, restated in NumPy; entries by rank, as in the paper",
      ElasticCache, dict(budget=90, sinks=4, distance=-25)),

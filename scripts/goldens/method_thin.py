@@ -48,14 +48,18 @@ class Thinned(Sequence):
             self.note(l, q, k, attention)
             if again or l + 1 == model.layers:
                 continue
+            self.hidden = h
             keep = self.choose(l + 1, q, k, attention)
             if keep is not None and self.reads_again:
                 return None, places[keep]
             if keep is not None:
-                h, places = h[keep], places[keep]
+                h, places = self.passed(h, keep), places[keep]
         return model.logits(h)[-1], None
 
     reads_again = False
+
+    def passed(self, h, keep):
+        return h[keep]
 
     def note(self, l, q, k, attention):
         pass

@@ -1,13 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """Methods that change weights before anything runs, after their papers and in NumPy: low-rank and
-pooled projections, QServe's SmoothAttention (mit-han-lab/deepcompressor, smooth.py) and LoRC.
+pooled projections, QServe's SmoothAttention (mit-han-lab/deepcompressor, smooth.py), LoRC, ASVD
+(hahnyuan/ASVD4LLM 055232ea, svd_linear.py) and Eigen Attention (UtkarshSaxena1/EigenAttn 067df779,
+decompose/eigen_attn.py).
 """
 
 import math
 
+import pathlib
+
 import numpy as np
 
+import method_codecs as codecs
+from common import GOLDEN
 from method_oracles import Llama, Prefill, Sequence
+
+INPUTS = GOLDEN / "methods" / "inputs"
 
 def low_rank_weights(config, weights, group, multiple, ratio):
     """Key and value projections of `group` heads, stacked, at their best approximation by SVD."""
@@ -133,6 +141,169 @@ def lorc_weights(config, weights, multiple, ratio):
     return changed
 
 
+# --------------------------------------------------------------------------------------------------
+# What calibrations would have seen: the first prompt.
+
+
+def of_prompt(config, weights):
+    """Inputs of every layer's attention, and its raw keys and values."""
+    import json
+
+    ids = np.array(json.loads((INPUTS / "ids.json").read_text()))
+    inputs = []
+
+    class Watched(Llama):
+        def split(self, x, l, what, count):
+            if what == "k":
+                inputs.append(x)
+            return super().split(x, l, what, count)
+
+    return inputs, Prefill(Watched(config, weights), ids)
+
+
+def write_tables(path, stage, params, tables):
+    from safetensors.numpy import save_file
+
+    tables = {k: np.ascontiguousarray(v, np.float32) for k, v in tables.items()}
+    save_file(tables, path, metadata={
+        "kvgauge_calibration": "1", "stage": stage, "stage_version": "1", "params": params,
+        "model": "6193d2452e6d71261c46f91490427c94b7e2c528a859ff2fc2f7c0cafef09dfa", "model_name": "model",
+        "texts": "1", "tokens": "300"})
+
+
+def directions(rows):
+    """Right singular vectors of rows [n, width], one a row, and the energy of each."""
+    _, s, vt = np.linalg.svd(rows, full_matrices=False)
+    return vt, s * s / len(rows)
+
+
+def write_side_files(folder, config, weights):
+    folder = pathlib.Path(folder)
+    inputs, prefill = of_prompt(config, weights)
+    write_tables(folder / "asvd.safetensors", "prepare.asvd", "{}",
+                 {f"inputs.{l}": np.abs(x).mean(0) for l, x in enumerate(inputs)})
+    eigen = {}
+    for l in range(config["num_hidden_layers"]):
+        raw, values = prefill.raw[l], prefill.values[l]
+        eigen[f"keys.{l}.directions"], eigen[f"keys.{l}.energy"] = directions(np.concatenate(list(raw)))
+        for h, rows in enumerate(values):
+            eigen[f"values.{l}.{h}.directions"], eigen[f"values.{l}.{h}.energy"] = directions(rows)
+    write_tables(folder / "eigen_attention.safetensors", "prepare.eigen_attention", "{}", eigen)
+
+
+def read_tables(name):
+    from safetensors.numpy import load_file
+
+    return {k: v.astype(np.float64) for k, v in load_file(INPUTS / f"{name}.safetensors").items()}
+
+
+def projected(config, weights, basis_of):
+    """Key and value projections W of all heads as U U^T W, by basis_of(layer, side, W)."""
+    weights = dict(weights)
+    for l in range(config["num_hidden_layers"]):
+        for what in "kv":
+            name = f"model.layers.{l}.self_attn.{what}_proj.weight"
+            weights[name] = basis_of(l, what, weights[name])
+    return weights
+
+
+def asvd_weights(config, weights, alpha, ratio):
+    tables = read_tables("asvd")
+
+    def of(l, _, w):
+        scale = tables[f"inputs.{l}"] ** alpha + 1e-6
+        u, s, vt = np.linalg.svd(w * scale, full_matrices=False)
+        rank = math.floor(ratio * len(w) + 0.5)
+        return (u[:, :rank] * s[:rank]) @ (vt[:rank] / scale)
+
+    return projected(config, weights, of)
+
+
+def eigen_ranks(keys, values, budget, margins):
+    """Thresholds fall by 0.02 from 1 until the error reaches the budget, and go back one step."""
+    shares = lambda e: np.cumsum(np.sqrt(e)) / np.sqrt(e).sum()  # noqa: E731
+
+    def at(threshold):
+        for e in [keys] + values:
+            margins.note(np.abs(shares(e)[:-1] - threshold).min(), "eigen threshold")
+        count = lambda e: max(1, int((shares(e)[:-1] < threshold).sum() + (threshold > 1)))  # noqa: E731
+        return count(keys), max(count(e) for e in values)
+
+    threshold, error, ranks = 1.0, 0.0, (len(keys), len(values[0]))
+    while error < budget and ranks[0] > 0.45 * len(keys) and ranks[1] > 0.45 * len(values[0]):
+        ranks = at(threshold)
+        lost = lambda e, r: math.sqrt(sum(x[r:].sum() for x in e) / sum(x.sum() for x in e))  # noqa: E731
+        error = max(lost([keys], ranks[0]), lost(values, ranks[1]))
+        margins.note(abs(error - budget) / budget, "eigen error")
+        threshold -= 0.02
+    return at(threshold + 0.04)
+
+
+def eigen_weights(config, weights, budget, margins):
+    tables, heads, dim = read_tables("eigen_attention"), config["num_key_value_heads"], config["head_dim"]
+
+    def of(l, what, w):
+        value_energy = [tables[f"values.{l}.{h}.energy"] for h in range(heads)]
+        ranks = eigen_ranks(tables[f"keys.{l}.energy"], value_energy, budget, margins)
+        parts = []
+        for h in range(heads):
+            name = f"keys.{l}.directions" if what == "k" else f"values.{l}.{h}.directions"
+            u = tables[name][: ranks[0 if what == "k" else 1]].T
+            parts.append(u @ (u.T @ w[h * dim : (h + 1) * dim]))
+        return np.vstack(parts)
+
+    return projected(config, weights, of)
+
+
+class CodedLatents(Sequence):
+    """Palu's latents: turned by Hadamard, each entry of all heads in codes of its own; what no float32
+    decides is left open."""
+
+    key_axis, turn = "token", True
+
+    def code(self, latents, bits, by_channel):
+        """Codes, and which rows no float32 decides."""
+        if not by_channel:
+            return (codecs.by_token(latents.astype(np.float32), bits, latents.shape[1]).astype(np.float64),
+                    ~codecs.clear_codes(latents, bits))
+        whole = len(latents) // 64 * 64
+        done, open_ = latents.copy(), np.zeros(len(latents), bool)
+        done[:whole] = codecs.by_channel(latents[:whole].astype(np.float32), bits, 64)
+        for begin in range(0, whole, 64):
+            part = latents[begin : begin + 64]
+            low = part.min(0)
+            scale = (part.max(0) - low) / (2**bits - 1)
+            ratio = lambda a, b: (part - codecs.half(low * a)) / codecs.half(scale * b)  # noqa: E731
+            own = np.rint(ratio(1, 1))
+            away = np.abs(np.abs(ratio(1, 1) - np.floor(ratio(1, 1))) - 0.5)
+            turned = away < 4e-5
+            # Where float32 may round a scale or a zero to another f16, codes must be the same by either.
+            for a in (1 - 3e-6, 1 + 3e-6):
+                for b in (1 - 3e-6, 1 + 3e-6):
+                    turned |= np.rint(ratio(a, b)) != own
+            open_[begin : begin + 64] = turned.any(1)
+        return done, open_
+
+    def compress(self, rank, bits):
+        model = self.model
+        for l in range(model.layers):
+            for what, rows, held in (("k", self.prefill.raw[l], self.keys), ("v", self.prefill.values[l], self.values)):
+                # The weights have that rank already; signs as the program's: the largest of each right vector is positive.
+                u, s, vt = np.linalg.svd(self.whole[f"model.layers.{l}.self_attn.{what}_proj.weight"], full_matrices=False)
+                signs = np.sign(vt[np.arange(len(vt)), np.abs(vt).argmax(1)])
+                basis = (u * signs)[:, :rank]
+                if self.turn:
+                    basis = basis @ codecs.hadamard(rank)
+                done, open_ = self.code(np.concatenate(list(rows), 1) @ basis, bits,
+                                        what == "k" and self.key_axis == "channel")
+                if l == model.layers - 1:
+                    self.margins.note(1 if open_.sum() * 100 <= len(open_) else 1e-9, "open codes")
+                done[open_] = np.nan
+                for h in range(model.groups):
+                    own = done @ basis[h * model.dim : (h + 1) * model.dim].T
+                    held[l][h] = model.rotate(own, np.arange(self.tokens)) if what == "k" else own
+
+
 def cases(config, weights, ids, margins, steps, sequence_case):
     """As paper_cases of make_methods, whose function this is."""
     smooth = lambda: Sequence(Prefill(Llama(config, smooth_weights(config, weights, LOUD, 0.5)), ids), margins)  # noqa: E731
@@ -156,3 +327,31 @@ def cases(config, weights, ids, margins, steps, sequence_case):
                           public_code=False),
            "the paper's formulas in NumPy, float64: the changed weights in a forward pass",
            lambda: sequence_case(lorc(), steps))
+    changed = lambda w: lambda: sequence_case(Sequence(Prefill(Llama(config, w()), ids), margins), steps)  # noqa: E731
+    calibrated = lambda name: [f"prepare.calibration={{inputs}}/{name}.safetensors"]  # noqa: E731
+    for name in ("svd_gqa", "svd_mqa"):
+        yield (name, dict(method=name, budget="none", steps=steps),
+               "the changed weights in a NumPy forward, float64: the dims of one head of a pair's singular vectors",
+               changed(lambda: low_rank_weights(config, weights, 2, 1, 0.5)))
+    yield ("asvd", dict(method="asvd", set=calibrated("asvd"), budget="none", steps=steps),
+           "the factors of hahnyuan/ASVD4LLM's svd_linear.py in a NumPy forward, float64, with exact singular vectors",
+           changed(lambda: asvd_weights(config, weights, 0.5, 0.5)))
+    yield ("eigen_attention",
+           dict(method="eigen_attention", set=calibrated("eigen_attention") + ["prepare.error=0.12"], budget="none", steps=steps),
+           "bases and thresholds as UtkarshSaxena1/EigenAttn's, by the error of keys and values, in a NumPy forward, float64",
+           changed(lambda: eigen_weights(config, weights, 0.12, margins)))
+
+    def coded():
+        low = low_rank_weights(config, weights, 2, 8, 0.5)
+        kind = type("Coded", (CodedLatents,), dict(whole=weights))
+        return sequence_case(kind(Prefill(Llama(config, low), ids), margins, rank=32, bits=4), 0)
+
+    yield ("palu_4bit", dict(method="palu_4bit", budget="none", steps=0, tolerance=2e-3),
+           "the changed weights in a NumPy forward, float64; Sylvester's Hadamard matrix, codes float32 with f16 scales", coded)
+
+    def inputs():
+        kind = type("Coded", (CodedLatents,), dict(whole=weights, key_axis="channel", turn=False))
+        return sequence_case(kind(Prefill(Llama(config, weights), ids), margins, rank=64, bits=4), 0)
+
+    yield ("xquant", dict(method="xquant", budget="none", steps=0, tolerance=2e-3, public_code=False),
+           "the paper's formulas in NumPy, float64: singular directions of projections, codes float32 with f16 scales", inputs)

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Attention against what the machine can do: decode beside the measured copy and read bandwidth,
 // prefill beside the panel product that it is made of, captures beside the prefill they follow,
-// coded segments beside float ones.
+// coded segments beside float ones, some entries beside all.
 //
-//   attention_bench [threads [isa [prefill | decode | coded | ragged]]]
+//   attention_bench [threads [isa [prefill | decode | sparse | coded | ragged]]]
 //
 // Candidates that are compared run interleaved; a repetition during which other processes took more
 // than a tenth of the machine is thrown away, on that ground alone; medians are printed.
@@ -261,6 +261,87 @@ void BenchDecode(AttentionOps& ops, const Bandwidth& machine) {
 }
 
 // The product a prefill is made of, alone and in the first-level cache. Returns the FLOPs of one.
+// What a reader lets the heads read of a cache: one of twenty runs of entries, the same for the
+// query heads of a KV head or others for each.
+struct Choice {
+  const char* name;
+  int64_t run;
+  bool by_query_head;
+
+  // [kv_heads][query heads of one], words of 64 entries.
+  std::vector<std::vector<std::vector<uint64_t>>> Words(const AttentionShape& shape,
+                                                        int64_t entries) const {
+    std::vector<std::vector<std::vector<uint64_t>>> words(shape.kv_heads);
+    Rng rng(7, 7);
+    for (auto& of_head : words) {
+      for (int64_t g = 0; g < shape.query_heads / shape.kv_heads; ++g) {
+        if (g > 0 && !by_query_head) {
+          of_head.push_back(of_head[0]);
+          continue;
+        }
+        std::vector<int64_t> runs(entries / run);
+        std::iota(runs.begin(), runs.end(), 0);
+        std::vector<uint64_t>& row = of_head.emplace_back(entries / 64);
+        for (size_t i = 0; i < runs.size() / 20; ++i) {
+          std::swap(runs[i], runs[i + rng.NextBelow(runs.size() - i)]);
+          for (int64_t e = runs[i] * run; e < (runs[i] + 1) * run; ++e) {
+            row[e / 64] |= uint64_t{1} << e % 64;
+          }
+        }
+      }
+    }
+    return words;
+  }
+};
+
+// Decode over 5% of the entries: what it takes beside all of them, and what share of the ideal, a
+// twentieth, that is.
+void BenchSparse(AttentionOps& ops) {
+  constexpr int64_t kEntries = 32768, kDim = 128, kHeads = 4, kGroup = 4;
+  constexpr Choice kChoices[] = {{"pages of 64", 64, false},
+                                 {"runs of 16", 16, false},
+                                 {"runs of 16, by query head", 16, true},
+                                 {"single entries", 1, false},
+                                 {"single entries, by query head", 1, true}};
+  std::printf("\n5%% of %d entries, %d dims, %d query heads a KV head\n%-5s %-30s %9s %9s\n",
+              static_cast<int>(kEntries), static_cast<int>(kDim), static_cast<int>(kGroup), "dtype",
+              "read", "of full", "of ideal");
+  for (const DType dtype : {DType::kBF16, DType::kF16}) {
+    const AttentionShape shape = MakeShape(dtype, kDim, kHeads, kGroup);
+    std::vector<std::unique_ptr<Cache>> caches;  // more than the processor's caches hold
+    for (int i = 0; i < 3; ++i) caches.push_back(std::make_unique<Cache>(ops, shape, kEntries));
+    const std::vector<float> q = Normal(shape.query_heads * kDim, 3);
+    std::vector<float> out(q.size());
+    const auto attend = [&](const std::vector<std::vector<const uint64_t*>>& read) {
+      for (const auto& cache : caches) {
+        for (int64_t h = 0; h < kHeads; ++h) {
+          cache->segments[h].read = read.empty() ? nullptr : read[h].data();
+        }
+        const AttentionItem item = {0, 1, kEntries - 1, kEntries - 1, cache->heads};
+        ops.Attend(shape, {&item, 1}, View(q, {1, shape.query_heads, kDim}),
+                   View(out, {1, shape.query_heads, kDim}));
+      }
+    };
+    std::vector<std::function<void()>> runs = {[&] { attend({}); }};
+    std::vector<std::vector<std::vector<std::vector<uint64_t>>>> words;
+    std::vector<std::vector<std::vector<const uint64_t*>>> reads(std::size(kChoices));
+    for (size_t c = 0; c < std::size(kChoices); ++c) {
+      words.push_back(kChoices[c].Words(shape, kEntries));
+      for (const auto& of_head : words[c]) {
+        reads[c].emplace_back();
+        for (const std::vector<uint64_t>& row : of_head) reads[c].back().push_back(row.data());
+      }
+      runs.push_back([&, c] { attend(reads[c]); });
+    }
+    const std::vector<double> s = Interleaved(runs);
+    for (size_t c = 0; c < std::size(kChoices); ++c) {
+      const double share = s[c + 1] / s[0];
+      std::printf("%-5s %-30s %8.1f%% %8.0f%%\n", NameOf(dtype).data(), kChoices[c].name,
+                  100 * share, 100 * 0.05 / share);
+    }
+  }
+}
+
 double MultiplyPanels(const AttentionKernels& kernels, DType dtype, int threads, int64_t products) {
   constexpr int kRows = 48, kDim = 64;
   OnThreads(threads, [&](int t) {
@@ -505,6 +586,7 @@ int Main(int argc, char** argv) {
   const std::unique_ptr<CodecOps> codecs = MakeCpuCodec(*isa, threads);
   if (wanted("prefill")) BenchPrefill(*ops, KernelsOf(*isa), threads.threads);
   if (wanted("decode")) BenchDecode(*ops, machine);
+  if (wanted("sparse")) BenchSparse(*ops);
   if (wanted("coded")) {
     BenchCoded(*ops, *codecs, KernelsOf(*isa), threads.threads, machine);
   }

@@ -229,6 +229,30 @@ TEST_F(ImportTest, ReadsPublishedCurves) {
   EXPECT_THAT(named.err, HasSubstr("has no tensor 'curve' [99, layers, kv_heads]"));
 }
 
+// The authors' layout: a list of layers, of each the heads by number.
+TEST_F(ImportTest, ReadsBestPatterns) {
+  const auto file = [&](int layers, const std::string& odd) {
+    const std::string lines = R"(["vertical_and_slash", 30, 800, 0.9])";
+    std::vector<std::string> list;
+    for (int layer = 0; layer < layers; ++layer) {
+      list.push_back(StrCat(R"({"0": )", lines, R"(, "1": ["stream_llm", 100, 800, 0.8], "2": )",
+                            lines, R"(, "3": )", layer == 1 ? odd : lines, "}"));
+    }
+    return Write("patterns.json", StrCat("[", Join(list, ", "), "]"));
+  };
+  const Outcome made = Import("minference", file(4, R"(["block_sparse", 1000, 6096, 1])"));
+  ASSERT_EQ(made.exit_code, 0) << made.err;
+  const Outcome short_by_one = Import("minference", file(3, R"(["block_sparse", 1000, 6096, 1])"));
+  EXPECT_EQ(short_by_one.exit_code, 2);
+  EXPECT_THAT(short_by_one.err, HasSubstr("this model needs [4, 4, 2]"));
+  const Outcome unknown = Import("minference", file(4, R"(["dense", 1, 1, 1])"));
+  EXPECT_EQ(unknown.exit_code, 2);
+  EXPECT_THAT(unknown.err, HasSubstr("has a pattern 'dense'"));
+  const Outcome negative = Import("minference", file(4, R"(["stream_llm", -1, 1, 1])"));
+  EXPECT_EQ(negative.exit_code, 2);
+  EXPECT_THAT(negative.err, HasSubstr("layer 1, head 3: expected a name and two numbers"));
+}
+
 TEST_F(ImportTest, RefusesWhatIsOfAnotherModel) {
   const std::string mlp = Golden("inputs/kvzap_mlp.safetensors");
   const Outcome kind = Import("kvzap_linear", mlp);

@@ -45,15 +45,30 @@ TEST_F(PagesTest, FamiliesIsAsApproved) {
   ExpectPage("inspect --families --format markdown", "families.md");
 }
 
+TEST_F(PagesTest, ReproductionsIsAsApproved) {
+  ExpectPage("reproduce --format markdown", "reproductions.md");
+}
+
 TEST_F(PagesTest, PagesAreWhole) {
   for (const char* arguments :
        {"methods snapkv --format markdown", "methods --json --format markdown",
         "tasks reference --format markdown", "tasks --json --format markdown",
+        "reproduce snapkv --format markdown", "reproduce --json --format markdown",
         "inspect --families --json --format markdown"}) {
     const Outcome outcome = Run(arguments);
     EXPECT_EQ(outcome.exit_code, 2) << arguments;
     EXPECT_THAT(outcome.err, HasSubstr("--format markdown")) << arguments;
   }
+}
+
+TEST_F(PagesTest, InspectAnswersForEveryShape) {
+  int shapes = 0;
+  for (const auto& file :
+       std::filesystem::directory_iterator(std::string(KVG_SOURCE_DIR) + "/configs/models")) {
+    EXPECT_EQ(Run("inspect '" + file.path().string() + "'").exit_code, 0) << file.path();
+    ++shapes;
+  }
+  EXPECT_GE(shapes, 29);
 }
 
 TEST_F(PagesTest, InspectNeedsAModelOrFamilies) {

@@ -10,7 +10,6 @@
 namespace kvgauge {
 namespace {
 
-using nlohmann::json;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
@@ -22,11 +21,11 @@ class SavedCacheCliTest : public ProgramTest {
   static std::string Prompt() {
     return StrCat(" --prompt-file '", Reference("ref-gqa"), "/demo/long.txt'");
   }
-  json Answer(const std::string& arguments) const {
+  nlohmann::json Answer(const std::string& arguments) const {
     const Outcome outcome =
         Run(StrCat("generate '", Reference("ref-gqa"), "' --ignore-stop --json ", arguments));
     EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
-    return outcome.exit_code == 0 ? json::parse(outcome.out) : json();
+    return outcome.exit_code == 0 ? nlohmann::json::parse(outcome.out) : nlohmann::json();
   }
   // The pages of a saved cache: all but its header, which says how long the answer may become.
   std::string Pages(const std::string& name) const {
@@ -46,13 +45,14 @@ TEST_F(SavedCacheCliTest, AnotherProcessGoesOnBitForBit) {
   for (const char* method : {"", "--method snapkv_kivi --budget 50%", "--method gear",
                              "--method shadowkv_keys", "--method cachegen"}) {
     SCOPED_TRACE(method);
-    const json whole =
+    const nlohmann::json whole =
         Answer(StrCat(Prompt(), " --max-new-tokens 40 --save-cache whole.kvc ", method));
-    const json first =
+    const nlohmann::json first =
         Answer(StrCat(Prompt(), " --max-new-tokens 7 --save-cache first.kvc ", method));
-    const json second = Answer("--max-new-tokens 33 --load-cache first.kvc --save-cache both.kvc");
+    const nlohmann::json second =
+        Answer("--max-new-tokens 33 --load-cache first.kvc --save-cache both.kvc");
     ASSERT_TRUE(whole.is_object() && first.is_object() && second.is_object());
-    json ids = first["ids"];
+    nlohmann::json ids = first["ids"];
     ids.insert(ids.end(), second["ids"].begin(), second["ids"].end());
     EXPECT_EQ(ids, whole["ids"]);
     EXPECT_EQ(second["loaded_cache"]["tokens"], first["saved_cache"]["tokens"]);

@@ -11,6 +11,7 @@
 #include "conformance/masking.h"
 #include "core/json.h"
 #include "methods/layouts/coded.h"
+#include "methods/layouts/group_basis.h"
 #include "methods/layouts/shared_directions.h"
 #include "runner/chunk_prefill.h"
 #include "support/compare.h"
@@ -61,9 +62,13 @@ TEST_P(Conformance, FullBudgetIsTheFullCache) {
       for (const double error : cell.fidelity->attention_error) EXPECT_LE(error, 1e-5);
       continue;
     }
+    if (subject->method.reuse) {
+      EXPECT_NE(cell.record.engagement, Engagement::kNotEngaged) << cell.record.reason;
+      continue;
+    }
     // Without a budget such a method is expected to give up something.
-    const bool must =
-        (subject->method.reduce || subject->method.thin) && !subject->method.takes_budget;
+    const bool must = (subject->method.reduce || subject->method.thin || subject->method.attend) &&
+                      !subject->method.takes_budget;
     const Engagement idle =
         subject->method.read || must ? Engagement::kNotEngaged : Engagement::kIdentity;
     EXPECT_EQ(cell.record.engagement, idle) << cell.record.reason;
@@ -90,8 +95,11 @@ TEST_P(Conformance, KeepsWithinItsBudget) {
     }
     EXPECT_EQ(std::ssize(record.entries_after), shape.layers);
     EXPECT_LE(held, per_head * shape.layers * std::ssize(record.entries_after[0]));
+    const Pipeline pipeline = MakePipeline(subject->method);
+    const bool joins =
+        pipeline.reuse != nullptr && pipeline.reuse->texts() != ReusedTexts::kPrefixes;
     const bool has_stages = subject->method.score || subject->method.read || subject->method.thin ||
-                            !IsPlain(subject->method, shape);
+                            subject->method.attend || joins || !IsPlain(subject->method, shape);
     if (has_stages) {
       EXPECT_EQ(record.engagement, Engagement::kEngaged) << record.reason;
     } else if (!subject->method.prepare) {
@@ -209,7 +217,8 @@ TEST_P(Conformance, BytesBringTheCacheBack) {
     for (int64_t layer = 0; layer < subject->shape().layers; ++layer) {
       const Result<StorePlan> plan = pipeline.store->Plan(subject->shape(), layer);
       ASSERT_TRUE(plan.ok());
-      shares = shares || plan->Get<SharedDirections>() != nullptr;
+      shares =
+          shares || plan->Get<SharedDirections>() != nullptr || plan->Get<GroupBasis>() != nullptr;
     }
     EngineOptions options;
     int seen = 0;

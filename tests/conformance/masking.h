@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "conformance/scene.h"
+#include "runner/sparse_prefill.h"
 #include "runner/thin_prefill.h"
 #include "support/compare.h"
 
@@ -33,11 +34,16 @@ struct Prefilled {
     capture = std::make_unique<PrefillCapture>(model.config(), *cache,
                                                NeedsOf(subject.method.needs(), prompt),
                                                prompt.size(), model.ops(), &prompt);
-    if (!subject.method.thin) {
+    if (subject.method.attend) {
+      Finish(SparsePrefill(model, *subject.method.attend, prompt, *cache, *capture, state().seed));
+    } else if (subject.method.thin) {
+      Finish(ThinPrefill(model, *subject.method.thin, prompt, *cache, *capture, state().seed));
+    } else {
       Feed(model, *cache, prompt, capture.get());
-      return;
     }
-    ThinPrefill prefill(model, *subject.method.thin, prompt, *cache, *capture, state().seed);
+  }
+  template <class Prefill>
+  static void Finish(Prefill prefill) {
     while (!prefill.done()) {
       const Result<Tensor> logits = prefill.Next();
       if (!logits.ok()) {

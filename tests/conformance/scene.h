@@ -54,10 +54,19 @@ inline std::vector<std::string> KeepingAll(const std::string& id) {
   const Method method = LoadShipped(id);
   std::vector<std::string> overrides;
   if (method.read) {
+    const size_t before = overrides.size();
+    bool local = false;
     for (const ParamSpec& param : method.read->spec->params) {
       if (param.name == "share") overrides.emplace_back("read.share=1");
       if (param.name == "tokens") overrides.emplace_back("read.tokens=100000");
+      local = local || param.name == "local";
     }
+    // Who chooses by another number reads what is near.
+    if (overrides.size() == before && local) overrides.emplace_back("read.local=100000");
+  }
+  // Nothing is as far away as that.
+  if (method.store->spec->id == "plain" && method.store->params.Text("position") == "clipped") {
+    overrides.emplace_back("store.position_limit=100000");
   }
   if (method.reduce && !method.takes_budget) {
     const std::string_view reducer = method.reduce->spec->id;
@@ -65,6 +74,21 @@ inline std::vector<std::string> KeepingAll(const std::string& id) {
     if (reducer == "coverage") overrides.emplace_back("reduce.mass=1");
   }
   if (method.thin) overrides.emplace_back("thin.drop=0");
+  const std::pair<const char*, const char*> whole[] = {
+      {"window", "1048576"}, {"gamma", "1"}, {"threshold", "1"}, {"diagonals", "1048576"}};
+  for (const auto& [name, value] : whole) {
+    if (!method.attend) break;
+    for (const ParamSpec& param : method.attend->spec->params) {
+      if (param.name == name) overrides.push_back(StrCat("attend.", name, "=", value));
+    }
+  }
+  if (method.reuse) {
+    for (const ParamSpec& param : method.reuse->spec->params) {
+      if (param.name == "share") overrides.emplace_back("reuse.share=1");
+      if (param.name == "again") overrides.emplace_back("reuse.again=100000");
+      if (param.name == "temperature") overrides.emplace_back("reuse.chunk=100000");
+    }
+  }
   return overrides;
 }
 

@@ -2,10 +2,12 @@
 // What every shipped method must keep on prompts with pictures and videos: on a model whose
 // positions are those of text, as LLaVA's, on one whose positions have three axes, as Qwen's, and
 // on one whose pictures see all of themselves and whose layers turn in two ways, as Gemma's.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cctype>
+#include <span>
 
 #include "conformance/masking.h"
 #include "support/compare.h"
@@ -88,7 +90,11 @@ class VisualConformance : public ::testing::TestWithParam<std::string> {
         CheckMethod(method, TinyShape("gqa"), HalfBudget(method), kPromptTokens).ok();
     // Latents of a model are those of MLA alone.
     if (!legal) return Subjects(GetParam(), {.overrides = more}, kLatentKinds);
-    return Subjects(GetParam(), {.overrides = more}, kVisualKinds);
+    std::span<const char* const> kinds = kVisualKinds;
+    // Those cannot read such prompts (VisualPrompts.ThatAStageCannotReadAreTheCellsResult).
+    if (method.reuse) return {};
+    if (method.attend) kinds = kinds.first(2);
+    return Subjects(GetParam(), {.overrides = more}, kinds);
   }
 };
 
@@ -182,6 +188,25 @@ TEST_P(VisualConformance, DeclaredBytesAreAllocated) {
     prefilled.cache.reset();
     EXPECT_EQ(prefilled.used_bytes(), 0);
   }
+}
+
+TEST(VisualPrompts, ThatAStageCannotReadAreTheCellsResult) {
+  int64_t methods = 0;
+  for (const std::string& id : AllMethods()) {
+    const Method method = LoadShipped(id);
+    if (!method.attend && !method.reuse) continue;
+    const char* const kind[] = {method.attend ? "gemma" : "gqa"};
+    for (const auto& subject : Subjects(id, {}, kind)) {
+      const Outcomes outcomes = RunContenders({subject->contender()}, {VisualSample(2)});
+      const Status& status = outcomes.at({0, 0}).cell.status;
+      ASSERT_FALSE(status.ok()) << id;
+      EXPECT_THAT(status.error().message,
+                  ::testing::HasSubstr(method.attend ? "picture attend to each other"
+                                                     : "this prompt shows pictures"));
+      ++methods;
+    }
+  }
+  EXPECT_GE(methods, 2);
 }
 
 INSTANTIATE_TEST_SUITE_P(Methods, VisualConformance, ::testing::ValuesIn(AllMethods()),

@@ -353,6 +353,29 @@ TEST_F(Jsonl, TurnsShareTheirContext) {
               HasSubstr("field 'context' is not an array of objects"));
 }
 
+TEST_F(Jsonl, MathematicsIsAskedAsPublished) {
+  for (const auto& [name, field] : {std::pair("math500", "problem"), {"aime25", "question"}}) {
+    const auto task = ReadTask(StrCat(KVG_SOURCE_DIR, "/configs/tasks/", name, ".json"));
+    ASSERT_TRUE(task.ok()) << task.error().message;
+    std::filesystem::create_directories(directory_ / name);
+    std::ofstream(directory_ / name / "test.jsonl")
+        << "{\"" << field << "\": \"What is $\\\\frac{2}{1}$?\", \"answer\": \"2\"}\n";
+    TaskOptions options;
+    options.data_directory = directory_.string();
+    const auto samples = ReadAll(*task, options);
+    ASSERT_TRUE(samples.ok()) << samples.error().message;
+    EXPECT_EQ(
+        WholePrompt(samples->at(0)),
+        "You are given a math problem.\n\nProblem: What is $\\frac{2}{1}$?\n\n You need to solve "
+        "the problem step by step. First, you need to provide the chain-of-thought, then "
+        "provide the final answer.\n\n Provide the final answer in the format: Final answer:  "
+        "\\boxed{}");
+    EXPECT_THAT(samples->at(0).questions[0].answers, ElementsAre("2"));
+    EXPECT_EQ(task->metric, "equal_as_it_is");
+    EXPECT_EQ(PostProcess(task->post, "1 + 1, so \\boxed{2}. Final answer: \\boxed{2}"), "2");
+  }
+}
+
 TEST_F(Jsonl, TheWorkedExamplesOfGsm8k) {
   const auto task = ReadTask(std::string(KVG_SOURCE_DIR) + "/configs/tasks/gsm8k_cot.json");
   ASSERT_TRUE(task.ok()) << task.error().message;

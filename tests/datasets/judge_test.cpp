@@ -49,9 +49,9 @@ int PortOf(int listener) {
 
 TEST(Judge, AsksAsOthersDo) {
   LocalServer server({JudgeReply("9 7\nBecause.")});
-  const Result<std::string> reply = AskJudge(Endpoint(server.Url()), "Grade \"this\" \u00e9\n");
+  const Result<JudgeAnswer> reply = AskJudge(Endpoint(server.Url()), "Grade \"this\" \u00e9\n");
   ASSERT_TRUE(reply.ok()) << reply.error().message;
-  EXPECT_EQ(*reply, "9 7\nBecause.");
+  EXPECT_EQ(reply->text, "9 7\nBecause.");
   ASSERT_EQ(server.Requests().size(), 1u);
   const std::string request = server.Requests()[0];
   EXPECT_TRUE(request.starts_with("POST /v1/chat/completions HTTP/1.1\r\n"));
@@ -76,7 +76,7 @@ TEST(Judge, WithoutAddressOrKeyNothingIsSent) {
 TEST(Judge, FaultsAreNamed) {
   const auto fault = [](const std::string& reply) {
     LocalServer server({reply});
-    const Result<std::string> answer = AskJudge(Endpoint(server.Url()), "x");
+    const Result<JudgeAnswer> answer = AskJudge(Endpoint(server.Url()), "x");
     return answer.ok() ? "" : answer.error().message;
   };
   EXPECT_THAT(fault("HTTP/1.1 429 Too Many\r\nContent-Length: 4\r\n\r\nslow"),
@@ -156,10 +156,10 @@ TEST(Judge, AProxyIsUsed) {
   LocalServer proxy({JudgeReply("9 7")});
   const std::string address = proxy.Url().substr(0, proxy.Url().find("/v1"));
   setenv("http_proxy", address.c_str(), 1);
-  const Result<std::string> reply = AskJudge(Endpoint("http://judge.invalid/v1"), "x");
+  const Result<JudgeAnswer> reply = AskJudge(Endpoint("http://judge.invalid/v1"), "x");
   unsetenv("http_proxy");
   ASSERT_TRUE(reply.ok()) << reply.error().message;
-  EXPECT_EQ(*reply, "9 7");
+  EXPECT_EQ(reply->text, "9 7");
   ASSERT_EQ(proxy.Requests().size(), 1u);
   EXPECT_TRUE(proxy.Requests()[0].starts_with("POST http://judge.invalid"));
 }
@@ -180,9 +180,9 @@ TEST(Judge, AnOpenConnectionIsNotWaitedFor) {
   LocalServer server({JudgeReply("9 7"), chunked}, true);
   for (int i = 0; i < 2; ++i) {
     const double begin_s = NowSeconds();
-    const Result<std::string> reply = AskJudge(Endpoint(server.Url()), "x");
+    const Result<JudgeAnswer> reply = AskJudge(Endpoint(server.Url()), "x");
     ASSERT_TRUE(reply.ok()) << reply.error().message;
-    EXPECT_EQ(*reply, "9 7");
+    EXPECT_EQ(reply->text, "9 7");
     EXPECT_LT(NowSeconds() - begin_s, 4);  // the time limit is 5
   }
 }
@@ -193,9 +193,9 @@ constexpr const char* kFailing = "HTTP/1.1 503 x\r\nRetry-After: 1\r\nContent-Le
 TEST(Judge, ABusyServerIsAskedAgain) {
   LocalServer server({kBusy, kFailing, JudgeReply("9 7")});
   const double begin_s = NowSeconds();
-  const Result<std::string> reply = AskJudge(Endpoint(server.Url()), "x");
+  const Result<JudgeAnswer> reply = AskJudge(Endpoint(server.Url()), "x");
   ASSERT_TRUE(reply.ok()) << reply.error().message;
-  EXPECT_EQ(*reply, "9 7");
+  EXPECT_EQ(reply->text, "9 7");
   EXPECT_EQ(server.Requests().size(), 3u);
   EXPECT_GE(NowSeconds() - begin_s, 1);  // Retry-After
   // What is wrong with the request stays wrong.
@@ -310,6 +310,89 @@ TEST(Judge, ScoresAFile) {
   const std::vector<std::string> requests = server.Requests();
   ASSERT_EQ(requests.size(), 2u);
   for (const char* part : {"q1", "r1", "p1"}) EXPECT_THAT(requests[0], HasSubstr(part));
+}
+
+std::string WinReply(const std::string& text, int64_t tokens) {
+  const Json body = {{"choices", {{{"message", {{"content", text}}}}}},
+                     {"usage", {{"total_tokens", tokens}}}};
+  const std::string content = body.dump();
+  return StrCat("HTTP/1.1 200 OK\r\nContent-Length: ", content.size(), "\r\n\r\n", content);
+}
+
+TEST(Judge, WinLetters) {
+  EXPECT_EQ(ParseWin("A\nbecause B"), 'A');
+  EXPECT_EQ(ParseWin("[[B]]"), 'B');
+  EXPECT_EQ(ParseWin(" C. "), 'C');
+  for (const char* wrong : {"", "D", "A B", "AB", "Answer: A", "a", "\xce\x91", "1"}) {
+    EXPECT_EQ(ParseWin(wrong), 0) << wrong;
+  }
+}
+
+TEST_F(JudgedFile, AWinIsOneInBothOrders) {
+  // In both orders the model's; twice the first; a letter and then none.
+  LocalServer server({JudgeReply("B"), JudgeReply("A"), JudgeReply("A"), JudgeReply("A"),
+                      JudgeReply("A"), JudgeReply("neither")});
+  const Result<kvgauge::Judge> judge = HttpJudge(Endpoint(server.Url()));
+  ASSERT_TRUE(judge.ok());
+  const Result<JudgedWins> judged = JudgeWins(pairs_, *judge, {.grades_path = grades_});
+  ASSERT_TRUE(judged.ok()) << judged.error().message;
+  ASSERT_EQ(judged->wins.size(), 3u);
+  EXPECT_EQ(judged->wins[0].verdict, WinVerdict::kWin);
+  EXPECT_EQ(judged->wins[1].verdict, WinVerdict::kTie);
+  EXPECT_EQ(judged->wins[2].verdict, WinVerdict::kUnparsed);
+  EXPECT_EQ(judged->order_decided, 1);
+  EXPECT_DOUBLE_EQ(judged->win_rate, 0.75);
+  EXPECT_EQ(judged->requests, 6);
+  // The two answers change places.
+  const std::vector<std::string> requests = server.Requests();
+  ASSERT_EQ(requests.size(), 6u);
+  EXPECT_LT(requests[0].find("\\nr\\n"), requests[0].find("\\np1\\n"));
+  EXPECT_GT(requests[1].find("\\nr\\n"), requests[1].find("\\np1\\n"));
+  // The transcript answers for all of them.
+  LocalServer silent({});
+  const Result<kvgauge::Judge> later = HttpJudge(Endpoint(silent.Url()));
+  const Result<JudgedWins> again = JudgeWins(pairs_, *later, {.grades_path = grades_});
+  ASSERT_TRUE(again.ok()) << again.error().message;
+  EXPECT_EQ(again->reused, 6);
+  EXPECT_EQ(again->requests, 0);
+  EXPECT_DOUBLE_EQ(again->win_rate, 0.75);
+  EXPECT_THAT(silent.Requests(), IsEmpty());
+}
+
+TEST_F(JudgedFile, CostIsCapped) {
+  LocalServer server({WinReply("8 6", 700), WinReply("8 4", 400), WinReply("8 2", 5)});
+  const Result<kvgauge::Judge> judge = HttpJudge(Endpoint(server.Url()));
+  const Result<JudgedPairs> one =
+      JudgePairs(pairs_, *judge, {.grades_path = grades_, .most_requests = 1});
+  ASSERT_TRUE(one.ok()) << one.error().message;
+  EXPECT_THAT(one->lines, ElementsAre(1));
+  EXPECT_EQ(one->tokens, 700);
+  EXPECT_THAT(one->ended, HasSubstr("asked 1 time, 700 tokens, which is the cap"));
+  EXPECT_EQ(server.Requests().size(), 1u);
+  // What is in the file costs nothing; the second reply is the one that passes the cap.
+  const Result<JudgedPairs> two =
+      JudgePairs(pairs_, *judge, {.grades_path = grades_, .most_tokens = 300});
+  ASSERT_TRUE(two.ok());
+  EXPECT_THAT(two->lines, ElementsAre(1, 2));
+  EXPECT_EQ(two->requests, 1);
+  EXPECT_EQ(server.Requests().size(), 2u);
+  // A cap that lets nothing through is an error, not a score of no lines.
+  std::filesystem::remove(grades_);
+  EXPECT_THAT(JudgePairs(pairs_, *judge, {.most_requests = 0}).error().message, HasSubstr("cap"));
+  EXPECT_EQ(server.Requests().size(), 2u);
+}
+
+TEST_F(JudgedFile, TheCallersOwnJudge) {
+  int asked = 0;
+  const kvgauge::Judge judge = {.name = "mine", .ask = [&](const std::string& message) {
+                                  ++asked;
+                                  EXPECT_THAT(message, HasSubstr("[Assistant 2]"));
+                                  return Result<JudgeAnswer>(JudgeAnswer{.text = "10 5"});
+                                }};
+  const Result<JudgedPairs> judged = JudgePairs(pairs_, judge, {});
+  ASSERT_TRUE(judged.ok());
+  EXPECT_EQ(asked, 3);
+  EXPECT_DOUBLE_EQ(judged->relative_score, 0.5);
 }
 
 }  // namespace

@@ -228,6 +228,22 @@ TEST_F(Pictures, OfParquetAreBytesOfTheRow) {
   }
 }
 
+// A row whose picture is null fails alone, and a column of nothing else leaves no sample.
+TEST_F(Pictures, NullsOfAnImageColumnNameFileRowAndColumn) {
+  std::filesystem::create_directories(directory_ / "s");
+  std::filesystem::copy(StrCat(KVG_SOURCE_DIR, "/tests/golden/parquet/images.parquet"),
+                        directory_ / "s/t.parquet");
+  Json source = {{"file", "s/t.parquet"}, {"container", "parquet"}, {"images", "image"},
+                 {"answers", "images"},   {"answer_kind", "json"},  {"question", "?"}};
+  EXPECT_THAT(Fault(source),
+              AllOf(HasSubstr("t.parquet: row 1: column 'image'"), HasSubstr("holds no picture")));
+  ASSERT_TRUE(Read(source, true).ok());
+  EXPECT_GT(skipped_, 0);
+  source["images"] = "images";
+  EXPECT_THAT(Fault(source),
+              AllOf(HasSubstr("t.parquet: row 3: column 'images'"), HasSubstr("holds no picture")));
+}
+
 TEST_F(Pictures, AVideoIsAFolderOfFrames) {
   for (int i = 0; i < 10; ++i) Write(StrCat("s/frames/v1/", i, ".jpg"), Bytes('a', 50 + i));
   const Json source = {{"file", "s/t.csv"},        {"container", "csv"},

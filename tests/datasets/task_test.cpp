@@ -316,6 +316,21 @@ TEST(PostProcess, LongBenchV2Letter) {
   EXPECT_EQ(letter(""), "");
 }
 
+// scripts/goldens/make_boxed ran kvpress's graders.
+TEST(PostProcess, BoxesAsKvpressTakesThem) {
+  const auto cases = ReadJsonFile(StrCat(KVG_TEST_DATA, "/datasets/data/boxed.json"));
+  ASSERT_TRUE(cases.ok()) << cases.error().message;
+  ASSERT_GE(cases->size(), 100u);
+  for (const Json& one : *cases) {
+    const std::string text = one[0];
+    const auto want = [](const Json& part) {
+      return part.is_null() ? "" : part.get<std::string>();
+    };
+    EXPECT_EQ(Post({.extract = "boxed_first"}, text), want(one[1])) << text;
+    EXPECT_EQ(Post({.extract = "boxed_last"}, text), want(one[2])) << text;
+  }
+}
+
 TEST(PostProcess, Numbers) {
   const auto by = [](const std::string& rule, const std::string& text) {
     return Post({.extract = rule}, text);

@@ -46,16 +46,19 @@ TEST_F(MethodField, StatesComeFromMethods) {
       R"({"name": "Known otherwise", "family": "budget", "here": ["proven"]},)"
       R"({"name": "Half", "family": "budget", "here": ["proven", "untried"]},)"
       R"({"name": "Lacking", "family": "reuse", "paper": "arXiv:1234.56789", "missing": "a tree"},)"
+      R"({"name": "Queueing", "family": "system", "policy": "queues"},)"
       R"({"name": "Elsewhere", "family": "system", "outside": "a queue"})");
   ASSERT_TRUE(rows.ok()) << rows.error().message;
   const std::string section = FieldSection(*rows, methods_);
-  EXPECT_THAT(section, HasSubstr("6 methods: 2 work, 2 are experimental, 1 are missing, 1 are"));
+  EXPECT_THAT(section, HasSubstr("7 methods: 2 work, 2 are experimental, 1 are missing, 1 are "
+                                 "outside, 1 are policies."));
   EXPECT_THAT(section, HasSubstr("| selection | Title of proven | works | `proven` | - |"));
   EXPECT_THAT(section,
               HasSubstr("| Title of untried | experimental | `untried`: no public code |"));
   EXPECT_THAT(section, HasSubstr("| budget | Known otherwise | works | `proven` |"));
   EXPECT_THAT(section, HasSubstr("| budget | Half | experimental | `proven`, `untried` |"));
   EXPECT_THAT(section, HasSubstr("| reuse | Lacking | missing | a tree | [1234.56789](https://"));
+  EXPECT_THAT(section, HasSubstr("| Queueing | policy | `bench capacity --policies queues` | - |"));
   EXPECT_THAT(section, HasSubstr("| system | Elsewhere | outside | a queue | - |"));
   EXPECT_LT(section.find("Title of proven"), section.find("Half"));
   EXPECT_LT(section.find("Half"), section.find("Known otherwise"));

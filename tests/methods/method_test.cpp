@@ -472,7 +472,9 @@ TEST(CheckMethodTest, EveryShippedOneRunsOnAnOrdinaryModel) {
     const std::string refusal = Refusal(method, shape, method.takes_budget ? "0.5" : "none", 4000);
     const bool trained =
         method.score && method.score->spec->imports() && method.score->spec->calibrate == nullptr;
-    if (trained) {
+    if (id == "leank") {
+      EXPECT_THAT(refusal, HasSubstr("needs masks of key channels"));
+    } else if (trained) {
       EXPECT_THAT(refusal, HasSubstr("its gate needs trained weights")) << id;
     } else {
       EXPECT_EQ(refusal, "") << id;

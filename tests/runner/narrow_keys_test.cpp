@@ -186,5 +186,41 @@ TEST_F(NarrowTest, BadPlansAreRefusedAndChangeNothing) {
   EXPECT_EQ(Keys(cache, 0, 0), before);
 }
 
+TEST_F(NarrowTest, HeadsKeepTheirOwnNumbersBehindTheSinks) {
+  CachePools pools(*ops_);
+  KvCache cache = NewCache(pools);
+  ASSERT_TRUE(Feed(cache, kTokens).ok());
+  const std::vector<std::vector<float>> keys = {Keys(cache, 1, 0), Keys(cache, 1, 1)};
+  const std::vector<std::vector<float>> values = {Values(cache, 1, 0), Values(cache, 1, 1)};
+  NarrowKeys layout = Layout();
+  layout.kept = {kNarrow, 3};
+  layout.sinks = 70;
+  ASSERT_TRUE(StoreAll(cache, PlanOf(layout)).ok());
+  for (int64_t h = 0; h < kHeads; ++h) {
+    std::vector<float> want = keys[static_cast<size_t>(h)];
+    const auto begin = channels_.begin() + h * kNarrow;
+    for (int64_t i = 70; i < kTokens - kWide; ++i) {
+      for (int32_t d = 0; d < kDim; ++d) {
+        if (!std::binary_search(begin, begin + layout.width(h), d)) want[i * kDim + d] = 0;
+      }
+    }
+    EXPECT_EQ(Keys(cache, 1, h), want);
+    EXPECT_EQ(Values(cache, 1, h), values[static_cast<size_t>(h)]);
+  }
+  EXPECT_EQ(cache.Bytes().indices, kLayers * (kNarrow + 3) * 4);
+  ASSERT_TRUE(Feed(cache, 5).ok());
+  ExpectDeclaredIsAllocated(pools, cache);
+  ExpectAttendsAsRead(cache, 0);
+  const Result<std::string> written = cache.Serialize();
+  ASSERT_TRUE(written.ok());
+  KvCache again = NewCache(pools);
+  ASSERT_TRUE(again.Deserialize(*written).ok());
+  EXPECT_EQ(Keys(again, 0, 1), Keys(cache, 0, 1));
+  layout.kept = {kNarrow, 0};
+  KvCache other = NewCache(pools);
+  ASSERT_TRUE(Feed(other, 5).ok());
+  EXPECT_THAT(other.Store(0, PlanOf(layout)).error().message, HasSubstr("heads that keep 1 .. 20"));
+}
+
 }  // namespace
 }  // namespace kvgauge

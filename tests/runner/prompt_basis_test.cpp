@@ -6,6 +6,7 @@
 
 #include <limits>
 
+#include "methods/layouts/group_basis.h"
 #include "runner/cache_fixture.h"
 
 namespace kvgauge {
@@ -119,6 +120,55 @@ TEST_F(PromptBasisTest, RefusesWhatDoesNotFit) {
   ASSERT_TRUE(uneven.Reduce(0, different).ok());
   EXPECT_THAT(uneven.Store(0, PlanOf(Layout(basis_, true, true))).error().message,
               HasSubstr("hold 2 and 4 entries, so they cannot share coordinates"));
+}
+
+TEST_F(PromptBasisTest, LayersOfAGroupShareCoordinates) {
+  CachePools pools(*ops_);
+  KvCache plain = NewCache(pools), cache = NewCache(pools);
+  // The upper layer holds what the lower one does, and keys and values 4 directions in all.
+  const std::vector<float> directions = RandomValues(4 * kWidth, 7);
+  for (KvCache* one : {&plain, &cache}) {
+    ASSERT_TRUE(one->Append(70).ok());
+    std::vector<float> rows(70 * kWidth);
+    const std::vector<float> weights = RandomValues(70 * 4, 8);
+    for (int64_t i = 0; i < 70; ++i) {
+      for (int64_t d = 0; d < kWidth; ++d) {
+        for (int64_t k = 0; k < 4; ++k) {
+          rows[i * kWidth + d] += weights[i * 4 + k] * directions[k * kWidth + d];
+        }
+      }
+    }
+    const Tensor all = View(rows, {70, kHeads, kDim});
+    for (int64_t layer = 0; layer < kLayers; ++layer) one->Write(layer, all, all);
+  }
+  GroupBasis layout;
+  layout.layers = kLayers;
+  layout.value_rank = 4;
+  for (int64_t layer = 0; layer < kLayers; ++layer) {
+    layout.below = layer;
+    ASSERT_TRUE(cache.Store(layer, PlanOf(layout)).ok());
+  }
+  ASSERT_TRUE(Feed(cache, 3, 9).ok());
+  ASSERT_TRUE(Feed(plain, 3, 9).ok());
+  for (int64_t layer = 0; layer < kLayers; ++layer) {
+    EXPECT_EQ(Keys(cache, layer, 1), Keys(plain, layer, 1));
+    EXPECT_TRUE(AllWithin(Values(cache, layer, 0), Values(plain, layer, 0), 1e-2));  // of 1000
+    ExpectAttendsAsRead(cache, layer);
+  }
+  // One stream of coordinates for both layers.
+  const KvBytes bytes = cache.Bytes();
+  EXPECT_EQ(bytes.payload, 4 * (kLayers * (73 + 3) * kWidth + 70 * 4));
+  EXPECT_EQ(bytes.low_rank, kLayers * 4 * kWidth * 4);
+  EXPECT_EQ(bytes.resident() + plain.Bytes().resident(), pools.of(Tier::kDevice).used_bytes());
+  EXPECT_THAT(cache.Serialize().error().message, HasSubstr("shares entries with another"));
+  const std::vector<int32_t> few = {0, 3};
+  const std::vector<HeadPlan> plans = {Keep(few), Keep(few)};
+  EXPECT_FALSE(cache.Reduce(0, plans).ok());
+  layout.value_rank = 5;
+  KvCache other = NewCache(pools);
+  ASSERT_TRUE(Feed(other, 5).ok());
+  EXPECT_THAT(other.Store(1, PlanOf(layout)).error().message,
+              HasSubstr("a layer of the group is stored as plain"));
 }
 
 }  // namespace

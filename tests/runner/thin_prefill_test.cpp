@@ -10,6 +10,7 @@
 #include <numeric>
 #include <set>
 
+#include "methods/merging_thin.h"
 #include "methods/registry.h"
 #include "methods/tensors.h"
 #include "runner/engine_fixture.h"
@@ -58,6 +59,59 @@ const StageRegistrar kTestThin(StageSpec{
 Method Every2nd(const std::string& way = "right") {
   const Json json = *ParseJson(StrCat(R"({"id": "x", "title": "x", "family": "selection",
     "stages": {"thin": {"id": "test_thin", "way": ")",
+                                      way, R"("}}})"),
+                               "test");
+  Result<Method> method = ParseMethod(json, "test");
+  EXPECT_TRUE(method.ok()) << method.error().message;
+  return std::move(method).value();
+}
+
+// Keeps the even rows and the last one, and makes each odd row anew of itself; or as `way` says.
+class RemakingThin final : public MergingThin {
+ public:
+  explicit RemakingThin(const Params& params) : way_(params.Text("way")) {}
+  Needs needs() const override { return {.window = 1}; }
+  std::vector<int64_t> Layers(const ModelShape&) const override { return {1, 3}; }
+  RowsOn Pass(LayerView& view, const ThinRows& rows) const override {
+    const auto n = static_cast<int32_t>(view.width());
+    EXPECT_EQ(rows.hidden.shape[0], n);
+    EXPECT_EQ(rows.inputs.shape[0], view.tokens());
+    std::vector<int32_t> kept, made;
+    for (int32_t row = 0; row < n; ++row)
+      (row % 2 == 0 || row == n - 1 ? kept : made).push_back(row);
+    if (way_ == "kept_too") made.back() = 0;
+    if (way_ == "kept_too") std::sort(made.begin(), made.end());
+    std::vector<float> shares(made.size() * static_cast<size_t>(n), 0.0f);
+    for (size_t i = 0; i < made.size(); ++i) {
+      shares[i * static_cast<size_t>(n) + static_cast<size_t>(made[i])] =
+          way_ == "nothing" ? 0.0f : 1.0f;
+    }
+    if (way_ == "inputs") {  // they are what the rows were before the first layer
+      const std::vector<float> read = Fetch(view.ops(), rows.inputs);
+      EXPECT_NE(read, Fetch(view.ops(), rows.hidden));
+    }
+    RowsOn on = {.kept = Upload(view, std::span<const int32_t>(kept))};
+    on.made = Upload(view, std::span<const int32_t>(made));
+    on.shares = Upload(view, std::span<const float>(shares)).Reshape({std::ssize(made), n});
+    return on;
+  }
+
+ private:
+  std::string way_;
+};
+
+const StageRegistrar kRemakingThin(StageSpec{
+    .kind = StageKind::kThin,
+    .id = "test_remaking",
+    .version = 1,
+    .paper = "",
+    .summary = "rows made of themselves",
+    .params = {ChoiceParam("way", "right", {"right", "nothing", "kept_too", "inputs"}, "")},
+    .make = Make<RemakingThin>()});
+
+Method Remaking(const std::string& way) {
+  const Json json = *ParseJson(StrCat(R"({"id": "x", "title": "x", "family": "merging",
+    "stages": {"thin": {"id": "test_remaking", "way": ")",
                                       way, R"("}}})"),
                                "test");
   Result<Method> method = ParseMethod(json, "test");
@@ -277,6 +331,33 @@ TEST(ThinPrefillTest, RefusesChoicesOfRowsThatAreNone) {
                                 {}, {sample});
   EXPECT_THAT(cells.at({0, 0}).status.error().message, HasSubstr("row 1 after row 1"));
   EXPECT_TRUE(cells.at({0, 1}).status.ok());
+}
+
+// A row that is made of itself alone is itself, bit for bit; one of nothing is another.
+TEST(ThinPrefillTest, MadeRowsAreTheSumsThatAStageSays) {
+  for (const char* kind : {"gqa", "mla"}) {
+    const TinyModel tiny = MakeTinyModel(kind, 2, {}, kThinLayers);
+    Model& model = *tiny.model;
+    const int64_t tokens = Model::kChunkRows + 31;
+    const Prompt prompt = Prompt::FromTokens(RandomIds(tokens, 4));
+    const WholePrefill whole(model, prompt);
+    const Thinned same(model, Remaking("inputs"), prompt);
+    ASSERT_TRUE(same.status.ok()) << same.status.error().message;
+    EXPECT_TRUE(SameBits(same.logits, whole.logits)) << kind;
+    for (int64_t layer = 0; layer < kThinLayers; ++layer) {
+      EXPECT_EQ(same.cache.length(layer, 0), tokens);
+      ExpectEntriesOf(same.cache, whole.cache, layer);
+    }
+    const Thinned other(model, Remaking("nothing"), prompt);
+    ASSERT_TRUE(other.status.ok()) << other.status.error().message;
+    EXPECT_FALSE(SameBits(other.logits, whole.logits)) << kind;
+    ExpectEntriesOf(other.cache, whole.cache, 0);
+    EXPECT_EQ(other.cache.length(3, 0), tokens);
+    const Thinned wrong(model, Remaking("kept_too"), prompt);
+    ASSERT_FALSE(wrong.status.ok());
+    EXPECT_THAT(wrong.status.error().message,
+                HasSubstr("thin.test_remaking: for layer 1: a made row takes the place of one"));
+  }
 }
 
 // What is recorded: all of the prompt before, what is left by layer, and a score that chooses from

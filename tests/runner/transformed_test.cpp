@@ -4,6 +4,7 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <limits>
 
 #include "core/strings.h"
@@ -176,6 +177,71 @@ TEST_F(TransformedTest, RefusesMatricesThatLoseSomething) {
   BasisChange one_way = Doubling();
   one_way.back = one_way.there;
   EXPECT_THAT(refusal(one_way), HasSubstr("row 0 times row 0 is 4, which must be 1 within 0.002"));
+}
+
+// The first numbers of each head, in reverse order.
+BasisChange FirstNumbers(std::vector<int64_t> kept, int64_t dim, bool constant) {
+  BasisChange change;
+  change.heads = std::ssize(kept);
+  change.dim = dim;
+  change.stored = *std::max_element(kept.begin(), kept.end());
+  change.constant = constant;
+  auto there = std::make_shared<std::vector<float>>();
+  for (const int64_t width : kept) {
+    std::vector<float> one(static_cast<size_t>(dim * width));
+    for (int64_t i = 0; i < width; ++i) one[static_cast<size_t>(i * width + width - 1 - i)] = 1.0f;
+    there->insert(there->end(), one.begin(), one.end());
+  }
+  change.kept = std::move(kept);
+  change.there = std::move(there);
+  return change;
+}
+
+TEST_F(TransformedTest, HeadsMayKeepFewerNumbersEachItsOwn) {
+  for (const bool constant : {true, false}) {
+    CachePools pools(*ops_);
+    KvCache plain = NewCache(pools), cache = NewCache(pools);
+    for (KvCache* one : {&plain, &cache}) ASSERT_TRUE(Feed(*one, 100).ok());
+    ASSERT_TRUE(StoreAll(cache, Plan(FirstNumbers({5, 20}, kDim, constant),
+                                     FirstNumbers({16}, kDim, constant), false))
+                    .ok());
+    ASSERT_TRUE(Feed(cache, 30, 9).ok());
+    ASSERT_TRUE(Feed(plain, 30, 9).ok());
+    const auto cut = [](std::vector<float> rows, int64_t width) {
+      for (size_t i = 0; i < rows.size(); ++i) {
+        if (static_cast<int64_t>(i) % kDim >= width) rows[i] = 0;
+      }
+      return rows;
+    };
+    EXPECT_EQ(Keys(cache, 1, 0), cut(Keys(plain, 1, 0), 5));
+    EXPECT_EQ(Keys(cache, 1, 1), cut(Keys(plain, 1, 1), 20));
+    EXPECT_EQ(Values(cache, 0, 1), cut(Values(plain, 0, 1), 16));
+    ExpectAttendsAsRead(cache, 0);
+    const KvBytes bytes = cache.Bytes();
+    EXPECT_EQ(bytes.payload, kLayers * 130 * 4 * (5 + 20 + 2 * 16));
+    const int64_t matrices = kLayers * 4 * kDim * (5 + 20 + 16);
+    EXPECT_EQ(bytes.projections, constant ? matrices : 0);
+    EXPECT_EQ(bytes.low_rank, constant ? 0 : matrices);
+    EXPECT_EQ(bytes.resident() - bytes.projections + plain.Bytes().resident(),
+              pools.of(Tier::kDevice).used_bytes());
+    const Result<std::string> written = cache.Serialize();
+    ASSERT_TRUE(written.ok());
+    KvCache again = NewCache(pools);
+    ASSERT_TRUE(again.Deserialize(*written).ok());
+    EXPECT_EQ(Keys(again, 0, 1), Keys(cache, 0, 1));
+    EXPECT_EQ(again.Bytes(), bytes);
+  }
+  BasisChange change = FirstNumbers({5, 20}, kDim, true);
+  const auto refusal = [&] {
+    return CheckBasisChange("key matrices", change, kHeads, kDim).error().message;
+  };
+  change.kept = {5, 21};
+  EXPECT_THAT(refusal(), HasSubstr("key matrices: 2 of 2 heads keep 1 to 20 of 32 numbers"));
+  change = FirstNumbers({5, 20}, kDim, true);
+  auto longer = std::make_shared<std::vector<float>>(*change.there);
+  (*longer)[4] = 3.0f;
+  change.there = std::move(longer);
+  EXPECT_THAT(refusal(), HasSubstr("head 0: column 4 times column 4 is 9"));
 }
 
 }  // namespace

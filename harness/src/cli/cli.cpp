@@ -18,6 +18,7 @@
 #include "src/cluster/submit_command.h"
 #include "src/model/shipped_files.h"
 #include "src/run/run_command.h"
+#include "src/serve/capacity_options.h"
 
 namespace kvgauge {
 namespace {
@@ -133,9 +134,107 @@ void AddBenchLatency(CLI::App& bench, CommandTable& table) {
   table.Add(command, [options] { return RunBenchLatency(*options); });
 }
 
+void AddCapacityWorkload(CLI::App& command, BenchCapacityOptions& options) {
+  command.add_option("--trace", options.trace,
+                     "requests from a file: JSON lines, or the traces of Azure, BurstGPT and "
+                     "Mooncake; the flags of generated ones do not count then");
+  command.add_option("--first", options.first, "the first so many of the file; 0: all")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
+  command.add_option("--length-scale", options.length_scale, "of a file's prompts and answers")
+      ->capture_default_str()
+      ->check(CLI::Range(1e-6, 1e6));
+  command
+      .add_option("--time-scale", options.time_scale, "of a file's arrivals: 0.5 is twice as fast")
+      ->capture_default_str()
+      ->check(CLI::Range(0.0, 1e6));
+  command.add_option("--arrivals", options.arrivals, "together, poisson or bursts")
+      ->capture_default_str();
+  command.add_option("--per-second", options.per_second, "how many arrive, on average")
+      ->capture_default_str()
+      ->check(CLI::Range(1e-6, 1e6));
+  command
+      .add_option("--burstiness", options.burstiness,
+                  "of bursts: the squared coefficient of variation of the gaps")
+      ->capture_default_str()
+      ->check(CLI::Range(1.0, 1e4));
+  command.add_option("--requests", options.requests, "how many are generated")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 10'000'000));
+  command.add_option("--prompt-tokens", options.prompt_tokens, "lengths: 64,128,512 or 64..512")
+      ->capture_default_str();
+  command.add_option("--answer-tokens", options.answer_tokens, "lengths: 16,32 or 16..64")
+      ->capture_default_str();
+  command
+      .add_option("--shared-tokens", options.shared_tokens,
+                  "more at the beginning of every prompt, that others have too")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 10'000'000));
+  command
+      .add_option("--shared-groups", options.shared_groups, "how many such beginnings there are")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  command.add_option("--turns", options.turns, "of every conversation")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1000));
+  command.add_option("--pause", options.pause_s, "seconds between two turns")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
+  command.add_option("--save-trace", options.save_trace, "write the requests as JSON lines");
+  command.add_option("--seed", options.seed, "of requests and of their tokens")
+      ->capture_default_str();
+}
+
+void AddBenchCapacity(CLI::App& bench, CommandTable& table) {
+  auto options = std::make_shared<BenchCapacityOptions>();
+  CLI::App* command = bench.add_subcommand(
+      "capacity", "How many sequences fit into a memory with each method, and how fast they go");
+  AddModelFlags(*command, options->model);
+  command->add_option("--methods", options->methods, "method ids")
+      ->delimiter(',')
+      ->capture_default_str();
+  command->add_option("--budgets", options->budgets, "each method at each of them")
+      ->delimiter(',')
+      ->capture_default_str();
+  command->add_option("--set", options->overrides,
+                      "another value for a parameter of every method: stage.param=value");
+  command
+      ->add_option("--policies", options->policies,
+                   "who is served when: fcfs, whole_prompts, shortest, recompute, swap, queues, "
+                   "radix, chunk_tree, keep_host, keep_disk")
+      ->delimiter(',')
+      ->capture_default_str();
+  command
+      ->add_option("--batches", options->batches,
+                   "the most sequences that decode together; max: as many as fit")
+      ->delimiter(',')
+      ->capture_default_str();
+  command->add_option("--max-memory", options->max_memory,
+                      "weights, working memory and caches, such as 8GiB; default: no limit");
+  command->add_option("--host-memory", options->host_memory,
+                      "the same of kept conversations on the host");
+  command->add_option("--disk", options->disk, "folder of kept conversations that go to disk");
+  AddCapacityWorkload(*command, *options);
+  command->add_flag("--estimate", options->estimate,
+                    "load no weights: count passes, and take the time that they would need");
+  command->add_option("--bytes-per-s", options->bytes_per_s, "with --estimate: of memory")
+      ->capture_default_str()
+      ->check(CLI::Range(1.0, 1e18));
+  command
+      ->add_option("--operations-per-s", options->operations_per_s, "with --estimate: of products")
+      ->capture_default_str()
+      ->check(CLI::Range(1.0, 1e18));
+  command->add_option("--repetitions", options->repetitions, "of every case")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  AddJsonFlag(*command, options->json);
+  table.Add(command, [options] { return RunBenchCapacity(*options); });
+}
+
 void AddBench(CommandTable& table) {
-  CLI::App* bench = table.app.add_subcommand(
-      "bench", "Measure latency of methods, rows in lockstep, the runner, kernels, vision towers");
+  CLI::App* bench = table.app.add_subcommand("bench",
+                                             "Measure latency and capacity of methods, rows in "
+                                             "lockstep, the runner, kernels, vision towers");
   bench->require_subcommand(1);
   auto options = std::make_shared<BenchRunnerOptions>();
   CLI::App* command = bench->add_subcommand(
@@ -168,6 +267,7 @@ void AddBench(CommandTable& table) {
   table.Add(command, [options] { return RunBenchRunner(*options); });
   AddBenchLockstep(*bench, table);
   AddBenchLatency(*bench, table);
+  AddBenchCapacity(*bench, table);
   AddBenchKernels(*bench, table);
   AddBenchVision(*bench, table);
 }
@@ -352,6 +452,7 @@ void AddCommands(CommandTable& table) {
   AddBench(table);
   AddSubmit(table);
   AddResultCommands(table);
+  AddPaperCommands(table);
   AddHelp(app);
   app.failure_message([](const CLI::App* command, const CLI::Error& error) {
     std::string text = CLI::FailureMessage::simple(command, error);

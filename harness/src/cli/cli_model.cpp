@@ -180,7 +180,7 @@ void AddCalibrate(CommandTable& table) {
   command->add_option("--ids-file", options->ids_file,
                       "one JSON array of token ids, or of such arrays, each a text");
   command->add_option("--import", options->import_file,
-                      "weights that authors publish, .safetensors or .tsv, in place of texts");
+                      "what authors publish, .safetensors, .tsv or .json, in place of texts");
   command
       ->add_option("--window", options->window,
                    "tokens of a window; 0: 2048, or what the model was made for where less")
@@ -307,9 +307,17 @@ void AddDatasets(CommandTable& table) {
                     "for pass_at_k: run programs even where the kernel gives no namespaces, with "
                     "your network and your files");
   command->add_option("--judge", score->judge_url,
-                      "for judge: http address of an OpenAI-compatible endpoint; its key is in "
-                      "KVGAUGE_JUDGE_KEY. Default: KVGAUGE_JUDGE_URL");
+                      "for judge, judge_wins: address of an OpenAI-compatible endpoint, its key is "
+                      "in KVGAUGE_JUDGE_KEY; or a model's directory. Default: KVGAUGE_JUDGE_URL");
   command->add_option("--judge-model", score->judge_model, "for judge: the model's name there");
+  command
+      ->add_option("--judge-requests", score->judge_requests,
+                   "for judge: ask at most so often; what --grades holds is free")
+      ->check(CLI::NonNegativeNumber);
+  command
+      ->add_option("--judge-tokens", score->judge_tokens,
+                   "for judge: ask no further once so many tokens were counted")
+      ->check(CLI::NonNegativeNumber);
   command->add_option("--grades", score->grades,
                       "for judge: file that keeps every grade as it comes; what it holds is not "
                       "asked for again");

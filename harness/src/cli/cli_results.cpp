@@ -42,6 +42,8 @@ void AddLeaderboard(CommandTable& table) {
                    "also scores by what the data says of samples: length_bucket, or two at once: "
                    "depth,length")
       ->delimiter(',');
+  command->add_option("--foreign", flags->foreign,
+                      "a file of 'kvgauge import', shown below and never ranked; repeatable");
   command->add_option("--format", flags->format, "table, markdown, csv or json")
       ->capture_default_str();
   command->add_flag("--across-models", flags->across_models,

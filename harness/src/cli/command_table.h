@@ -43,8 +43,10 @@ void AddJsonFlag(CLI::App& command, bool& json);
 void SearchShipped(CLI::Option* option);
 void AddModelFlags(CLI::App& command, ModelFlags& flags);
 
-// Commands about models, methods, tasks and this machine; about results.
+// Commands about models, methods, tasks and this machine; about results; about what others have
+// published.
 void AddModelCommands(CommandTable& table);
 void AddResultCommands(CommandTable& table);
+void AddPaperCommands(CommandTable& table);
 
 }  // namespace kvgauge

@@ -44,6 +44,13 @@ constexpr CommandHelp kHelp[] = {
      "report results/quickstart.db -o quickstart.html\n"
      "report before.db after.db --compare"},
     {"board", "Run and compare", "board results -o site"},
+    {"reproduce", "Run and compare",
+     "reproduce\n"
+     "reproduce snapkv --weights random:1 --dry-run\n"
+     "reproduce snapkv --model ~/models/Mistral-7B-Instruct-v0.2 --limit 20"},
+    {"import", "Run and compare", "import lm-eval results.json -o other.json"},
+    {"import lm-eval", "", "import lm-eval results.json -o other.json"},
+    {"import kvpress", "", "import kvpress results -o other.json"},
     {"submit", "Many machines and CI",
      "submit --slurm mine.json --shards 16 --db results/mine.db\n"
      "submit --slurm mine.json --shards 4 --db results/mine.db --dry-run -- --limit 100"},
@@ -72,6 +79,7 @@ constexpr CommandHelp kHelp[] = {
     {"score", "Tasks and scores",
      "score --task longbench/qasper --pairs predictions.jsonl\n"
      "score --metric rouge_l --pairs predictions.jsonl --by language\n"
+     "score --metric judge_wins --pairs predictions.jsonl --judge models/ref-gqa\n"
      "score --list"},
     {"data", "Tasks and scores", "data generate --task reference/pairs --texts 3"},
     {"data generate", "",
@@ -92,6 +100,11 @@ constexpr CommandHelp kHelp[] = {
     {"bench latency", "",
      "bench latency models/ref-gqa --methods snapkv,kivi_4bit --contexts 1024\n"
      "bench latency ~/models/Llama-3.1-8B --backend cuda --contexts 4096,32768 --budgets 10%,20%"},
+    {"bench capacity", "",
+     "bench capacity models/ref-gqa --methods full,snapkv --budgets 10%,20% --max-memory 40MiB\n"
+     "bench capacity models/ref-gqa --policies fcfs,radix --shared-tokens 512 --batches 4,16\n"
+     "bench capacity configs/models/llama-3.1-8b.json --estimate --max-memory 80GiB --batches max "
+     "--trace data/traces/AzureLLMInferenceTrace_conv.csv"},
     {"bench lockstep", "", "bench lockstep --rows 1,8,32 --prompt-tokens 1024"},
     {"bench runner", "",
      "bench runner --dtype bf16 --prefill 512 --depth 0,2048\n"

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <map>
 #include <optional>
 #include <utility>
@@ -13,10 +12,10 @@
 #include "core/near_names.h"
 #include "core/strings.h"
 #include "datasets/execution.h"
-#include "datasets/judge.h"
 #include "datasets/mlvu_grades.h"
 #include "datasets/pairs.h"
 #include "src/cli/print.h"
+#include "src/data/judged.h"
 #include "src/data/task_commands.h"
 
 namespace kvgauge {
@@ -31,7 +30,8 @@ Result<const MetricSpec*> MetricFor(const std::string& name) {
   }
   std::vector<std::string> names;
   for (const MetricSpec* known : ListMetrics()) names.push_back(known->name);
-  for (const std::string_view special : {kGenerationAverage, kJudgeMetric, kExecutionMetric}) {
+  for (const std::string_view special :
+       {kGenerationAverage, kJudgeMetric, kWinMetric, kExecutionMetric}) {
     names.emplace_back(special);
   }
   return BadInput(StrCat("--metric: there is no ", Quoted(name), DidYouMeanOneOf(name, names),
@@ -165,67 +165,6 @@ Status RunPrograms(const ScoreOptions& options, const std::string& what) {
   return {};
 }
 
-std::string FromEnvironment(const char* name) {
-  const char* value = std::getenv(name);
-  return value != nullptr ? value : "";
-}
-
-void PrintJudged(const ScoreOptions& options, const std::string& model, const JudgedPairs& result) {
-  if (options.json) {
-    Json rows = Json::array();
-    for (size_t i = 0; i < result.lines.size(); ++i) {
-      rows.push_back({{"line", result.lines[i]},
-                      {"reference", result.grades[i].reference},
-                      {"model", result.grades[i].model}});
-    }
-    PrintJson({{"metric", kJudgeMetric},
-               {"judge_model", model},
-               {"relative_score", result.relative_score},
-               {"unparsed", result.unparsed},
-               {"reused", result.reused},
-               {"ended", result.ended.empty() ? Json() : Json(result.ended)},
-               {"skipped", result.bad_lines.size()},
-               {"scores", rows}});
-    return;
-  }
-  std::vector<std::vector<std::string>> rows;
-  for (size_t i = 0; i < result.lines.size(); ++i) {
-    rows.push_back({StrCat(result.lines[i]), Fixed(result.grades[i].reference, 1),
-                    Fixed(result.grades[i].model, 1)});
-  }
-  PrintTable({"line", "reference", "model"}, rows);
-  Print("\n");
-  PrintFacts({{"relative score", Fixed(100 * result.relative_score, 1)},
-              {"judge", model},
-              {"judged", StrCat(result.lines.size())},
-              {"of them before", StrCat(result.reused)},
-              {"unparsed", StrCat(result.unparsed)},
-              {"skipped", StrCat(result.bad_lines.size())}});
-}
-
-// Answers that another model grades. `what` needs it, for the message.
-Status RunJudge(const ScoreOptions& options, const std::string& what) {
-  JudgeEndpoint judge;
-  judge.url = options.judge_url.empty() ? FromEnvironment("KVGAUGE_JUDGE_URL") : options.judge_url;
-  judge.key = FromEnvironment("KVGAUGE_JUDGE_KEY");
-  judge.model = options.judge_model;
-  if (judge.url.empty() || judge.key.empty() || judge.model.empty()) {
-    return BadInput(StrCat(what, " needs a judge: --judge URL (or KVGAUGE_JUDGE_URL) of an ",
-                           "OpenAI-compatible endpoint, --judge-model NAME, and its key in ",
-                           "KVGAUGE_JUDGE_KEY; without all three nothing is sent"));
-  }
-  KVG_ASSIGN(const JudgedPairs result,
-             JudgePairs(options.pairs, judge,
-                        {.skip_bad = options.skip_bad, .grades_path = options.grades}));
-  for (const std::string& message : result.bad_lines) LogWarning(StrCat("skipped: ", message));
-  PrintJudged(options, judge.model, result);
-  if (result.ended.empty()) return {};
-  return IoError(StrCat(
-      result.ended, "; ", result.lines.size(), " lines are graded, those after ", "them are not",
-      options.grades.empty() ? ". With --grades FILE grades are kept, and the same command goes on"
-                             : StrCat("; the same command goes on from ", options.grades)));
-}
-
 Status RunGrades(const ScoreOptions& options) {
   if (options.by.size() != 1) {
     return BadInput(StrCat("--metric ", kGenerationAverage,
@@ -279,6 +218,8 @@ void ListAllMetrics(bool json) {
                  "the unbiased estimator of Chen et al., 2021"});
   all.push_back({std::string(kJudgeMetric), "ratio of the mean grades by another model; --judge",
                  "LLaVA-Bench's relative score"});
+  all.push_back({std::string(kWinMetric),
+                 "share of answers that another model prefers in both orders; --judge", ""});
   all.push_back({std::string(kGenerationAverage),
                  "mean over tasks of the mean sum of two grades, of 2 to 10; one --by",
                  "MLVU's G-Avg"});
@@ -298,7 +239,8 @@ void ListAllMetrics(bool json) {
 
 // Flags that another metric would leave alone without a word.
 Status CheckFlags(const ScoreOptions& options, const std::string& metric, const std::string& what) {
-  if (!options.by.empty() && (metric == kExecutionMetric || metric == kJudgeMetric)) {
+  if (!options.by.empty() &&
+      (metric == kExecutionMetric || metric == kJudgeMetric || metric == kWinMetric)) {
     return BadInput(StrCat("--by: ", what, " has no scores by groups"));
   }
   const auto check = [&](const std::vector<std::pair<const char*, bool>>& flags,
@@ -316,8 +258,10 @@ Status CheckFlags(const ScoreOptions& options, const std::string& metric, const 
                 kExecutionMetric));
   return check({{"--judge", !options.judge_url.empty()},
                 {"--judge-model", !options.judge_model.empty()},
+                {"--judge-requests", options.judge_requests >= 0},
+                {"--judge-tokens", options.judge_tokens >= 0},
                 {"--grades", !options.grades.empty()}},
-               kJudgeMetric);
+               metric == kWinMetric ? kWinMetric : kJudgeMetric);
 }
 
 }  // namespace
@@ -360,7 +304,7 @@ Status RunScore(const ScoreOptions& options) {
       task ? StrCat("task ", Quoted(task->name)) : StrCat("--metric ", options.metric);
   KVG_TRY(CheckFlags(options, name, what));
   if (name == kExecutionMetric) return RunPrograms(options, what);
-  if (name == kJudgeMetric) return RunJudge(options, what);
+  if (name == kJudgeMetric || name == kWinMetric) return RunJudge(options, name, what);
   if (name == kGenerationAverage) return RunGrades(options);
   if (name == kPerplexityMetric) {
     return BadInput(StrCat(what, " takes a model's perplexity; no file of predictions holds that"));

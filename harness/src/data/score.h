@@ -24,11 +24,13 @@ struct ScoreOptions {
   std::vector<int64_t> ks;          // none: 1
   std::optional<double> timeout_s;  // none: SandboxLimits' own
   bool unisolated = false;
-  // For judge only; the key is in KVGAUGE_JUDGE_KEY, which a listing of processes does not show.
-  std::string judge_url;  // "": KVGAUGE_JUDGE_URL
+  // For judge and judge_wins only; the key is in KVGAUGE_JUDGE_KEY, which a listing of processes
+  // does not show.
+  std::string judge_url;  // or the directory of a model; "": KVGAUGE_JUDGE_URL
   std::string judge_model;
   std::string grades;  // file of the grades given so far; "": none is kept
-  bool list = false;   // print what metrics there are, and nothing else
+  int64_t judge_requests = -1, judge_tokens = -1;  // at most; -1: no bound
+  bool list = false;                               // print what metrics there are, and nothing else
   bool skip_bad = false;
   bool json = false;
 };

@@ -12,6 +12,8 @@
 #include "core/threads.h"
 #include "runner/capture.h"
 #include "runner/chunk_prefill.h"
+#include "runner/reuse_prefill.h"
+#include "runner/sparse_prefill.h"
 #include "runner/thin_prefill.h"
 #include "src/latency/latency_phase.h"
 
@@ -104,9 +106,21 @@ class Solo {
         pools_(model_.ops()),
         cache_(model_.NewCache(tokens.size() + decode_steps + 1, pools_,
                                KeepsModelLatents(*line.method, model_.shape()))),
+        store_(pools_, tokens.size()),
         compressor_(model_, *line.method, line.budget) {
     AppendPart(model_.config(), tokens_, 0, question_, prompt_);
     if (!prompt_.spans.empty()) cache_.PlaceRope(RopePlaces::Of(prompt_));
+  }
+
+  // The texts that the method reuses are there when a prompt asks for them.
+  Status MakeTexts() {
+    reuse_ = std::make_unique<ReusePrefill>(model_, *line_.method->reuse, prompt_, 0,
+                                            std::span<const int64_t>(), cache_, store_);
+    while (reuse_->makes()) {
+      const Result<Tensor> none = reuse_->Next();
+      if (!none.ok()) return none.error();
+    }
+    return {};
   }
 
   // As the engine does it for one row: chunks are cut alike, so tokens are the same.
@@ -114,7 +128,15 @@ class Solo {
     if (chunk_tokens_ > 0) return PrefillChunks();
     capture_.emplace(model_.config(), cache_, NeedsOf(line_.method->needs(), prompt_),
                      prompt_.size(), model_.ops(), &prompt_);
-    if (line_.method->thin) return PrefillThin();
+    if (reuse_ != nullptr) return PrefillReusing();
+    if (line_.method->attend) {
+      return Finish(
+          SparsePrefill(model_, *line_.method->attend, prompt_, cache_, *capture_, kPromptStream));
+    }
+    if (line_.method->thin) {
+      return Finish(
+          ThinPrefill(model_, *line_.method->thin, prompt_, cache_, *capture_, kPromptStream));
+    }
     while (cache_.tokens() < prompt_.size()) {
       const int64_t begin = cache_.tokens();
       const int64_t end = PassEnd(model_.config(), prompt_, begin, Model::kChunkRows);
@@ -123,8 +145,18 @@ class Solo {
     return capture_->status();
   }
 
-  Status PrefillThin() {
-    ThinPrefill prefill(model_, *line_.method->thin, prompt_, cache_, *capture_, kPromptStream);
+  Status PrefillReusing() {
+    while (!reuse_->done()) {
+      KVG_ASSIGN(const Tensor logits, reuse_->Next());
+      if (reuse_->done()) next_ = model_.BestTokens(logits, 0)[0];
+      model_.ops().memory->Synchronize();
+    }
+    return {};
+  }
+
+  // A prefill that goes through the weights alone.
+  template <class Prefill>
+  Status Finish(Prefill prefill) {
     while (!prefill.done()) {
       KVG_ASSIGN(const Tensor logits, prefill.Next());
       if (prefill.done()) next_ = model_.BestTokens(logits, 0)[0];
@@ -222,6 +254,8 @@ class Solo {
   Prompt prompt_;
   CachePools pools_;
   KvCache cache_;
+  ReuseStore store_;
+  std::unique_ptr<ReusePrefill> reuse_;
   std::optional<PrefillCapture> capture_;
   Compressor compressor_;
   int32_t next_ = -1;  // what follows the newest row
@@ -233,8 +267,12 @@ Result<LatencyMeasurement> Measure(const LatencyLine& line, const LatencyTokens&
                                    int64_t decode_steps, std::span<const int> processors,
                                    int64_t question_tokens, int64_t chunk_tokens) {
   const CpuUse before = ReadCpuUse(processors);
-  const double start_s = NowSeconds();
+  double start_s = NowSeconds();
   Solo solo(line, prompt, decode_steps, question_tokens, chunk_tokens);
+  if (line.method->reuse) {
+    KVG_TRY(solo.MakeTexts());
+    start_s = NowSeconds();
+  }
   KVG_TRY(solo.Prefill());
   const double prefilled_s = NowSeconds(), of_chunks_s = solo.compressing_s();
   KVG_TRY(solo.Compress(kPromptStream));

@@ -72,7 +72,9 @@ constexpr FamilyHeading kFamilyHeadings[] = {
     {"quantization", "Quantization: fewer bits for each number"},
     {"low_rank", "Low rank: fewer numbers for each entry"},
     {"retrieval", "Retrieval: all entries stay, few are read"},
+    {"reuse", "Reuse: caches of texts that were read before"},
     {"architecture", "Architecture: the model itself stores less"},
+    {"prefill", "Prefill: rows of the prompt look at fewer entries, all of which stay"},
     {"composition", "Compositions of several methods"},
 };
 

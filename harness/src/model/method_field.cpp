@@ -10,6 +10,7 @@
 #include "core/strings.h"
 #include "src/cli/markdown.h"
 #include "src/cli/table.h"
+#include "src/serve/serve_policy.h"
 
 namespace kvgauge {
 namespace {
@@ -73,8 +74,8 @@ Result<std::vector<std::string>> FieldIds(const Json& row, const std::vector<std
 
 Result<FieldRow> ParseFieldRow(const Json& json, const std::vector<std::string>& ids,
                                const std::string& origin) {
-  static const std::vector<std::string> keys = {"name", "family",  "paper",
-                                                "here", "missing", "outside"};
+  static const std::vector<std::string> keys = {"name",   "family",  "paper",  "here",
+                                                "policy", "missing", "outside"};
   if (!json.is_object()) return BadInput(StrCat(origin, ": must be a JSON object"));
   for (const auto& [key, value] : json.items()) {
     if (std::find(keys.begin(), keys.end(), key) != keys.end()) continue;
@@ -92,14 +93,20 @@ Result<FieldRow> ParseFieldRow(const Json& json, const std::vector<std::string>&
                            "; known: ", Join(kFieldFamilies, ", ")));
   }
   KVG_ASSIGN(row.paper, FieldText(json, "paper", owner));
+  KVG_ASSIGN(row.policy, FieldText(json, "policy", owner));
+  if (!row.policy.empty()) {
+    const Result<ServePolicy> policy = FindServePolicy(row.policy);
+    if (!policy.ok()) return policy.error().Wrap(StrCat(owner, ": \"policy\""));
+  }
   KVG_ASSIGN(row.missing, FieldText(json, "missing", owner));
   KVG_ASSIGN(row.outside, FieldText(json, "outside", owner));
   KVG_ASSIGN(row.here, FieldIds(json, ids, owner));
-  const int said =
-      (row.here.empty() ? 0 : 1) + (row.missing.empty() ? 0 : 1) + (row.outside.empty() ? 0 : 1);
+  const int said = (row.here.empty() ? 0 : 1) + (row.policy.empty() ? 0 : 1) +
+                   (row.missing.empty() ? 0 : 1) + (row.outside.empty() ? 0 : 1);
   if (said != 1) {
-    return BadInput(StrCat(owner, ": says ", said,
-                           " of \"here\", \"missing\" and \"outside\"; one of them is right"));
+    return BadInput(
+        StrCat(owner, ": says ", said,
+               " of \"here\", \"policy\", \"missing\" and \"outside\"; one of them is right"));
   }
   return row;
 }
@@ -121,6 +128,10 @@ FieldEntry EntryOf(const FieldRow& row, const std::map<std::string, const Method
                       .state = row.outside.empty() ? "missing" : "outside",
                       .place = EscapedMarkdown(row.outside.empty() ? row.missing : row.outside),
                       .paper = MarkdownPapers(row.paper)};
+  if (!row.policy.empty()) {
+    entry.state = "policy";
+    entry.place = MarkdownCode(StrCat("bench capacity --policies ", row.policy));
+  }
   if (row.here.empty()) return entry;
   entry.state = "works";
   std::vector<std::string> ids;
@@ -186,10 +197,12 @@ std::string FieldSection(const std::vector<FieldRow>& rows, const std::vector<Me
   return StrCat(
       "\n## The field: what is here, and what is not\n\n", entries.size(),
       " methods: ", counts["works"], " work, ", counts["experimental"], " are experimental, ",
-      counts["missing"], " are missing, ", counts["outside"],
-      " are outside.\n\n"
+      counts["missing"], " are missing, ", counts["outside"], " are outside, ", counts["policy"],
+      " are policies.\n\n"
       "- **works**: an independent implementation holds it. **experimental**: it runs, and "
       "none does; the\n  table says why.\n"
+      "- **policy**: an order of requests, or a place where their caches wait; "
+      "`kvgauge bench capacity`\n  measures it ([capacity.md](capacity.md)).\n"
       "- **missing**: it is not here yet; the table says what it needs.\n"
       "- **outside**: this program will not have it; the table says why.\n\n"
       "One method may stand under several names. `configs/field.json` has the rows that "

@@ -11,6 +11,7 @@
 #include "reports/leaderboard_split.h"
 #include "src/cli/print.h"
 #include "src/cli/table.h"
+#include "src/foreign/foreign_rows.h"
 #include "src/results/leaderboard_fields.h"
 #include "src/results/leaderboard_json.h"
 #include "src/results/open_stores.h"
@@ -413,6 +414,10 @@ Status RunLeaderboard(const LeaderboardFlags& flags) {
                                   : "--split, which splits the scores of one model"));
   }
   for (const std::string& text : flags.filters) KVG_TRY(ParseFieldFilter(text));
+  if (!flags.foreign.empty() && format == TableFormat::kCsv) {
+    return BadInput("--foreign: shown in a table of its own, expected another --format than csv");
+  }
+  KVG_ASSIGN(const std::vector<ForeignRow> foreign, ReadForeignRows(flags.foreign));
   if (flags.split.size() > 2) {
     return BadInput(
         StrCat("--split: ", Quoted(Join(flags.split, ",")), ", expected one or two keys"));
@@ -451,6 +456,7 @@ Status RunLeaderboard(const LeaderboardFlags& flags) {
     for (size_t i = 0; i < modalities.size(); ++i) {
       json["modalities"].push_back(ModalityJson(model.tables[i], modalities[i]));
     }
+    if (!foreign.empty()) json["foreign"] = ToJson(foreign)["rows"];
     PrintJson(json);
     return {};
   }
@@ -475,6 +481,7 @@ Status RunLeaderboard(const LeaderboardFlags& flags) {
       Print(ModalityText(model.tables[i], modalities[i], style.markdown, style.colour) + "\n");
     }
   }
+  if (!foreign.empty()) Print(ForeignText(foreign, style.markdown) + "\n");
   const std::string legend = Legend(model, columns);
   Print(style.markdown ? legend : Coloured(legend, Tone::kFaint, style.colour));
   return {};

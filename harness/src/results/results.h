@@ -26,7 +26,8 @@ struct LeaderboardFlags {
   std::string sort;
   std::vector<std::string> filters;
   std::vector<std::string> columns;
-  std::vector<std::string> split;  // facts of samples; empty: what each task reports by
+  std::vector<std::string> split;    // facts of samples; empty: what each task reports by
+  std::vector<std::string> foreign;  // files of `kvgauge import`, shown below
   std::string format = "table";
   StatisticsFlags statistics;
   bool across_models = false;  // one table for the rows of all models

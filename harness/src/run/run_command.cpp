@@ -43,6 +43,10 @@ struct GivenConfig {
 Result<GivenConfig> ReadConfig(const RunOptions& options) {
   const RunOverrides overrides = OverridesOf(options);
   GivenConfig given;
+  if (options.prepared != nullptr) {
+    KVG_ASSIGN(given.config, ParseRunConfig(*options.prepared, options.config, overrides));
+    return given;
+  }
   if (options.shorthand.empty()) {
     if (options.config.empty()) {
       return BadInput(

@@ -3,9 +3,11 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "core/json_fwd.h"
 #include "core/result.h"
 #include "harness/cli.h"
 #include "src/run/run_config.h"
@@ -14,9 +16,10 @@
 namespace kvgauge {
 
 struct RunOptions {
-  std::string config;      // a path, or the name of a shipped one; "": the shorthand
-  RunShorthand shorthand;  // instead of a file
-  std::string database;    // "": results/NAME.db
+  std::string config;                    // a path, or the name of a shipped one; "": the shorthand
+  RunShorthand shorthand;                // instead of a file
+  std::shared_ptr<const Json> prepared;  // instead of both; `config` names it in messages
+  std::string database;                  // "": results/NAME.db
   int64_t limit = -1;
   std::string samples;  // positions, "0-9,17"
   std::vector<int64_t> seeds;

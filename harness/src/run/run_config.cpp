@@ -273,6 +273,7 @@ Json Canonical(const RunConfig& config, const std::vector<RunContender>& contend
                   {"dtype", model.dtype},
                   {"weights", model.weights},
                   {"template", model.chat_template}};
+    if (!model.tokenizer.empty()) entry["tokenizer"] = model.tokenizer;
     if (model.max_prompt_tokens >= 0) entry["max_prompt_tokens"] = model.max_prompt_tokens;
     for (const auto& [name, json] : model.chat_switches.variables) {
       entry["template_set"][name] = Json::parse(json);
@@ -467,6 +468,7 @@ Result<std::string> FindRunFile(const std::string& name) {
 }  // namespace
 
 std::string RunModel::directory() const {
+  if (!tokenizer.empty()) return tokenizer;
   if (DirectoryExists(path) || path.ends_with(".gguf")) return path;
   const std::string parent = fs::path(path).parent_path().string();
   return parent.empty() ? "." : parent;
@@ -511,12 +513,13 @@ Result<RunModel> ReadRunModel(const Json& json, const std::string& where) {
     model.path = json.get<std::string>();
   } else if (json.is_object()) {
     const ConfigObject object(json, where);
-    KVG_TRY(object.Only({"path", "name", "dtype", "weights", "template", "template_set",
-                         "template_date", "max_prompt_tokens"}));
+    KVG_TRY(object.Only({"path", "name", "dtype", "weights", "tokenizer", "template",
+                         "template_set", "template_date", "max_prompt_tokens"}));
     KVG_TRY(object.Text("path", model.path));
     KVG_TRY(object.Text("name", model.name));
     KVG_TRY(object.Text("dtype", model.dtype));
     KVG_TRY(object.Text("weights", model.weights));
+    KVG_TRY(object.Text("tokenizer", model.tokenizer));
     KVG_TRY(object.Text("template", model.chat_template));
     KVG_TRY(object.Text("template_date", model.chat_switches.date));
     if (const Json* set = object.Find("template_set"); set != nullptr) {
@@ -542,6 +545,19 @@ Result<RunModel> ReadRunModel(const Json& json, const std::string& where) {
   const Result<ModelOptions> options =
       ParseModelOptions({.model = model.path, .dtype = model.dtype, .weights = model.weights});
   if (!options.ok()) return options.error().Wrap(where);
+  if (!model.tokenizer.empty()) {
+    // Tokens of another vocabulary mean nothing to weights that were trained.
+    if (!options->random_seed) {
+      return BadInput(StrCat(where, ".tokenizer: ", Quoted(model.tokenizer),
+                             ", expected none but with \"weights\": \"random:SEED\""));
+    }
+    const std::string beside = FindShipped(model.tokenizer);
+    if (!DirectoryExists(beside)) {
+      return BadInput(StrCat(where, ".tokenizer: no such directory ", Quoted(model.tokenizer),
+                             ", expected one with tokenizer.json or tokenizer.model"));
+    }
+    model.tokenizer = beside;
+  }
   return model;
 }
 

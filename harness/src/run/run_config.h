@@ -22,6 +22,7 @@ struct RunModel {
   std::string path;  // a checkpoint directory, or a config.json with random weights
   std::string dtype = "auto";
   std::string weights = "file";  // or "random:SEED"
+  std::string tokenizer;         // a directory, in place of the model's own; random weights only
   std::string chat_template = "auto";
   ChatSwitches chat_switches;
   // -1: what the model was made for, less the answer; 0: no limit.

@@ -76,9 +76,12 @@ void FindPrefills(const RunConfig& config, PlanModel& model, std::vector<PlanRef
     const std::string prepare = contender.method.prepare ? json["stages"]["prepare"].dump() : "";
     const std::string weights = StrCat(prepare, latents ? "latents" : "");
     const std::optional<StageChoice>& see = contender.method.see;
-    const std::optional<StageChoice>& thin = contender.method.thin;
+    const auto key_of = [](const char* kind, const std::optional<StageChoice>& stage) {
+      return stage ? kind + StageKey(*stage) : "";
+    };
     const std::string key =
-        StrCat(weights, see ? "see" + StageKey(*see) : "", thin ? "thin" + StageKey(*thin) : "");
+        StrCat(weights, key_of("see", see), key_of("attend", contender.method.attend),
+               key_of("reuse", contender.method.reuse), key_of("thin", contender.method.thin));
     const auto known = std::find(keys.begin(), keys.end(), key);
     const auto at = static_cast<size_t>(known - keys.begin());
     if (known == keys.end()) {

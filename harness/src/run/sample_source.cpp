@@ -5,6 +5,7 @@
 
 #include "core/strings.h"
 #include "src/model/tokenizer_codec.h"
+#include "src/run/passages.h"
 #include "src/run/sample_prompt.h"
 #include "src/run/sample_visuals.h"
 #include "src/run/text_windows.h"
@@ -34,6 +35,9 @@ class Prompts final : public SampleSource {
     const RunTask& entry = plan.config->tasks[group.task];
     rules_.max_new_tokens = entry.max_new_tokens;
     rules_.needs_context = group.compress_at == CompressAt::kContext;
+    // Contenders of one prefill reuse alike.
+    const PlanPrefill& prefill = plan.models[group.model].prefills[group.prefill];
+    reuses_ = plan.config->contenders[prefill.contenders[0]].method.reuse.has_value();
     Result<std::unique_ptr<SampleStream>> opened = OpenSamples(plan, group, choice, codec_);
     if (!opened.ok()) return OfTask(plan_, task_, opened.error());
     stream_ = std::move(opened).value();
@@ -50,7 +54,13 @@ class Prompts final : public SampleSource {
   Result<EngineSample> Build(const Sample& sample) override {
     shown_.clear();
     KVG_ASSIGN(shown_, eyes_.Look(sample));
-    return builder_.Build(sample, task_, rules_, shown_);
+    Result<EngineSample> built = builder_.Build(sample, task_, rules_, shown_);
+    if (!built.ok() || !reuses_) return built;
+    AnswerPlace passages;
+    for (const int64_t at : FindPassages(sample.context)) passages.bytes.emplace_back(at, at + 1);
+    KVG_ASSIGN(const auto ranges, builder_.TokensOf(sample, passages, *built, shown_));
+    for (const auto& [begin, end] : ranges) built->passages.push_back(begin);
+    return built;
   }
   std::span<const ShownVisual> shown() const override { return shown_; }
   const SampleEyes* eyes() const override { return &eyes_; }
@@ -68,6 +78,7 @@ class Prompts final : public SampleSource {
   TokenizerCodec codec_;
   PromptBuilder builder_;
   PromptRules rules_;
+  bool reuses_ = false;  // what was read of passages
   SampleEyes eyes_;
   std::vector<ShownVisual> shown_;  // of the sample that was built last
   std::unique_ptr<SampleStream> stream_;

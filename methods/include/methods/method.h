@@ -71,7 +71,7 @@ std::string_view Describe(PublishedNumber::What what);  // for people
 struct Method {
   std::string id;
   std::string title;
-  std::string family;  // selection, budget, merging, quantization, low_rank, retrieval,
+  std::string family;  // selection, budget, merging, quantization, low_rank, retrieval, reuse,
                        // architecture, baseline
   std::string paper;
   int version = 1;
@@ -86,8 +86,10 @@ struct Method {
   double recent_share = 0.0;
   int64_t coming = 0;  // entries of a budget that is not the whole prompt, left to tokens to come
   // `store` is always set; score, allocate, reduce and trigger are set together or not at all.
-  // `see` acts on pictures before the prompt is made, `thin` while it is read.
-  std::optional<StageChoice> prepare, see, thin, score, allocate, reduce, store, read, trigger;
+  // `see` acts on pictures before the prompt is made, `attend`, `reuse` and `thin` while it is
+  // read.
+  std::optional<StageChoice> prepare, see, attend, reuse, thin, score, allocate, reduce, store,
+      read, trigger;
   // In place of score, allocate and reduce while decoding.
   std::optional<StageChoice> decode_score, decode_allocate, decode_reduce;
 
@@ -114,6 +116,8 @@ Result<std::vector<std::string>> ListMethods(const std::string& directory);
 struct Pipeline {
   std::unique_ptr<Prepare> prepare;
   std::unique_ptr<See> see;
+  std::unique_ptr<Attend> attend;
+  std::unique_ptr<Reuse> reuse;
   std::unique_ptr<Thin> thin;
   std::unique_ptr<Scorer> score;
   std::unique_ptr<Allocator> allocate;

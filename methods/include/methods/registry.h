@@ -9,7 +9,9 @@
 
 #include "core/params.h"
 #include "core/result.h"
+#include "methods/attend.h"
 #include "methods/calibration_table.h"
+#include "methods/reuse.h"
 #include "methods/see.h"
 #include "methods/stages.h"
 #include "methods/thin.h"
@@ -18,7 +20,19 @@ namespace kvgauge {
 
 class Calibrator;
 
-enum class StageKind { kPrepare, kSee, kThin, kScore, kAllocate, kReduce, kStore, kRead, kTrigger };
+enum class StageKind {
+  kPrepare,
+  kSee,
+  kAttend,
+  kReuse,
+  kThin,
+  kScore,
+  kAllocate,
+  kReduce,
+  kStore,
+  kRead,
+  kTrigger
+};
 
 std::string_view NameOf(StageKind kind);  // "prepare", "score", ...
 

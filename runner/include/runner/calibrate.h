@@ -24,8 +24,8 @@ Result<Calibration::Tables> Calibrate(
     Model& model, const StageChoice& choice, std::span<const std::vector<int32_t>> texts,
     const std::function<void(int pass, int64_t text)>& on_text = nullptr);
 
-// The tensors of a file that authors publish, by name, as f32: .safetensors, or .tsv, whose rows of
-// numbers are the table "values".
+// The tensors of a file that authors publish, by name, as f32: .safetensors; .tsv, whose rows of
+// numbers are the table "values"; or .json of MInference's best patterns, a table of each pattern.
 Result<Calibration::Tables> ReadPublished(const std::string& path);
 
 // Keys of a side-file's metadata.

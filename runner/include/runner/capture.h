@@ -20,6 +20,7 @@ namespace kvgauge {
 
 class ChunkSums;
 class GateFolds;
+class PromptReach;
 class QueryMoments;
 
 // How many rows stand behind the prompt's last picture or video, 1 to `most`; `most` without any.
@@ -54,6 +55,20 @@ class PrefillCapture final : public LayerHook {
   // From this layer on the prefill has so many rows, all of which are still to come: for prefills
   // that go layer by layer, and whose rows leave. There may be no more than before.
   void Begin(int64_t first_layer, int64_t rows);
+
+  // For prefills that compute a layer's attention outside of the model's passes, when the cache
+  // holds all rows there. A chunk of rows that see everything, the last of what `heads` hold; their
+  // column sums are where ColumnSumsOfRows said.
+  void TakeRows(int64_t layer, std::span<const KvHead> heads, const Tensor& q,
+                const Tensor& log_sum_exp);
+  // Behind them, all rows of the layer. They saw what `reach` says, or everything where that is
+  // null or whole. queries: [rows, query_heads, key_dim]; log_sum_exp: [query_heads, rows].
+  void TakeLayer(int64_t layer, std::shared_ptr<const PromptReach> reach, const Tensor& queries,
+                 const Tensor& log_sum_exp);
+  // What rows of a layer saw; null: everything.
+  const PromptReach* reach(int64_t layer) const {
+    return reaches_[static_cast<size_t>(layer)].get();
+  }
 
   // The first error while rows were captured; the captures are then invalid.
   const Status& status() const { return status_; }
@@ -90,6 +105,7 @@ class PrefillCapture final : public LayerHook {
   Tensor Part(int64_t layer);
   void Add(const Tensor& part, int64_t layer, const Buffer& sums);
   void KeepLastRow(int64_t layer, const Tensor& q, const Tensor& log_sum_exp);
+  void SumSeen(int64_t layer, const PromptReach& seen, const Tensor& q, const Tensor& log_sum_exp);
   void FoldSquares(int64_t layer, const Tensor& q, const Tensor& log_sum_exp);
   const ModelConfig& config_;
   const KvCache& cache_;
@@ -107,9 +123,10 @@ class PrefillCapture final : public LayerHook {
   std::vector<int64_t> layer_rows_;      // [layers] of the prefill
   std::vector<int64_t> folded_;          // [layers] width with the last chunk that is in the sums
   Buffer part_;                          // one chunk's contribution
-  std::vector<std::unique_ptr<ChunkSums>> chunks_;      // as declared
-  std::vector<std::unique_ptr<QueryMoments>> moments_;  // as declared
-  std::unique_ptr<GateFolds> gates_;                    // those that are declared
+  std::vector<std::unique_ptr<ChunkSums>> chunks_;           // as declared
+  std::vector<std::unique_ptr<QueryMoments>> moments_;       // as declared
+  std::unique_ptr<GateFolds> gates_;                         // those that are declared
+  std::vector<std::shared_ptr<const PromptReach>> reaches_;  // [layers]
   Status status_;
 };
 

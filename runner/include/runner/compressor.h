@@ -57,6 +57,9 @@ struct CompressionRecord {
   std::vector<double> bits;
   // [layers], by Modality; empty for a prompt without pictures.
   std::vector<std::array<ModalityRecord, kModalities>> modalities;
+  // [layers] The share of ordinary attention that the prompt's rows computed, where a stage says
+  // what they attend to; otherwise empty.
+  std::vector<double> prefill_density;
   int64_t compressions = 0;  // reductions after prefill, after turns and while decoding
   // Entries a head attended over, mean over decode steps, layers and query heads; and the share of
   // those it held. Zero without steps.

@@ -25,6 +25,7 @@
 #include "methods/method.h"
 #include "runner/compressor.h"
 #include "runner/model.h"
+#include "runner/reuse_prefill.h"
 #include "runner/sampler.h"
 
 namespace kvgauge {
@@ -79,6 +80,9 @@ struct EngineSample {
   std::string id = {};  // in messages; with the run's seed, the source of random choices
   std::vector<int32_t> context = {};
   std::vector<VisualSpan> context_spans = {};
+  // Where passages of the context begin, ascending; methods that reuse caches of texts take these
+  // for chunks. Empty: nobody says.
+  std::vector<int64_t> passages = {};
   std::vector<EngineTurn> turns = {};  // at least one
   std::vector<int32_t> stop_ids = {};
   std::shared_ptr<const SampleVisuals> visuals = nullptr;  // where spans are
@@ -92,7 +96,8 @@ struct Contender {
   Budget budget = {};
   // The model as the method's prepare stage changed it, loaded for latents if the store keeps the
   // model's own. Contenders of one model share prefills; contenders with latents, and those with
-  // equal thin stages, have prefills of their own, and under kChunk each one that reduces prompts.
+  // equal thin or reuse stages, have prefills of their own, and under kChunk each one that reduces
+  // prompts.
   Model* model = nullptr;
   // The model whose full cache is the reference of fidelity: the same checkpoint without a prepare
   // stage. Null: `model`.
@@ -122,6 +127,7 @@ struct CellResult {
   Status status;  // an error is a result too: it names the stage or allocation that failed
   std::vector<TurnResult> turns;
   CompressionRecord record;
+  std::optional<ReuseFacts> reuse = {};  // of a method that reuses caches of texts
   std::optional<Fidelity> fidelity;
 };
 

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -19,6 +20,7 @@
 
 #include "core/result.h"
 #include "kernels/ops.h"
+#include "methods/reuse.h"
 #include "methods/stages.h"
 #include "runner/block_pool.h"
 #include "runner/config.h"
@@ -64,6 +66,11 @@ class KvCache {
   void PlaceRope(std::shared_ptr<const RopePlaces> places);
   const RopePlaces* rope_places() const { return places_.get(); }
   Ops& ops() const { return *ops_; }
+
+  // From now on rows attend to these entries of every head apart from the others (methods/reuse.h).
+  // They are plain, and none of them, or before them, is evicted. A fork goes on with that.
+  void AttendApart(const SideBySide& apart) { apart_ = apart; }
+  const std::optional<SideBySide>& apart() const { return apart_; }
 
   // Makes room for `rows` more entries in every head and counts them in, at positions tokens() and
   // on; clears SetRead. A full pool is a kResource error that changes nothing.
@@ -174,6 +181,7 @@ class KvCache {
   int64_t planned_length_;
   const std::vector<Tensor>* sinks_ = nullptr;
   std::shared_ptr<const RopePlaces> places_;
+  std::optional<SideBySide> apart_;
   struct Turning {
     std::shared_ptr<const RopeTables> numbers;  // what slots turn by
     std::shared_ptr<const RopeTables> placed;   // of tokens at `places_`, or `numbers`

@@ -75,6 +75,24 @@ struct SequenceStep {
   LayerHook* hook = nullptr;
 };
 
+// Which part of its layers a LayerStep runs.
+enum class LayerPass {
+  kWhole,
+  // What comes before attention in one layer. Keys and values are written, queries are given out.
+  kQueries,
+  // What comes behind attention in the same layer, afterwards. The result of attention is given.
+  kRest,
+};
+
+// Entries of one layer that were put together of caches, for a pass whose rows are computed behind
+// them. Rows are the prompt's tokens, keys turned to their places.
+struct JoinedEntries {
+  Tensor keys, values;  // [tokens, kv_heads, dim] f32 on the device; the pass's rows are put in
+  // Those from here to the pass's last row are written to the cache, which has made room for them.
+  int64_t first = 0;
+  bool only_put = false;  // the rows' entries are computed and put in, and nothing else happens
+};
+
 // Rows of a prompt in some layers, for prefills that go layer by layer. The cache has made room for
 // them there: cache->AppendAt(first_layer, end_layer, places).
 struct LayerStep {
@@ -88,6 +106,13 @@ struct LayerStep {
   Tensor hidden = {};
   LogitRows logits = LogitRows::kNone;  // another only with the last layer
   LayerHook* hook = nullptr;
+  LayerPass part = LayerPass::kWhole;  // another for caches that hold keys, not latents
+  // kQueries: where the rotated queries go, [rows, query_heads, key_dim] f32. kRest: the result of
+  // attention, [rows, query_heads * value_dim] f32. Both contiguous.
+  Tensor queries = {}, attended = {};
+  // Where it is not null the step has one layer and no hook, and other entries stand between its
+  // rows: the cache has made room for these too. Not of models with latent attention.
+  const JoinedEntries* joined = nullptr;
 };
 
 class Model {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/result.h"
+#include "methods/merging_thin.h"
 #include "methods/method.h"
 #include "runner/capture.h"
 #include "runner/model.h"
@@ -32,17 +33,26 @@ class ThinPrefill {
   Result<Tensor> Next();
 
   // Bytes beside the cache and the captures, for the plan of a run.
-  static int64_t PlannedBytes(const ModelConfig& config, int64_t rows);
+  static int64_t PlannedBytes(const StageChoice& thin, const ModelConfig& config, int64_t rows);
 
  private:
   int64_t rows() const { return std::ssize(places_); }
   bool last_stretch() const { return stretch_ == std::ssize(gaps_); }
+  // What goes on: rows of the present ones, ascending, and what the made ones among them hold.
+  struct Chosen {
+    std::vector<int32_t> rows;
+    std::vector<int32_t> made;  // places among `rows`
+    Buffer values;              // [made, hidden_size] f32
+  };
+  Tensor Inputs() const;  // [prompt, hidden_size]
   Status LetRowsGo();
-  Result<std::vector<int32_t>> ChooseRows() const;
+  Result<Chosen> ChooseRows() const;
 
   Model& model_;
   const StageChoice& choice_;
   std::unique_ptr<Stage> stage_;
+  const Thin& thin_;
+  const MergingThin* merging_;  // the same, where it makes rows; else null
   const Prompt& prompt_;
   KvCache& cache_;
   PrefillCapture& capture_;
@@ -50,6 +60,7 @@ class ThinPrefill {
   const uint64_t seed_;
   std::vector<int64_t> gaps_;    // layers that fewer rows reach
   std::vector<int32_t> places_;  // of the rows that are left
+  Buffer inputs_;                // [prompt, hidden_size] f32: what the first layer read; or empty
   Buffer memory_;                // of `hidden_`
   Tensor hidden_;                // [rows, hidden_size]: what the next layer reads
   int64_t stretch_ = 0;          // of layers, between two gaps

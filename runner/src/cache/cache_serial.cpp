@@ -3,7 +3,10 @@
 // own dtype, so that nothing is rounded, and coded pages as the backend has them.
 #include <algorithm>
 #include <array>
+#include <bit>
+#include <cmath>
 #include <functional>
+#include <optional>
 
 #include "core/strings.h"
 #include "runner/kv_cache.h"
@@ -14,6 +17,8 @@ namespace kvgauge {
 namespace {
 
 constexpr std::string_view kMagic = "kvgcache6";
+// Bits of a number.
+constexpr int64_t kHasRawKeys = 1, kAttendsApart = 2;
 // Angles are made for as many positions as were seen, whatever was kept of them.
 constexpr int64_t kMostTurnedTokens = int64_t{1} << 24;
 
@@ -160,7 +165,13 @@ Result<std::string> KvCache::Serialize() const {
   PutArray(out, places);
   bool raw = false;
   for (int64_t i = 0; i < layer_count(); ++i) raw = raw || raw_keys(i);
-  PutNumber(out, raw ? 1 : 0);
+  PutNumber(out, (raw ? kHasRawKeys : 0) + (apart_ ? kAttendsApart : 0));
+  if (apart_) {
+    PutNumber(out, apart_->first);
+    PutNumber(out, apart_->end);
+    PutNumber(out, std::bit_cast<int32_t>(apart_->temperature));
+    PutNumber(out, std::bit_cast<int32_t>(apart_->scale));
+  }
   for (int64_t i = 0; i < layer_count(); ++i) {
     const Status status = layers_[i]->Serialize(out);
     if (!status.ok()) return status.error().Wrap(StrCat("layer ", i));
@@ -200,9 +211,26 @@ Status KvCache::Deserialize(std::string_view bytes) {
     }
     PlaceRope(std::make_shared<const RopePlaces>(std::move(first), numbers[0]));
   }
-  int64_t raw = 0;
-  KVG_TRY(TakeNumber(bytes, "raw keys", 0, 1, &raw));
-  if (raw != 0 && !setup_->frequencies.inverse.empty()) {
+  int64_t marks = 0;
+  KVG_TRY(TakeNumber(bytes, "raw keys", 0, kHasRawKeys + kAttendsApart, &marks));
+  std::optional<SideBySide> apart;
+  if ((marks & kAttendsApart) != 0) {
+    apart.emplace();
+    int64_t temperature = 0, scale = 0;
+    KVG_TRY(TakeNumber(bytes, "entries attended apart", 0, tokens, &apart->first));
+    KVG_TRY(TakeNumber(bytes, "entries attended apart", apart->first, tokens, &apart->end));
+    KVG_TRY(TakeNumber(bytes, "a temperature", INT32_MIN, INT32_MAX, &temperature));
+    KVG_TRY(TakeNumber(bytes, "a scale", INT32_MIN, INT32_MAX, &scale));
+    apart->temperature = std::bit_cast<float>(static_cast<int32_t>(temperature));
+    apart->scale = std::bit_cast<float>(static_cast<int32_t>(scale));
+    if (!(std::isfinite(apart->temperature) && apart->temperature > 0 &&
+          std::isfinite(apart->scale) && apart->scale >= 0)) {
+      return BadInput(StrCat("cache bytes: entries attended apart with temperature ",
+                             apart->temperature, " and scale ", apart->scale,
+                             "; expected one above 0 and one of 0 or more"));
+    }
+  }
+  if ((marks & kHasRawKeys) != 0 && !setup_->frequencies.inverse.empty()) {
     if (tokens > std::max(planned_length_, kMostTurnedTokens)) {
       return BadInput(StrCat("cache bytes of ", tokens, " tokens; expected at most ",
                              std::max(planned_length_, kMostTurnedTokens)));
@@ -218,6 +246,7 @@ Status KvCache::Deserialize(std::string_view bytes) {
   if (!bytes.empty()) return BadInput(StrCat("cache bytes: ", bytes.size(), " too many"));
   layers_ = std::move(filled);
   tokens_ = tokens;
+  apart_ = apart;
   return {};
 }
 

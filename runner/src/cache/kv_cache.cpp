@@ -61,6 +61,7 @@ KvCache::KvCache(const KvCache& other)
       planned_length_(other.planned_length_),
       sinks_(other.sinks_),
       places_(other.places_),
+      apart_(other.apart_),
       turning_{other.turning_[0], other.turning_[1]},
       tokens_(other.tokens_) {
   for (const auto& layer : other.layers_) layers_.push_back(std::make_unique<CacheLayer>(*layer));
@@ -242,7 +243,7 @@ Status KvCache::Store(int64_t layer, const StorePlan& plan) {
   KVG_CHECK(layout != nullptr, StrCat("no layout of the cache is called ", plan.layout->id()));
   std::vector<std::unique_ptr<CacheLayer>> below;
   std::vector<CacheLayer*> pointers;
-  const int64_t first = std::max<int64_t>(layer - layout->layers_below(), 0);
+  const int64_t first = std::max<int64_t>(layer - layout->layers_below(*plan.layout), 0);
   for (int64_t l = first; l < layer; ++l) {
     below.push_back(std::make_unique<CacheLayer>(*layers_[l]));
     pointers.push_back(below.back().get());

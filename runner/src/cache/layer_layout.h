@@ -67,8 +67,8 @@ class LayerLayout {
   virtual bool seals() const { return false; }
 
   // -- What is held.
-  // How many layers before this one are converted with it.
-  virtual int64_t layers_below() const { return 0; }
+  // How many layers before this one are converted with it. Called before Use.
+  virtual int64_t layers_below(const StoreLayout&) const { return 0; }
   // The entries lie in one part, in the form above. `below`: those layers, the nearest last.
   virtual Status Convert(LayerEntries& entries, std::span<const LayerPair> below);
   // What is due after a step. Sets `changed` where streams or parts did.

@@ -120,14 +120,53 @@ Result<Calibration::Tables> ReadRows(const std::string& text, const std::string&
   return tables;
 }
 
+// MInference's best patterns: a list of layers, of each an object of heads, of each a name and some
+// numbers. A table for each name, [layers, heads, 2] of the first two, -1 for heads of others.
+Result<Calibration::Tables> ReadPatterns(const std::string& text, const std::string& path) {
+  KVG_ASSIGN(const Json layers, ParseJson(text, path));
+  const auto bad = [&](const std::string& at, const char* expected) {
+    return BadInput(StrCat(path, ": ", at, ": expected ", expected));
+  };
+  if (!layers.is_array() || layers.empty()) return bad("the file", "a list of layers");
+  const auto count = std::ssize(layers);
+  int64_t heads = 0;
+  Calibration::Tables tables;
+  for (int64_t layer = 0; layer < count; ++layer) {
+    const Json& of_layer = layers[static_cast<size_t>(layer)];
+    const std::string at = StrCat("layer ", layer);
+    if (!of_layer.is_object() || of_layer.empty()) return bad(at, "an object of heads");
+    if (layer == 0) heads = std::ssize(of_layer);
+    if (std::ssize(of_layer) != heads) return bad(at, "as many heads as layer 0 has");
+    for (int64_t head = 0; head < heads; ++head) {
+      const std::string key = StrCat(head), where = StrCat(at, ", head ", head);
+      if (!of_layer.contains(key)) return bad(where, "a pattern");
+      const Json& pattern = of_layer[key];
+      if (!pattern.is_array() || pattern.size() < 3 || !pattern[0].is_string() ||
+          !pattern[1].is_number() || !pattern[2].is_number() || pattern[1] < 0 || pattern[2] < 0) {
+        return bad(where, "a name and two numbers that are not negative");
+      }
+      Calibration::Table& table = tables[pattern[0].get<std::string>()];
+      if (table.shape.empty()) {
+        table.shape = {count, heads, 2};
+        table.values.assign(static_cast<size_t>(2 * count * heads), -1.0f);
+      }
+      const auto first = static_cast<size_t>(2 * (layer * heads + head));
+      table.values[first] = pattern[1].get<float>();
+      table.values[first + 1] = pattern[2].get<float>();
+    }
+  }
+  return tables;
+}
+
 }  // namespace
 
 Result<Calibration::Tables> ReadPublished(const std::string& path) {
   KVG_ASSIGN(const std::string file, ReadFile(path, kMostBytes));
   if (path.ends_with(".tsv") || path.ends_with(".csv")) return ReadRows(file, path);
+  if (path.ends_with(".json")) return ReadPatterns(file, path);
   if (!path.ends_with(".safetensors")) {
     return BadInput(StrCat(path,
-                           ": expected a .safetensors or .tsv file; save tensors of a .pt "
+                           ": expected a .safetensors, .tsv or .json file; save tensors of a .pt "
                            "file with safetensors.torch.save_file first"));
   }
   const std::span<const uint8_t> bytes(reinterpret_cast<const uint8_t*>(file.data()), file.size());

@@ -8,6 +8,7 @@
 #include "methods/tensors.h"
 #include "src/compress/chunk_sums.h"
 #include "src/compress/gate_folds.h"
+#include "src/compress/prompt_reach.h"
 #include "src/compress/query_moments.h"
 
 namespace kvgauge {
@@ -71,7 +72,8 @@ PrefillCapture::PrefillCapture(const ModelConfig& config, const KvCache& cache, 
       last_token_(cache.tokens() + rows),
       window_(std::min(needs.window, rows)),
       layer_rows_(static_cast<size_t>(config.layer_count()), rows),
-      folded_(static_cast<size_t>(config.layer_count())) {
+      folded_(static_cast<size_t>(config.layer_count())),
+      reaches_(static_cast<size_t>(config.layer_count())) {
   const int64_t heads = config.query_heads;
   for (int64_t layer = 0; layer < config.layer_count(); ++layer) {
     const int64_t width = Width(cache, layer) + rows;
@@ -102,7 +104,7 @@ void PrefillCapture::LayerInput(int64_t layer, const Tensor& x) {
   status_ = Guarded([&]() -> Status {
     // These rows end at the cache's newest token; those that are held begin with the prefill.
     const int64_t begun = last_token_ - rows_;
-    gates_->Fold(layer, x, cache_.tokens() - x.shape[0] - begun);
+    gates_->Fold(layer, x, cache_.tokens(layer) - x.shape[0] - begun);
     return {};
   });
 }
@@ -125,6 +127,60 @@ void PrefillCapture::AfterAttend(int64_t layer, const Tensor& q, const Tensor& l
     Capture(layer, q, log_sum_exp);
     return {};
   });
+}
+
+void PrefillCapture::TakeRows(int64_t layer, std::span<const KvHead> heads, const Tensor& q,
+                              const Tensor& log_sum_exp) {
+  if (!status_.ok()) return;
+  status_ = Guarded([&]() -> Status {
+    if (needs_.column_sums) Add(Part(layer), layer, sums_[static_cast<size_t>(layer)]);
+    if (!needs_.column_squares) return {};
+    const int64_t end = heads[0].length();
+    const AttentionItem item = {
+        .first_row = 0, .rows = q.shape[0], .token_position = end - q.shape[0], .heads = heads};
+    ColumnRequest request;
+    request.kind = ColumnReduction::kSumSquares;
+    request.rows = item.rows;
+    const Tensor part = Part(layer);
+    ops_.attention->ReduceColumns(LayerAttention(config_, cache_, layer), item, q, log_sum_exp,
+                                  request, part);
+    Add(part, layer, squares_[static_cast<size_t>(layer)]);
+    return {};
+  });
+}
+
+void PrefillCapture::TakeLayer(int64_t layer, std::shared_ptr<const PromptReach> reach,
+                               const Tensor& queries, const Tensor& log_sum_exp) {
+  if (!status_.ok()) return;
+  status_ = Guarded([&]() -> Status {
+    reaches_[static_cast<size_t>(layer)] = std::move(reach);
+    const PromptReach* seen = this->reach(layer);
+    if (seen != nullptr && !seen->whole()) SumSeen(layer, *seen, queries, log_sum_exp);
+    if (window_ > 0) KeepWindow(layer, queries, log_sum_exp);
+    KeepLastRow(layer, queries, log_sum_exp);
+    for (const auto& chunks : chunks_) chunks->Add(layer, queries);
+    // In the pieces that an ordinary prefill has.
+    for (const auto& moments : moments_) {
+      for (int64_t begin = 0; begin < rows_; begin += Model::kChunkRows) {
+        moments->Add(layer, queries.Slice(begin, std::min(rows_, begin + Model::kChunkRows)), begin,
+                     cache_.frequencies(layer), cache_.rope_places());
+      }
+    }
+    return {};
+  });
+}
+
+void PrefillCapture::SumSeen(int64_t layer, const PromptReach& seen, const Tensor& q,
+                             const Tensor& log_sum_exp) {
+  const auto index = static_cast<size_t>(layer);
+  const auto sum = [&](ColumnReduction kind, const Buffer& sums) {
+    const Tensor part = Part(layer);
+    seen.SumColumns(ops_, LayerAttention(config_, cache_, layer), cache_.Layer(layer), kind, q,
+                    log_sum_exp, part);
+    Add(part, layer, sums);
+  };
+  if (needs_.column_sums) sum(ColumnReduction::kSum, sums_[index]);
+  if (needs_.column_squares) sum(ColumnReduction::kSumSquares, squares_[index]);
 }
 
 void PrefillCapture::Capture(int64_t layer, const Tensor& q, const Tensor& log_sum_exp) {
@@ -187,11 +243,16 @@ void PrefillCapture::KeepLastRow(int64_t layer, const Tensor& q, const Tensor& l
   const Tensor last_sum = memory.As(DType::kF32, {heads, 1});
   ops_.rows->Convert(Columns(log_sum_exp, rows - 1, rows), last_sum);
   const Tensor out = LastRow(layer);
+  const Tensor of_row = out.Reshape({heads, 1, out.shape[1]});
+  if (const PromptReach* seen = reach(layer); seen != nullptr && !seen->whole()) {
+    seen->Probabilities(ops_, LayerAttention(config_, cache_, layer), cache_.Layer(layer),
+                        rows_ - 1, q.Slice(rows - 1, rows), last_sum, of_row);
+    return;
+  }
   const AttentionItem item = {
       .first_row = 0, .rows = 1, .token_position = last_token_ - 1, .heads = cache_.Layer(layer)};
   ops_.attention->WindowProbabilities(LayerAttention(config_, cache_, layer), item,
-                                      q.Slice(rows - 1, rows), last_sum,
-                                      out.Reshape({heads, 1, out.shape[1]}));
+                                      q.Slice(rows - 1, rows), last_sum, of_row);
 }
 
 Tensor PrefillCapture::Part(int64_t layer) {

@@ -368,7 +368,7 @@ void Compressor::Impl::AfterAttend(int64_t layer, const Tensor& q, const Tensor&
   if (!reads_.corrects(layer)) return;
   hooked_ = Guarded([&]() -> Status {
     const Stopwatch watch(ops_, seconds().score, During::kStep);
-    reads_.Correct(StepSource(), layer, out[0]);
+    reads_.Correct(StepSource(), layer, q, log_sum_exp, out[0]);
     return {};
   });
 }

@@ -62,7 +62,7 @@ class Compressor::Impl final : public LayerHook {
   }
   PhaseSeconds& seconds() { return recorder_.seconds(); }
 
-  bool wants_log_sum_exp() const override { return step_.wants_log_sum_exp(); }
+  bool wants_log_sum_exp() const override { return step_.wants_log_sum_exp() || reads_.joins(); }
   bool repeatable() const override { return !reads_.chooses() && !wants_inputs(); }
   bool wants_inputs() const override { return may_act() && step_.wants_inputs(); }
   void LayerInput(int64_t layer, const Tensor& x) override;

@@ -82,6 +82,7 @@ Json CompressionRecord::ToJson() const {
                  {"quantise", seconds.quantise},
                  {"attend", seconds.attend},
                  {"other", seconds.other}}}};
+  if (!prefill_density.empty()) json["prefill_density"] = prefill_density;
   for (const auto& layer : modalities) json["modalities"].push_back(ModalitiesJson(layer));
   return json;
 }

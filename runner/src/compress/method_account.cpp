@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "core/strings.h"
+#include "src/compress/prompt_reach.h"
 
 namespace kvgauge {
 namespace {
@@ -49,6 +50,14 @@ void Recorder::Begin(const KvCache& cache, const Prompt* prompt, const PrefillCa
   if (prompt != nullptr) modalities_.Begin(cache, *prompt, capture, ops_, method_.thin.has_value());
   record_.prompt_tokens = cache.tokens();
   record_.entries_before = Entries(cache);
+  record_.prefill_density.clear();
+  if (method_.attend && capture != nullptr) {
+    for (int64_t layer = 0; layer < shape_.layers; ++layer) {
+      const PromptReach* reach = capture->reach(layer);
+      record_.prefill_density.push_back(reach == nullptr ? 1.0 : reach->density());
+      sparse_ |= reach != nullptr && !reach->whole();
+    }
+  }
   if (!method_.thin) return;
   // Rows have left already.
   for (std::vector<int64_t>& layer : record_.entries_before) {
@@ -123,6 +132,7 @@ void Recorder::ContinueFrom(const Recorder& other) {
   weight_bytes_ = other.weight_bytes_;
   dropped_ = other.dropped_;
   weighted_ = other.weighted_;
+  sparse_ = other.sparse_;
   record_ = other.record_;
   other.AddMergedOnDevice(record_.merged);
 }
@@ -186,9 +196,17 @@ CompressionRecord Recorder::Record(const KvCache& cache, const StepReads& reads,
   const std::string unsealed = StrCat("store.", method_.store->spec->id, " changed no entry of ",
                                       record.prompt_tokens, " tokens");
   const bool wants_fewer = method_.takes_budget && allowed < record.prompt_tokens;
-  if (dropped_ || weighted_ || merged > 0 || read_less || coded) {
+  std::string attended;
+  if (method_.attend && !sparse_) {
+    attended = StrCat(NameOf(*method_.attend->spec), " left out nothing of what ",
+                      record.prompt_tokens, " tokens attend to");
+  }
+  if (dropped_ || weighted_ || merged > 0 || read_less || coded || sparse_) {
     record.engagement = Engagement::kEngaged;
+    record.reason = attended;
     if (codes_ && !coded) record.reason = unsealed;
+  } else if (method_.attend && !method_.takes_budget) {
+    record.reason = attended;
   } else if (method_.thin && !method_.takes_budget) {
     record.reason =
         StrCat(NameOf(*method_.thin->spec), " let no row go of ", record.prompt_tokens, " tokens");

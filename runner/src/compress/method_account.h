@@ -60,7 +60,8 @@ class Recorder {
   int64_t weight_bytes_ = 0;
   bool stores_otherwise_ = false;  // a plan that is more than the plain store
   bool dropped_ = false, weighted_ = false;
-  Buffer outcomes_;  // [layers, kv_heads] rows of KvKept, once there was one
+  bool sparse_ = false;  // rows of the prompt saw less than everything
+  Buffer outcomes_;      // [layers, kv_heads] rows of KvKept, once there was one
   ModalityCounts modalities_;
   CompressionRecord record_;
 };

@@ -6,7 +6,10 @@
 namespace kvgauge {
 
 StepReads::StepReads(const Reader* reader, const ModelShape& shape, Ops& ops)
-    : reader_(reader), shape_(shape), ops_(ops) {}
+    : reader_(reader),
+      joining_(dynamic_cast<const JoiningReader*>(reader)),
+      shape_(shape),
+      ops_(ops) {}
 
 void StepReads::Begin(const ViewSource& source) {
   const auto layers = static_cast<size_t>(shape_.layers);
@@ -58,6 +61,11 @@ bool StepReads::ChooseEntries(const ViewSource& source, KvCache& cache, int64_t 
   if (!chosen_[index]) return false;
   cache.SetRead(layer, words);
   ops_.select->CountBits(words, Counts(0)[layer], Counts(1)[layer]);
+  if (joining_ != nullptr) {
+    const Tensor joined = view.Scratch(DType::kI64, {words.shape[0], words.shape[1]});
+    joining_->MarkJoined(view, *states_[leader], joined);
+    ops_.select->CountBits(joined, Counts(1)[layer], Counts(1)[layer]);
+  }
   step_chosen_ = true;
   return true;
 }
@@ -66,9 +74,15 @@ bool StepReads::corrects(int64_t layer) const {
   return reader_ != nullptr && reader_->corrects() && chosen_[static_cast<size_t>(layer)];
 }
 
-void StepReads::Correct(const ViewSource& source, int64_t layer, const Tensor& out) {
+void StepReads::Correct(const ViewSource& source, int64_t layer, const Tensor& q,
+                        const Tensor& log_sum_exp, const Tensor& out) {
   CacheView view(source, layer);
-  reader_->Correct(view, *states_[static_cast<size_t>(layer)], out);
+  Reader::State& state = *states_[static_cast<size_t>(layer)];
+  if (!joins()) return reader_->Correct(view, state, out);
+  // Rows of it may be far apart.
+  const Tensor own = view.Scratch(DType::kF32, {shape_.query_heads, 1});
+  ops_.rows->Convert(log_sum_exp, own);
+  joining_->Join(view, state, q[0], own.Reshape({shape_.query_heads}), out);
 }
 
 void StepReads::EndPass() {

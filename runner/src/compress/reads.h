@@ -8,7 +8,7 @@
 #include <memory>
 #include <vector>
 
-#include "methods/stages.h"
+#include "methods/joining_reader.h"
 #include "src/compress/view.h"
 
 namespace kvgauge {
@@ -31,7 +31,10 @@ class StepReads {
               double& seconds);
   // After attention over what was chosen: out [query_heads, value_dim].
   bool corrects(int64_t layer) const;
-  void Correct(const ViewSource& source, int64_t layer, const Tensor& out);
+  // q as of Choose; log_sum_exp: [query_heads, 1], needed where it joins().
+  void Correct(const ViewSource& source, int64_t layer, const Tensor& q, const Tensor& log_sum_exp,
+               const Tensor& out);
+  bool joins() const { return joining_ != nullptr; }
   // The pass is done: what it chose counts; and what it chose on the device.
   void EndPass();
   void KeepCounts();
@@ -47,6 +50,7 @@ class StepReads {
   }
 
   const Reader* reader_;
+  const JoiningReader* joining_;  // the same, or null
   const ModelShape& shape_;
   Ops& ops_;
   std::vector<std::unique_ptr<Reader::State>> states_;  // [layers]

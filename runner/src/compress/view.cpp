@@ -8,6 +8,7 @@
 #include "methods/tensors.h"
 #include "src/cache/rope_tables.h"
 #include "src/compress/chunk_sums.h"
+#include "src/compress/prompt_reach.h"
 #include "src/compress/query_moments.h"
 
 namespace kvgauge {
@@ -228,6 +229,12 @@ const StepCapture& CacheView::step() const {
 Tensor CacheView::NewestAttention(const Tensor& q, const Tensor& log_sum_exp) {
   const int64_t rows = q.shape[0];
   const Tensor out = Scratch(DType::kF32, {source_.shape->query_heads, rows, width_});
+  const PromptReach* reach = decoding() ? nullptr : prefill().reach(layer_);
+  if (reach != nullptr && !reach->whole()) {
+    reach->Probabilities(ops(), LayerAttention(config(), *source_.cache, layer_),
+                         source_.cache->Layer(layer_), tokens() - rows, q, log_sum_exp, out);
+    return out;
+  }
   std::vector<int32_t> ahead;
   if (config().mutual_pictures) ahead = RowsAhead(config(), prompt(), tokens() - rows, tokens());
   const AttentionItem item = {.first_row = 0,

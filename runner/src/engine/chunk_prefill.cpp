@@ -43,6 +43,10 @@ Status CheckChunks(const Method& method, int64_t chunk_tokens) {
                            "next is read; use compress_at prompt or context, or ",
                            other));
   };
+  if (method.attend) {
+    return refuse(*method.attend, "says what a prompt that is whole attends to",
+                  "leave out the stage");
+  }
   if (method.thin) {
     return refuse(*method.thin, "lets rows of a whole prompt go", "leave out the stage");
   }

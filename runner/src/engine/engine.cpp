@@ -17,7 +17,7 @@ CachePools::Limits Limits(int64_t device_bytes) {
   return limits;
 }
 
-bool ThinAlike(const StageChoice* a, const StageChoice* b) {
+bool StagesAlike(const StageChoice* a, const StageChoice* b) {
   if (a == nullptr || b == nullptr) return a == b;
   return StageKey(*a) == StageKey(*b);
 }
@@ -72,20 +72,37 @@ EngineRun::EngineRun(std::span<const Contender> contenders, const EngineOptions&
                                         : contenders[0].model->pools()) {}
 
 void EngineRun::PlanJobs() {
+  std::vector<SampleLength> lengths;
+  for (const EngineSample& sample : samples_) {
+    lengths.push_back(LengthOf(sample, options_.compress_at));
+  }
   for (size_t i = 0; i < contenders_.size(); ++i) {
     const Contender& contender = contenders_[i];
     const bool latents = KeepsModelLatents(*contender.method, contender.model->shape());
-    const StageChoice* thin = contender.method->thin ? &*contender.method->thin : nullptr;
+    const auto chosen = [](const std::optional<StageChoice>& stage) {
+      return stage ? &*stage : nullptr;
+    };
+    const StageChoice* attend = chosen(contender.method->attend);
+    const StageChoice* reuse = chosen(contender.method->reuse);
+    const StageChoice* thin = chosen(contender.method->thin);
     const bool chunks =
         options_.compress_at == CompressAt::kChunk && ReducesPrompts(*contender.method);
     auto group = std::find_if(groups_.begin(), groups_.end(), [&](const Group& g) {
       return !chunks && !g.chunks && g.model == contender.model && g.latents == latents &&
-             ThinAlike(g.thin, thin);
+             StagesAlike(g.attend, attend) && StagesAlike(g.reuse, reuse) &&
+             StagesAlike(g.thin, thin);
     });
     if (group == groups_.end()) {
-      groups_.push_back(
-          {.model = contender.model, .latents = latents, .thin = thin, .chunks = chunks});
+      groups_.push_back({.model = contender.model,
+                         .latents = latents,
+                         .attend = attend,
+                         .reuse = reuse,
+                         .thin = thin,
+                         .chunks = chunks});
       group = groups_.end() - 1;
+      if (reuse != nullptr) {
+        group->store = std::make_shared<ReuseStore>(pools_, StoredTokens(lengths));
+      }
     }
     group->contenders.push_back(static_cast<int64_t>(i));
     group->needs |= contender.method->needs();

@@ -5,6 +5,7 @@
 #include <limits>
 #include <utility>
 
+#include "core/strings.h"
 #include "src/engine/engine_run.h"
 
 namespace kvgauge {
@@ -16,6 +17,20 @@ double LogProbability(std::span<const float> logits, int32_t id) {
   double sum = 0;
   for (const float x : logits) sum += std::exp(x - most);
   return logits[static_cast<size_t>(id)] - most - std::log(sum);
+}
+
+// The other stages had nothing to do with what the prompt was put together of.
+void JudgeReuse(const ReuseFacts& facts, CompressionRecord& record) {
+  if (record.engagement == Engagement::kNotEngaged) return;
+  if (facts.reused_tokens > 0) {
+    record.engagement = Engagement::kEngaged;
+    record.reason =
+        StrCat("reused ", facts.reused_tokens, " of ", facts.prompt_tokens, " tokens in ",
+               facts.chunks, facts.chunks == 1 ? " text" : " texts", "; ",
+               std::llround(100 * facts.rows_share), "% of the layers' rows were computed");
+  } else if (record.engagement == Engagement::kIdentity) {
+    record.reason = StrCat("no text of ", facts.prompt_tokens, " tokens was there before");
+  }
 }
 
 bool Contains(std::span<const int32_t> ids, int32_t id) {
@@ -200,6 +215,8 @@ Status EngineRun::EndTurn(Lane& lane, bool stopped) {
     cell.recorded_turn = lane.turn;
     const Status looked = Guarded([&]() -> Status {
       cell.result.record = lane.compressor->Record();
+      cell.result.reuse = lane.snapshot->reused;
+      if (cell.result.reuse) JudgeReuse(*cell.result.reuse, cell.result.record);
       if (options_.inspect) options_.inspect(cell.result, *lane.cache);
       return {};
     });

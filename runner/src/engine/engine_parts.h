@@ -10,6 +10,8 @@
 
 #include "runner/chunk_prefill.h"
 #include "runner/engine.h"
+#include "runner/reuse_prefill.h"
+#include "runner/sparse_prefill.h"
 #include "runner/thin_prefill.h"
 
 namespace kvgauge {
@@ -22,12 +24,16 @@ struct Snapshot {
   Prompt prompt;
   std::unique_ptr<KvCache> cache;
   std::unique_ptr<PrefillCapture> capture;
-  std::unique_ptr<ThinPrefill> thin;  // while it is prefilled, where rows leave
+  std::unique_ptr<ThinPrefill> thin;      // while it is prefilled, where rows leave
+  std::unique_ptr<SparsePrefill> sparse;  // while it is prefilled, where rows see some entries
+  std::unique_ptr<ReusePrefill> reuse;    // the same where it is put together of caches
+  std::optional<ReuseFacts> reused;       // what came of that
   // That of the one contender that reads the prompt in chunks: `cache` is then its own, compressed.
   std::unique_ptr<Compressor> compressor;
   std::unique_ptr<ChunkPrefill> chunks;  // while it is prefilled
   std::unique_ptr<KvCache> unread;       // as `cache` was before, to read the prompt again
   bool partial = false;                  // whether entries may be missing
+  bool moved = false;                    // whether tokens stand elsewhere than in a whole prefill
   int32_t best = -1;                     // after the last row
   std::vector<float> logits;             // of it; empty unless they were asked for
   int32_t draft_from = -1;               // `best`, however answers are sampled, where one drafts
@@ -38,7 +44,20 @@ struct Snapshot {
   std::deque<int64_t> waiting;  // contenders
   int64_t chunk_tokens = 0;     // where it is read in chunks
 
-  bool alone() const { return thin != nullptr || chunks != nullptr; }
+  bool alone() const {
+    return thin != nullptr || sparse != nullptr || reuse != nullptr || chunks != nullptr;
+  }
+  // Runs the next part of a prefill that goes alone; `done` says whether it was the last.
+  Result<Tensor> NextAlone(bool& done) {
+    const auto next = [&](auto& prefill) {
+      Result<Tensor> rows = prefill.Next();
+      done = prefill.done();
+      return rows;
+    };
+    if (reuse != nullptr) return next(*reuse);
+    if (thin != nullptr) return next(*thin);
+    return sparse != nullptr ? next(*sparse) : next(*chunks);
+  }
   PromptState state() const {
     PromptState state = {cache.get(), capture.get(), seed, &prompt};
     state.next = draft_from;
@@ -57,6 +76,9 @@ void AppendTokens(const ModelConfig& config, const EngineSample& sample,
                   std::span<const int32_t> ids, std::span<const VisualSpan> spans, Prompt& prompt);
 
 uint64_t SampleSeed(uint64_t run_seed, const std::string& sample_id);
+
+// How many tokens the store of a method holds that reuses caches of texts.
+int64_t StoredTokens(std::span<const SampleLength> lengths);
 
 // One row of a device tensor [rows, n] on the host.
 std::vector<float> HostRow(Ops& ops, const Tensor& rows, int64_t row);

@@ -9,6 +9,7 @@
 #include "core/memory.h"
 #include "core/strings.h"
 #include "runner/chunk_prefill.h"
+#include "runner/sequence_plan.h"
 #include "src/compress/draft_pass.h"
 #include "src/compress/probe_pass.h"
 #include "src/compress/question_rows.h"
@@ -187,7 +188,8 @@ void PlanPrefills(const PlannedModel& model, std::span<const PlannedContender> c
   std::set<std::string> scorers;
   std::vector<std::unique_ptr<Stage>> stages;
   std::vector<const Scorer*> probing;
-  bool thins = false, shares = false;
+  std::vector<const StageChoice*> thins;
+  bool attends = false, reuses = false, shares = false;
   for (const PlannedContender& contender : contenders) {
     if (contender.model != &model) continue;
     if (HasChunks(contender, options)) {
@@ -198,7 +200,9 @@ void PlanPrefills(const PlannedModel& model, std::span<const PlannedContender> c
     }
     shares = true;
     needs |= contender.method->needs();
-    thins |= contender.method->thin.has_value();
+    attends |= contender.method->attend.has_value();
+    reuses |= contender.method->reuse.has_value();
+    if (contender.method->thin) thins.push_back(&*contender.method->thin);
     if (!contender.method->score) continue;
     if (!scorers.insert(StageKey(*contender.method->score)).second) continue;
     stages.push_back(MakeStage(*contender.method->score));
@@ -227,13 +231,25 @@ void PlanPrefills(const PlannedModel& model, std::span<const PlannedContender> c
                                           scorer->DraftRows());
       }
     }
+    int64_t thinned = 0;
+    for (const StageChoice* thin : thins) {
+      thinned = std::max(thinned, ThinPrefill::PlannedBytes(*thin, *model.config, length.prefill));
+    }
     const int64_t scores =
         static_cast<int64_t>(scorers.size()) * shape.layers * shape.kv_heads * length.prefill * 4;
     plan.snapshot_bytes = std::max(
         plan.snapshot_bytes,
         FullCacheBytes(shape, WholePages(length.prefill)) +
             PrefillCapture::PlannedBytes(*model.config, needs, length.prefill) + scores + probes +
-            (thins ? ThinPrefill::PlannedBytes(*model.config, length.prefill) : 0));
+            (attends ? SparsePrefill::PlannedBytes(*model.config, length.prefill) : 0) +
+            (reuses ? ReusePrefill::PlannedBytes(*model.config, length.prefill) : 0) + thinned);
+  }
+  // The texts of the newest prompt lie in the store or beside it.
+  std::set<std::string> stores;
+  for (const PlannedContender& contender : contenders) {
+    if (contender.model != &model || !contender.method->reuse) continue;
+    if (!stores.insert(StageKey(*contender.method->reuse)).second) continue;
+    plan.snapshot_bytes += FullCacheBytes(shape, WholePages(2 * StoredTokens(lengths)));
   }
 }
 
@@ -312,6 +328,41 @@ Result<MemoryPlan> FitInto(MemoryPlan plan, int64_t free_bytes, int64_t machine_
 
 }  // namespace
 
+struct SequencePlan::State {
+  PlannedContender contender;
+  EngineOptions options;
+  std::vector<StorePlan> stores;
+};
+
+SequencePlan::SequencePlan(const PlannedContender& contender, const EngineOptions& options)
+    : state_(std::make_unique<State>(
+          State{contender, options, StorePlansOf(*contender.method, contender.model->shape)})) {}
+SequencePlan::~SequencePlan() = default;
+
+int64_t SequencePlan::PrefillBytes(int64_t prompt_tokens) const {
+  const SampleLength length = {.prefill = prompt_tokens, .total = prompt_tokens};
+  MemoryPlan plan;
+  PlanPrefills(*state_->contender.model, {&state_->contender, 1}, {&length, 1}, state_->options,
+               plan);
+  return plan.snapshot_bytes;
+}
+
+int64_t SequencePlan::HeldBytes(int64_t prompt_tokens, int64_t total_tokens) const {
+  return LaneBytes(state_->contender, state_->stores,
+                   {.prefill = prompt_tokens, .total = total_tokens}, state_->options);
+}
+
+int64_t SequencePlan::FullBytes(int64_t tokens) const {
+  return FullCacheBytes(state_->contender.model->shape, WholePages(tokens));
+}
+
+int64_t SequencePlan::WorkingBytes(int64_t longest_tokens) const {
+  const int64_t lanes = state_->options.max_pool_lanes;
+  return kvgauge::WorkingBytes(*state_->contender.model->config, Model::kChunkRows + lanes,
+                               1 + lanes) +
+         ScratchBytes(*state_->contender.model, lanes, longest_tokens);
+}
+
 SampleLength LengthOf(const EngineSample& sample, CompressAt at) {
   const auto context = static_cast<int64_t>(sample.context.size());
   SampleLength length = {.prefill = context, .total = context};
@@ -327,6 +378,13 @@ SampleLength LengthOf(const EngineSample& sample, CompressAt at) {
   if (at == CompressAt::kTurn) length.prefill += static_cast<int64_t>(sample.turns[0].ids.size());
   if (sample.whole != nullptr) length.whole = LengthOf(*sample.whole, at).total;
   return length;
+}
+
+int64_t StoredTokens(std::span<const SampleLength> lengths) {
+  constexpr int64_t kPrompts = 4;
+  int64_t longest = 0;
+  for (const SampleLength& length : lengths) longest = std::max(longest, length.prefill);
+  return kPrompts * longest;
 }
 
 std::string_view NameOf(CompressAt at) {
@@ -354,11 +412,23 @@ Result<CompressAt> ParseCompressAt(std::string_view text) {
 Status CheckMoment(const Method& method, CompressAt at, int64_t chunk_tokens) {
   if (at == CompressAt::kChunk) return CheckChunks(method, chunk_tokens);
   if (at != CompressAt::kTurn) return {};
+  if (method.attend) {
+    return BadInput(StrCat(method.id, ": ", NameOf(*method.attend->spec),
+                           " says what a prompt that is whole attends to, and compress_at turn "
+                           "reads those of later turns behind an answer; use compress_at prompt or "
+                           "context, or leave out the stage"));
+  }
   if (method.thin) {
     return BadInput(StrCat(method.id, ": ", NameOf(*method.thin->spec),
                            " lets rows go while a prompt is read, and compress_at turn reads "
                            "those of later turns behind an answer; use compress_at prompt or "
                            "context, or leave out the stage"));
+  }
+  if (method.reuse && MakePipeline(method).reuse->texts() == ReusedTexts::kChunks) {
+    return BadInput(StrCat(method.id, ": ", NameOf(*method.reuse->spec),
+                           " puts a context together of chunks, and compress_at turn compresses "
+                           "turns behind an answer; use compress_at prompt or context, or another "
+                           "stage"));
   }
   if (!method.needs().gates.empty()) {
     return BadInput(StrCat(method.id, ": ", NameOf(*method.score->spec),
@@ -399,8 +469,9 @@ Result<MemoryPlan> PlanMemory(std::span<const PlannedContender> contenders,
       if (options.fidelity_steps == 0) continue;
       const PlannedModel* original =
           contender.original != nullptr ? contender.original : contender.model;
-      const bool partial =
-          contender.method->thin || HasChunks(contender, options) || length.whole > 0;
+      const bool partial = contender.method->attend || contender.method->thin ||
+                           contender.method->reuse || HasChunks(contender, options) ||
+                           length.whole > 0;
       if (original == contender.model && !partial) continue;
       const int64_t entries = std::max(length.total, length.whole);
       original_bytes =

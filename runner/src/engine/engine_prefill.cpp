@@ -55,7 +55,8 @@ Status EngineRun::BeginPrefill(const Job& job) {
   s.cache = std::make_unique<KvCache>(
       s.model->NewCache(PlannedLength(sample, job.turn), pools_, group.latents));
   s.cache->PlaceRope(RopePlaces::Of(s.prompt));
-  s.partial = group.thin != nullptr || group.chunks;
+  s.partial =
+      group.attend != nullptr || group.reuse != nullptr || group.thin != nullptr || group.chunks;
   if (group.chunks) {
     const Contender& contender = contenders_[static_cast<size_t>(group.contenders[0])];
     s.chunk_tokens = options_.chunk_tokens;
@@ -68,6 +69,16 @@ Status EngineRun::BeginPrefill(const Job& job) {
   s.capture = std::make_unique<PrefillCapture>(
       s.model->config(), *s.cache, NeedsOf(group.needs, s.prompt, s.model->config().layer_count()),
       s.prompt.size(), s.model->ops(), &s.prompt);
+  if (group.attend != nullptr) {
+    s.sparse = std::make_unique<SparsePrefill>(*s.model, *group.attend, s.prompt, *s.cache,
+                                               *s.capture, s.seed);
+  }
+  if (group.reuse != nullptr) {
+    s.moved = true;
+    s.reuse =
+        std::make_unique<ReusePrefill>(*s.model, *group.reuse, s.prompt, std::ssize(sample.context),
+                                       sample.passages, *s.cache, *group.store);
+  }
   if (group.thin != nullptr) {
     s.thin = std::make_unique<ThinPrefill>(*s.model, *group.thin, s.prompt, *s.cache, *s.capture,
                                            s.seed);
@@ -103,16 +114,16 @@ void EngineRun::KeepLogits(Snapshot& snapshot, const Tensor& logits, int64_t row
 
 Status EngineRun::StepAlone(Model& model) {
   Snapshot& snapshot = *prefilling_;
-  const auto compressed_s = [&] {
+  // Not of the prefill: compression, and texts that were read for the store.
+  const auto beside_s = [&] {
+    if (snapshot.reuse != nullptr) return snapshot.reuse->facts().made_s;
     return snapshot.compressor == nullptr ? 0 : snapshot.compressor->seconds().compressing();
   };
-  const double start_s = NowSeconds(), before_s = compressed_s();
+  const double start_s = NowSeconds(), before_s = beside_s();
   int32_t best = -1;
   bool done = false;
   const Status ran = Guarded([&]() -> Status {
-    KVG_ASSIGN(const Tensor logits,
-               snapshot.thin != nullptr ? snapshot.thin->Next() : snapshot.chunks->Next());
-    done = snapshot.thin != nullptr ? snapshot.thin->done() : snapshot.chunks->done();
+    KVG_ASSIGN(const Tensor logits, snapshot.NextAlone(done));
     if (done) {
       KeepLogits(snapshot, logits, 0);
       if (options_.sampling.greedy()) best = model.BestTokens(logits, options_.valid_vocab)[0];
@@ -121,9 +132,12 @@ Status EngineRun::StepAlone(Model& model) {
     return {};
   });
   if (!ran.ok()) return FailPrefill(std::move(prefilling_), ran);
-  snapshot.prefill_s += NowSeconds() - start_s - (compressed_s() - before_s);
+  snapshot.prefill_s += NowSeconds() - start_s - (beside_s() - before_s);
   if (!done) return {};
+  if (snapshot.reuse != nullptr) snapshot.reused = snapshot.reuse->facts();
+  snapshot.reuse.reset();
   snapshot.thin.reset();
+  snapshot.sparse.reset();
   snapshot.chunks.reset();
   return FinishPrefill(best);
 }
@@ -185,11 +199,12 @@ void EngineRun::MeasureSnapshot() {
     // Without it the contenders have no fidelity, and the run goes on.
     if (!PrefillOriginal(*lead, original).ok()) continue;
     FidelityLead other = {lead, original.cache.get(), original.logits};
-    if (sample.whole == nullptr) {
+    if (sample.whole == nullptr && !ready_->moved) {
       MeasureAgainst(other);
       continue;
     }
-    const Prompt asked = AskedOf(lead->config(), *sample.whole, original.prompt);
+    const EngineSample& whole = sample.whole != nullptr ? *sample.whole : sample;
+    const Prompt asked = AskedOf(lead->config(), whole, original.prompt);
     other.prompt = &original.prompt;
     other.asked = &asked;
     MeasureAgainst(other);

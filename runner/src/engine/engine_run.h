@@ -54,12 +54,16 @@ class EngineRun {
     std::optional<int32_t> token;  // chosen there
     bool done = false;
   };
-  // Contenders that share prefills: those of one model with the same kind of cache, from whose
-  // prefill the same rows leave. One that reads prompts in chunks has them for itself.
+  // Contenders that share prefills: those of one model with the same kind of cache, in whose
+  // prefill rows see the same and the same rows leave. One that reads prompts in chunks has them
+  // for itself.
   struct Group {
     Model* model = nullptr;
     bool latents = false;
-    const StageChoice* thin = nullptr;  // of the first of them
+    const StageChoice* attend = nullptr;          // of the first of them
+    const StageChoice* reuse = nullptr;           // likewise
+    const StageChoice* thin = nullptr;            // likewise
+    std::shared_ptr<ReuseStore> store = nullptr;  // of `reuse`
     bool chunks = false;
     std::vector<int64_t> contenders = {};
     Needs needs = {};

@@ -2,6 +2,7 @@
 #include "runner/thin_prefill.h"
 
 #include <algorithm>
+#include <iterator>
 #include <numeric>
 
 #include "core/strings.h"
@@ -14,17 +15,22 @@ ThinPrefill::ThinPrefill(Model& model, const StageChoice& thin, const Prompt& pr
     : model_(model),
       choice_(thin),
       stage_(MakeStage(thin)),
+      thin_(static_cast<const Thin&>(*stage_)),
+      merging_(dynamic_cast<const MergingThin*>(&thin_)),
       prompt_(prompt),
       cache_(cache),
       capture_(capture),
       shape_(model.shape()),
       seed_(seed),
-      gaps_(static_cast<const Thin&>(*stage_).Layers(shape_)),
+      gaps_(thin_.Layers(shape_)),
       places_(static_cast<size_t>(prompt.size())) {
   KVG_CHECK(cache.tokens() == 0 && prompt.size() > 0, "a whole prompt into an empty cache");
   std::iota(places_.begin(), places_.end(), 0);
   memory_ = model.ops().memory->Allocate(rows() * shape_.hidden_size * 4);
   hidden_ = memory_.As(DType::kF32, {rows(), shape_.hidden_size});
+  if (merging_ != nullptr) {
+    inputs_ = model_.ops().memory->Allocate(rows() * shape_.hidden_size * 4);
+  }
 }
 
 ThinPrefill::~ThinPrefill() = default;
@@ -44,6 +50,13 @@ Result<Tensor> ThinPrefill::Next() {
       .logits = last ? LogitRows::kLast : LogitRows::kNone,
       .hook = &capture_};
   KVG_TRY(cache_.AppendAt(step.first_layer, step.end_layer, step.places));
+  if (stretch_ == 0 && merging_ != nullptr) {
+    LayerStep embedding = step;
+    embedding.end_layer = 0;
+    embedding.logits = LogitRows::kNone;
+    embedding.hidden = Inputs().Slice(begin, end);
+    model_.ForwardLayers(embedding);
+  }
   const Tensor logits = model_.ForwardLayers(step);
   next_row_ = end;
   if (end < rows()) return Tensor();
@@ -55,7 +68,11 @@ Result<Tensor> ThinPrefill::Next() {
   return Tensor();
 }
 
-Result<std::vector<int32_t>> ThinPrefill::ChooseRows() const {
+Tensor ThinPrefill::Inputs() const {
+  return inputs_.As(DType::kF32, {prompt_.size(), shape_.hidden_size});
+}
+
+Result<ThinPrefill::Chosen> ThinPrefill::ChooseRows() const {
   const ViewSource source = {.model = &model_,
                              .shape = &shape_,
                              .cache = &cache_,
@@ -64,31 +81,57 @@ Result<std::vector<int32_t>> ThinPrefill::ChooseRows() const {
                              .seed = seed_};
   const int64_t layer = gaps_[static_cast<size_t>(stretch_)];
   CacheView view(source, layer - 1);
-  const Tensor chosen = static_cast<const Thin&>(*stage_).Choose(view);
-  std::vector<int32_t> keep(static_cast<size_t>(chosen.shape[0]));
-  model_.ops().memory->Copy(chosen, View(keep, {std::ssize(keep)}));
-  int64_t before = -1;
-  for (const int32_t row : keep) {
-    if (row <= before || row >= rows()) {
-      return BadInput(StrCat("for layer ", layer, ": row ", row, " after row ", before, " of ",
-                             rows(), "; rows that go on ascend and are there"));
+  const RowsOn on = merging_ != nullptr
+                        ? merging_->Pass(view, {.hidden = hidden_, .inputs = Inputs()})
+                        : RowsOn{.kept = thin_.Choose(view)};
+  const auto fetched = [&](const Tensor& index) {
+    std::vector<int32_t> host(index.empty() ? 0 : static_cast<size_t>(index.shape[0]));
+    if (!host.empty()) model_.ops().memory->Copy(index, View(host, {std::ssize(host)}));
+    return host;
+  };
+  const std::vector<int32_t> kept = fetched(on.kept), made = fetched(on.made);
+  int32_t before = -1;
+  for (const std::vector<int32_t>* some : {&kept, &made}) {
+    before = -1;
+    for (const int32_t row : *some) {
+      if (row <= before || row >= rows()) {
+        return BadInput(StrCat("for layer ", layer, ": row ", row, " after row ", before, " of ",
+                               rows(), "; rows that go on ascend and are there"));
+      }
+      before = row;
     }
-    before = row;
   }
-  if (before != rows() - 1) {
+  Chosen chosen;
+  std::merge(kept.begin(), kept.end(), made.begin(), made.end(), std::back_inserter(chosen.rows));
+  if (std::adjacent_find(chosen.rows.begin(), chosen.rows.end()) != chosen.rows.end()) {
+    return BadInput(
+        StrCat("for layer ", layer, ": a made row takes the place of one that goes on"));
+  }
+  if (kept.empty() || kept.back() != rows() - 1) {
     return BadInput(StrCat("for layer ", layer, ": the last of ", rows(),
                            " rows must go on, as it gives the answer's first token"));
   }
-  return keep;
+  if (made.empty()) return chosen;
+  for (const int32_t row : made) {
+    const auto at = std::lower_bound(chosen.rows.begin(), chosen.rows.end(), row);
+    chosen.made.push_back(static_cast<int32_t>(at - chosen.rows.begin()));
+  }
+  const int64_t count = std::ssize(made);
+  chosen.values = model_.ops().memory->Allocate(count * shape_.hidden_size * 4);
+  model_.ops().linear->MatMulNN(on.shares.Reshape({1, count, rows()}),
+                                hidden_.Reshape({1, rows(), shape_.hidden_size}), 1.0f,
+                                chosen.values.As(DType::kF32, {1, count, shape_.hidden_size}));
+  return chosen;
 }
 
 // What is left of the rows goes on at the same places; or from the first layer on, by itself.
 Status ThinPrefill::LetRowsGo() {
-  KVG_ASSIGN(const std::vector<int32_t> keep, ChooseRows());
+  KVG_ASSIGN(const Chosen chosen, ChooseRows());
+  const std::vector<int32_t>& keep = chosen.rows;
   Ops& ops = model_.ops();
   const int64_t layer = gaps_[static_cast<size_t>(stretch_)], kept = std::ssize(keep);
   const bool fewer = kept < rows();
-  const bool again = fewer && static_cast<const Thin&>(*stage_).reads_again();
+  const bool again = fewer && thin_.reads_again();
   if (fewer) {
     Buffer memory = ops.memory->Allocate(kept * shape_.hidden_size * 4);
     const Tensor hidden = memory.As(DType::kF32, {kept, shape_.hidden_size});
@@ -105,6 +148,13 @@ Status ThinPrefill::LetRowsGo() {
     for (const int32_t row : keep) places.push_back(places_[static_cast<size_t>(row)]);
     places_ = std::move(places);
   }
+  if (!chosen.made.empty()) {
+    const int64_t made = std::ssize(chosen.made);
+    const Buffer indices = ops.memory->Allocate(made * SizeOf(DType::kI32));
+    const Tensor index = indices.As(DType::kI32, {made});
+    ops.memory->Copy(View(chosen.made, {made}), index);
+    ops.select->Scatter(chosen.values.As(DType::kF32, {made, shape_.hidden_size}), index, hidden_);
+  }
   if (again) KVG_TRY(cache_.Truncate(0));
   first_layer_ = again ? 0 : layer;
   capture_.Begin(first_layer_, kept);
@@ -113,8 +163,12 @@ Status ThinPrefill::LetRowsGo() {
   return {};
 }
 
-int64_t ThinPrefill::PlannedBytes(const ModelConfig& config, int64_t rows) {
-  return 2 * rows * config.hidden_size * 4;  // before and after rows leave
+int64_t ThinPrefill::PlannedBytes(const StageChoice& thin, const ModelConfig& config,
+                                  int64_t rows) {
+  const std::unique_ptr<Stage> stage = MakeStage(thin);
+  const bool merges = dynamic_cast<const MergingThin*>(stage.get()) != nullptr;
+  // Before and after rows leave; and what the first layer read, and what is merged.
+  return (merges ? 4 : 2) * rows * config.hidden_size * 4;
 }
 
 }  // namespace kvgauge

@@ -281,24 +281,31 @@ void ForwardPass::AddBranch(const Norm& after, Tensor residual,
   ops_.rows->Combine(residual, out, Binary::kAdd, residual);
 }
 
+void ForwardPass::ShowInputs(int64_t layer, const Tensor& input) {
+  int64_t row = 0;
+  for (const SequenceStep& step : steps_) {
+    const int64_t begin = row;
+    row += step.end - step.begin;
+    if (step.hook == nullptr || !step.hook->wants_inputs()) continue;
+    step.hook->LayerInput(layer, input.Slice(begin, row));
+  }
+}
+
 void ForwardPass::Layer(int64_t layer, Tensor residual) {
   const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
   const Tensor input = BranchInput(layer, w.input_norm, residual, ScratchSlot::kNormed);
+  if (!Runs(LayerPass::kRest)) ShowInputs(layer, input);
+  if (Runs(LayerPass::kQueries)) {
+    Attended(layer, input);
+    return;
+  }
   // An MLP beside attention reads the residual before attention adds to it.
   Tensor mlp_input = input;
   if (config_.parallel && !config_.shared_norm) {
     mlp_input = BranchInput(layer, w.mlp_norm, residual, ScratchSlot::kMlpNormed);
   }
-  AddBranch(w.attention_norm, residual, [&](Tensor out, MatMulMode mode) {
-    int64_t row = 0;
-    for (const SequenceStep& step : steps_) {
-      const int64_t begin = row;
-      row += step.end - step.begin;
-      if (step.hook == nullptr || !step.hook->wants_inputs()) continue;
-      step.hook->LayerInput(layer, input.Slice(begin, row));
-    }
-    AttentionBranch(layer, input, out, mode);
-  });
+  AddBranch(w.attention_norm, residual,
+            [&](Tensor out, MatMulMode mode) { AttentionBranch(layer, input, out, mode); });
   if (config_.post_norm) ApplyNorm(w.input_norm, residual, residual);
   if (!config_.parallel) {
     mlp_input = BranchInput(layer, w.mlp_norm, residual, ScratchSlot::kNormed);
@@ -347,9 +354,15 @@ Tensor ForwardPass::Logits(const Tensor& residual) {
 
 void ForwardPass::CheckRows() {
   if (part_ != nullptr) {
-    KVG_CHECK(!config_.mutual_pictures, "a picture that sees all of itself goes through in one");
+    KVG_CHECK(!config_.mutual_pictures || steps_[0].prompt->spans.empty(),
+              "a picture that sees all of itself goes through in one");
+    KVG_CHECK(part_->part == LayerPass::kWhole || first_layer_ + 1 == end_layer_,
+              "parts of several layers");
     KVG_CHECK(part_->end_layer == config_.layer_count() || part_->logits == LogitRows::kNone,
               "logits come behind the last layer");
+    KVG_CHECK(part_->joined == nullptr || (!config_.mla && part_->hook == nullptr &&
+                                           part_->end_layer == part_->first_layer + 1),
+              "joined entries are those of one layer");
     return;
   }
   for (const SequenceStep& step : steps_) {
@@ -368,11 +381,18 @@ Tensor ForwardPass::Run() {
       part_ != nullptr ? part_->hidden
                        : Take(ScratchSlot::kResidual, DType::kF32, {rows_, config_.hidden_size});
   FindReadyRows();
-  if (first_layer_ == 0) Embed(residual);
-  MakeRopeTables();
+  const bool rest = Runs(LayerPass::kRest);
+  if (first_layer_ == 0 && !rest) Embed(residual);
+  if (!rest) MakeRopeTables();
+  if (part_ != nullptr && part_->joined != nullptr && part_->joined->only_put) {
+    const LayerWeights& w = weights_.layers[static_cast<size_t>(first_layer_)];
+    PlainAttention(first_layer_,
+                   BranchInput(first_layer_, w.input_norm, residual, ScratchSlot::kNormed));
+    return {};
+  }
   for (int64_t i = first_layer_; i < end_layer_; ++i) {
     Layer(i, residual);
-    AddDeepstack(i, residual);
+    if (!Runs(LayerPass::kQueries)) AddDeepstack(i, residual);
   }
   return Logits(residual);
 }

@@ -167,8 +167,130 @@ bool ForwardPass::WriteTogether(int64_t layer, const Tensor& keys, const Tensor&
   return true;
 }
 
+void ForwardPass::PutRows(const Tensor& heads, const Tensor& into) {
+  KVG_CHECK(HeadsAreDense(heads), "heads of a row follow each other");
+  const int64_t width = heads.shape[1] * heads.shape[2];
+  const Tensor dense = Take(ScratchSlot::kNewKeys, DType::kF32, {rows_, width});
+  ops_.rows->Convert(AsRows(heads), dense);
+  const Tensor places = Take(ScratchSlot::kIds, DType::kI32, {rows_});
+  ops_.memory->Copy(View(part_->places, {rows_}), places);
+  ops_.select->Scatter(dense, places, into.Reshape({into.shape[0], width}));
+}
+
+// A softmax over some entries and another one over the rest; then each row's two results by what
+// their sums weigh.
+void ForwardPass::AttendApart(const AttentionShape& shape, KvCache& cache, int64_t layer,
+                              AttentionItem item, const Tensor& q, Tensor out) {
+  const SideBySide& apart = *cache.apart();
+  KVG_CHECK(shape.sinks.empty(), "logits of no entry belong to neither softmax");
+  const int64_t heads = config_.query_heads, rows = item.rows, dv = out.shape[2];
+  int64_t longest = 0;
+  for (int64_t h = 0; h < cache.kv_heads(); ++h) {
+    longest = std::max(longest, cache.length(layer, h));
+  }
+  const int64_t words = (longest + 63) / 64;
+  // Words as pairs of 32 bits, the lower ones first.
+  std::vector<int32_t> bits(static_cast<size_t>(4 * heads * words));
+  for (int64_t half = 0; half < 2 * words; ++half) {
+    uint32_t inside = 0;
+    for (int64_t bit = 0; bit < 32; ++bit) {
+      const int64_t entry = half * 32 + bit;
+      if (entry >= apart.first && entry < apart.end) inside |= uint32_t{1} << bit;
+    }
+    for (int64_t h = 0; h < heads; ++h) {
+      const auto at = static_cast<size_t>(2 * h * words + half);
+      bits[at] = static_cast<int32_t>(inside);
+      bits[at + static_cast<size_t>(2 * heads * words)] = static_cast<int32_t>(~inside);
+    }
+  }
+  const Tensor reads = Take(ScratchSlot::kApartWords, DType::kI64, {2, heads, words});
+  ops_.memory->Copy(View(bits, {4 * heads * words}), reads);
+  const Tensor memory =
+      Take(ScratchSlot::kApart, DType::kF32, {rows * heads * dv + 2 * heads * rows + heads});
+  const Tensor other = memory.Slice(0, rows * heads * dv).Reshape({rows, heads, dv});
+  const Tensor sums = memory.Slice(rows * heads * dv, rows * heads * dv + 2 * heads * rows)
+                          .Reshape({2, heads, rows});
+  const Tensor weight = memory.Slice(memory.shape[0] - heads, memory.shape[0]).Reshape({heads, 1});
+  const Tensor of_rows = q.Slice(item.first_row, item.first_row + rows);
+  const Tensor result = out.Slice(item.first_row, item.first_row + rows);
+  item.first_row = 0;
+  for (const bool inside : {true, false}) {
+    AttentionShape own = shape;
+    if (inside) own.scale /= apart.temperature;
+    cache.SetRead(layer, reads[inside ? 0 : 1]);
+    item.heads = cache.Layer(layer);
+    AttentionCapture capture;
+    capture.log_sum_exp = sums[inside ? 0 : 1];
+    ops_.attention->Attend(own, {&item, 1}, of_rows, inside ? other : result, capture);
+  }
+  cache.SetRead(layer, {});
+  // other - result, and the share that it has.
+  ops_.rows->Combine(other.Reshape({rows, heads * dv}), result.Reshape({rows, heads * dv}),
+                     Binary::kSubtract, other.Reshape({rows, heads * dv}));
+  ops_.rows->Affine(sums[0], apart.scale * apart.temperature, 0.0f, sums[0]);
+  ops_.rows->Combine(sums[0], sums[1], Binary::kSubtract, sums[0]);
+  ops_.rows->Activate(sums[0], Activation::kSigmoid, sums[0]);
+  for (int64_t row = 0; row < rows; ++row) {
+    ops_.rows->Convert(Columns(sums[0], row, row + 1), weight);
+    ops_.select->AddWeighted(other[row], weight, result[row]);
+  }
+}
+
+void ForwardPass::AttendJoined(int64_t layer, const Tensor& q, const Tensor& keys,
+                               const Tensor& values, Tensor out) {
+  const JoinedEntries& joined = *part_->joined;
+  PutRows(keys, joined.keys);
+  PutRows(values, joined.values);
+  if (joined.only_put) return;
+  KvCache& cache = *steps_[0].cache;
+  const int64_t end = part_->places.back() + 1;
+  cache.Write(layer, joined.keys.Slice(joined.first, end), joined.values.Slice(joined.first, end));
+  // Places without a gap are one item, as in a whole prefill.
+  std::vector<AttentionItem> items;
+  for (int64_t row = 0; row < rows_; ++row) {
+    const int64_t place = PlaceOf(row);
+    if (!items.empty() && items.back().first_position + items.back().rows == place) {
+      ++items.back().rows;
+      continue;
+    }
+    items.push_back({.first_row = row,
+                     .rows = 1,
+                     .first_position = place,
+                     .token_position = place,
+                     .heads = cache.Layer(layer)});
+  }
+  const Tensor& sinks = weights_.layers[static_cast<size_t>(layer)].sinks.weight;
+  AttentionCapture capture;
+  if (!sinks.empty()) {
+    capture.log_sum_exp = Take(ScratchSlot::kLogSumExp, DType::kF32, {config_.query_heads, rows_});
+  }
+  const AttentionShape shape = {.format = cache.format(),
+                                .query_heads = config_.query_heads,
+                                .kv_heads = cache.kv_heads(),
+                                .scale = config_.attention_scale,
+                                .softcap = config_.attention_softcap,
+                                .window = config_.layers[static_cast<size_t>(layer)].window,
+                                .sinks = sinks};
+  if (cache.apart()) {
+    for (const AttentionItem& item : items) AttendApart(shape, cache, layer, item, q, out);
+    return;
+  }
+  ops_.attention->Attend(shape, items, q, out, capture);
+}
+
 void ForwardPass::AttendCaches(int64_t layer, bool latents, const Tensor& q, const Tensor& keys,
                                const Tensor& values, Tensor out) {
+  if (Runs(LayerPass::kQueries)) {
+    KVG_CHECK(!latents, "queries of caches that hold latents");
+    steps_[0].cache->Write(layer, keys, values);
+    ops_.rows->Convert(q, part_->queries);
+    return;
+  }
+  if (part_ != nullptr && part_->joined != nullptr) {
+    KVG_CHECK(!latents, "joined entries are keys and values");
+    AttendJoined(layer, q, keys, values, out);
+    return;
+  }
   std::vector<AttentionItem> items(steps_.size());
   std::vector<size_t> waiting;
   bool wants_log_sum_exp = false;
@@ -201,6 +323,20 @@ void ForwardPass::AttendCaches(int64_t layer, bool latents, const Tensor& q, con
     capture.log_sum_exp = Take(ScratchSlot::kLogSumExp, DType::kF32, {config_.query_heads, rows_});
   }
   const std::vector<size_t> attending = waiting;
+  std::erase_if(waiting, [&](size_t i) {
+    KvCache& cache = *steps_[i].cache;
+    if (!cache.apart()) return false;
+    AttendApart({.format = cache.format(),
+                 .query_heads = config_.query_heads,
+                 .kv_heads = cache.kv_heads(),
+                 .scale = config_.attention_scale,
+                 .softcap = config_.attention_softcap,
+                 .window = config_.layers[static_cast<size_t>(layer)].window,
+                 .rope = cache.rope(layer),
+                 .sinks = sinks},
+                cache, layer, items[i], q, out);
+    return true;
+  });
   while (!waiting.empty()) {
     // One call for all whose keys turn by the same tables, and for those whose keys do not turn.
     const KvCache& first = *steps_[waiting[0]].cache;
@@ -374,8 +510,13 @@ void ForwardPass::AbsorbedAttention(int64_t layer, const Tensor& q_all, const Te
   }
 }
 
+Tensor ForwardPass::Attended(int64_t layer, const Tensor& x) {
+  if (Runs(LayerPass::kRest)) return part_->attended;
+  return config_.mla ? LatentAttention(layer, x) : PlainAttention(layer, x);
+}
+
 void ForwardPass::AttentionBranch(int64_t layer, const Tensor& x, Tensor out, MatMulMode mode) {
-  const Tensor attended = config_.mla ? LatentAttention(layer, x) : PlainAttention(layer, x);
+  const Tensor attended = Attended(layer, x);
   ApplyLinear(ops_, attended, weights_.layers[static_cast<size_t>(layer)].output, mode, out);
 }
 

@@ -66,6 +66,8 @@ class ForwardPass {
   const PromptPosition& PositionOf(const SequenceStep& step, int64_t i) const {
     return step.prompt->positions[static_cast<size_t>(PlaceOf(i))];
   }
+  // Whether the pass runs that part of one layer alone.
+  bool Runs(LayerPass part) const { return part_ != nullptr && part_->part == part; }
   void CheckRows();
   void ApplyNorm(const Norm& norm, const Tensor& x, Tensor out);
   void FindReadyRows();
@@ -79,6 +81,8 @@ class ForwardPass {
   int TablesOf(int64_t layer) const {
     return config_.layers[static_cast<size_t>(layer)].local_rope ? 1 : 0;
   }
+  // Attention of rows x, [rows, query_heads * value_dim]; nothing where only queries are wanted.
+  Tensor Attended(int64_t layer, const Tensor& x);
   void AttentionBranch(int64_t layer, const Tensor& x, Tensor out, MatMulMode mode);
   Tensor PlainAttention(int64_t layer, const Tensor& x);
   void NormHeads(const Norm& norm, const Tensor& heads);
@@ -97,6 +101,14 @@ class ForwardPass {
   // Writes and attends for the steps whose caches hold MLA latents, or for the others.
   void AttendCaches(int64_t layer, bool latents, const Tensor& q, const Tensor& keys,
                     const Tensor& values, Tensor out);
+  // Attention of rows of a part with joined entries, each over what stands before it.
+  void AttendJoined(int64_t layer, const Tensor& q, const Tensor& keys, const Tensor& values,
+                    Tensor out);
+  // Attention of one item whose cache attends to some entries apart.
+  void AttendApart(const AttentionShape& shape, KvCache& cache, int64_t layer, AttentionItem item,
+                   const Tensor& q, Tensor out);
+  // Rows [rows, heads, d] at their places into [tokens, heads, d].
+  void PutRows(const Tensor& heads, const Tensor& into);
   void MlpBranch(int64_t layer, const Tensor& x, Tensor out, MatMulMode mode);
   void DenseMlp(const MlpWeights& mlp, int64_t ffn_size, const Tensor& x, Tensor out,
                 MatMulMode mode);
@@ -109,6 +121,7 @@ class ForwardPass {
   // Adds what compute(out, mode) leaves in `out`.
   void AddBranch(const Norm& after, Tensor residual,
                  const std::function<void(Tensor, MatMulMode)>& compute);
+  void ShowInputs(int64_t layer, const Tensor& input);
   void Layer(int64_t layer, Tensor residual);
   Tensor Logits(const Tensor& residual);
 

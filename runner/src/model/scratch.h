@@ -23,6 +23,8 @@ enum class ScratchSlot {
   kNewValues,
   kAttended,  // [m, heads, value_dim]
   kLogSumExp,
+  kApart,          // [m, heads, value_dim] and more, of entries that are attended apart
+  kApartWords,     // which those are, and which are the others
   kAbsorbedQuery,  // MLA: queries over latents
   kBranch,         // output of attention or MLP before it is added
   kSharedGate,     // [m, 1]

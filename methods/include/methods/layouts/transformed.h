@@ -11,19 +11,28 @@
 
 namespace kvgauge {
 
-// The matrices of one side of a layer. They are constants of the model or of the method.
+// The matrices of one side of a layer.
 struct BasisChange {
   using Matrices = std::shared_ptr<const std::vector<float>>;
 
-  Matrices there;           // [heads, dim, stored]; null: entries stay in their own coordinates
-  Matrices back;            // of that shape; null: `there`, whose rows are orthonormal
-  int64_t heads = 1;        // 1: all KV heads have the same
-  int64_t dim = 0;          // of the model
-  int64_t stored = 0;       // numbers of an entry, `dim` at least
+  Matrices there;      // [heads, dim, stored]; null: entries stay in their own coordinates
+  Matrices back;       // of that shape; null: `there`, whose rows are orthonormal
+  int64_t heads = 1;   // 1: all KV heads have the same
+  int64_t dim = 0;     // of the model
+  int64_t stored = 0;  // numbers of an entry: `dim` at least, or the most of `kept`
+  // Fewer numbers than the model's, each head as many as it says: what their directions do not hold
+  // is lost. Matrices are then [dim, kept[h]] one after the other, whose columns are orthonormal or
+  // zero. [heads]; empty: all are stored.
+  std::vector<int64_t> kept = {};
+  bool constant = true;     // of the model or the method; false: found in this sequence
   std::string source = {};  // file and table, for messages; empty: they were made here
 
   bool empty() const { return there == nullptr; }
+  bool cut() const { return !kept.empty(); }
   const std::vector<float>& way_back() const { return back == nullptr ? *there : *back; }
+  // Numbers of an entry of a head, and where its matrix begins.
+  int64_t width(int64_t head) const;
+  int64_t begin(int64_t head) const;
 };
 
 // How far there * back^T may be from the identity, in any number.
@@ -49,6 +58,7 @@ struct Transformed final : Coded {
   std::string_view id() const override { return kId; }
   StoreTraits traits() const override;
   Status Check(const StoreUse& use) const override;
+  double HeadBytes(const ModelShape& shape, int64_t entries) const override;
   int64_t EntryBits(const ModelShape& shape) const override;
 };
 

@@ -10,8 +10,16 @@
 namespace kvgauge {
 namespace {
 
-Status CheckStream(const char* name, KvCodec codec, const SealRule& rule, int64_t dim) {
+// For streams of that many numbers: a group that is a whole entry stays one.
+KvCodec Fitted(KvCodec codec, int64_t dim) {
+  if (codec.coded() && codec.axis == CodeAxis::kToken) {
+    codec.group = codec.group == codec.dim ? dim : std::min(codec.group, dim);
+  }
   codec.dim = dim;
+  return codec;
+}
+
+Status CheckStream(const char* name, const KvCodec& codec, const SealRule& rule) {
   if (!codec.coded()) return {};
   const Status status = CheckCodec(codec);
   if (!status.ok()) return status.error().Wrap(StrCat("codec of ", name));
@@ -198,8 +206,8 @@ Status CodedLayer::CheckCodes(const LayerEntries& entries) const {
           "fixed scales must be f32 [1, 1], [kv_heads, 1] or [kv_heads, dim]");
     }
     for (int64_t o = 0; o < owners(entries, side); ++o) {
-      KVG_TRY(CheckStream(keys ? "keys" : "values", CodecOf(side, o),
-                          keys ? plan_.seal_keys : plan_.seal_values, dim(entries, side, o)));
+      KVG_TRY(CheckStream(keys ? "keys" : "values", Fitted(CodecOf(side, o), dim(entries, side, o)),
+                          keys ? plan_.seal_keys : plan_.seal_values));
     }
   }
   return {};
@@ -234,7 +242,7 @@ Status CodedLayer::Split(LayerEntries& entries) {
     spec.side = side;
     spec.dtype = entries.setup->format.dtype;
     spec.dim = dim(entries, side, owner);
-    spec.codec = CodecOf(side, owner);
+    spec.codec = Fitted(CodecOf(side, owner), spec.dim);
     spec.rule = side == KvSide::kKeys ? plan_.seal_keys : plan_.seal_values;
     return spec;
   });

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Keys without some of their numbers, in a part of their own before the whole ones. Attention and
+// Keys without some of their numbers, in a part of their own before the whole ones and behind the
+// sinks, where there are any. Attention and
 // reads take the choice of numbers as the basis of latents: a matrix of zeros and ones.
 #include "methods/layouts/narrow_keys.h"
 
@@ -34,7 +35,9 @@ class NarrowKeysLayer final : public LayerLayout {
 
   Status Put(std::string& out) const override {
     PutNumber(out, plan_.dim);
+    PutNumber(out, plan_.sinks);
     PutNumber(out, plan_.recent);
+    PutArray(out, plan_.kept);
     PutArray(out, channels_);
     return {};
   }
@@ -43,7 +46,9 @@ class NarrowKeysLayer final : public LayerLayout {
     const int64_t heads = entries.setup->kv_heads;
     KVG_TRY(
         TakeNumber(in, "numbers of a narrow key", 0, entries.HeadDim(KvSide::kKeys), &plan_.dim));
+    KVG_TRY(TakeNumber(in, "first entries that stay wide", 0, INT32_MAX, &plan_.sinks));
     KVG_TRY(TakeNumber(in, "entries that stay wide", 0, INT32_MAX, &plan_.recent));
+    KVG_TRY(TakeArray(in, &plan_.kept));
     KVG_TRY(TakeArray(in, &channels_));
     if (std::ssize(channels_) != heads * plan_.dim) {
       return BadInput(
@@ -69,19 +74,24 @@ class NarrowKeysLayer final : public LayerLayout {
   void Describe(const LayerEntries& entries, std::span<KvSegment> segments) const override {
     const size_t parts = entries.parts.size();
     for (size_t head = 0; head < choices_.size(); ++head) {
-      segments[head * parts].key_basis = choices_[head];
+      segments[head * parts + narrow_part()].key_basis = choices_[head];
     }
   }
 
   void AddBytes(const LayerEntries& entries, KvBytes& bytes) const override {
     LayerLayout::AddBytes(entries, bytes);
     // A method must hold which numbers stay; as a matrix they take more.
-    const int64_t indices = std::ssize(channels_) * SizeOf(DType::kI32);
+    int64_t indices = 0;
+    for (int64_t h = 0; h < entries.setup->kv_heads; ++h) {
+      indices += plan_.width(h) * SizeOf(DType::kI32);
+    }
     bytes.indices += indices;
     bytes.slack += memory_->allocated_bytes() - indices;
   }
 
  private:
+  size_t narrow_part() const { return plan_.sinks > 0 ? 1 : 0; }
+
   NarrowKeys plan_;                    // its tensor lies in channels_
   std::vector<int32_t> channels_;      // [kv_heads, dim]
   std::array<int64_t, 2> shape_ = {};  // that they came in
@@ -95,18 +105,26 @@ Status NarrowKeysLayer::Check(const LayerEntries& entries) const {
     return Unsupported("narrow_keys: only rotated keys give up numbers");
   }
   const int64_t width = entries.HeadDim(KvSide::kKeys), heads = entries.setup->kv_heads;
-  const int64_t kept = plan_.dim;
-  if (kept < 1 || kept > width || plan_.recent < 0 ||
-      shape_ != std::array<int64_t, 2>{heads, kept}) {
-    return BadInput(StrCat("narrow_keys: dim ", kept, ", recent ", plan_.recent, ", channels [",
-                           shape_[0], ", ", shape_[1], "]; expected 1 .. ", width,
-                           ", 0 or more, and [", heads, ", ", kept, "]"));
+  const int64_t most = plan_.dim;
+  if (most < 1 || most > width || plan_.recent < 0 || plan_.sinks < 0 ||
+      shape_ != std::array<int64_t, 2>{heads, most}) {
+    return BadInput(StrCat("narrow_keys: dim ", most, ", sinks ", plan_.sinks, ", recent ",
+                           plan_.recent, ", channels [", shape_[0], ", ", shape_[1],
+                           "]; expected 1 .. ", width, ", 0 or more, 0 or more, and [", heads, ", ",
+                           most, "]"));
   }
-  for (size_t i = 0; i < channels_.size(); ++i) {
-    const int32_t at = channels_[i];
-    const bool first = static_cast<int64_t>(i) % kept == 0;
-    if (at < 0 || at >= width || (!first && channels_[i - 1] >= at)) {
-      return BadInput(StrCat("key channel ", at, " of KV head ", static_cast<int64_t>(i) / kept,
+  const auto legal = [&](int64_t kept) { return kept >= 1 && kept <= most; };
+  if (!plan_.kept.empty() && (std::ssize(plan_.kept) != heads ||
+                              !std::all_of(plan_.kept.begin(), plan_.kept.end(), legal))) {
+    return BadInput(StrCat("narrow_keys: ", plan_.kept.size(),
+                           " heads keep numbers of keys; right ", "are ", heads,
+                           " heads that keep 1 .. ", most));
+  }
+  for (int64_t h = 0; h < heads; ++h) {
+    const int32_t* own = channels_.data() + h * most;
+    for (int64_t i = 0; i < plan_.width(h); ++i) {
+      if (own[i] >= 0 && own[i] < width && (i == 0 || own[i - 1] < own[i])) continue;
+      return BadInput(StrCat("key channel ", own[i], " of KV head ", h,
                              ": channels ascend from 0 to ", width - 1));
     }
   }
@@ -115,46 +133,51 @@ Status NarrowKeysLayer::Check(const LayerEntries& entries) const {
 
 Status NarrowKeysLayer::Convert(LayerEntries& entries, std::span<const LayerPair>) {
   Ops& ops = entries.ops();
-  const int64_t dim = entries.HeadDim(KvSide::kKeys), kept = plan_.dim;
+  const int64_t dim = entries.HeadDim(KvSide::kKeys);
   const int64_t heads = entries.setup->kv_heads;
   memory_ = std::make_shared<BlockList>(*entries.pool);
   for (int64_t h = 0; h < heads; ++h) {
+    const int64_t kept = plan_.width(h);
     std::vector<float> choice(static_cast<size_t>(dim * kept));
-    const int32_t* channels = channels_.data() + h * kept;
+    const int32_t* channels = channels_.data() + h * plan_.dim;
     for (int64_t i = 0; i < kept; ++i) choice[static_cast<size_t>(channels[i] * kept + i)] = 1.0f;
     KVG_TRY(memory_->Push(dim * kept * SizeOf(DType::kF32)));
     const Tensor basis((*memory_)[h], DType::kF32, {dim, kept}, ops.device);
     ops.memory->Copy(View(choice, {dim, kept}), basis);
     choices_.push_back(basis);
   }
-  LayerPart wide = EmptyPart(entries);
+  LayerPart wide = EmptyPart(entries), sinks = EmptyPart(entries);
   LayerPart narrow = entries.NewPart({heads, heads}, *entries.pool, [&](KvSide side, int64_t o) {
     StreamSpec spec = wide.of(side)[static_cast<size_t>(o)].spec();
-    if (side == KvSide::kKeys) spec.dim = kept;
+    if (side == KvSide::kKeys) spec.dim = plan_.width(o);
     return spec;
   });
   for (int64_t h = 0; h < heads; ++h) {
     const auto at = static_cast<size_t>(h);
-    const int64_t n = entries.length(h), front = std::max<int64_t>(0, n - plan_.recent);
+    const int64_t n = entries.length(h), kept = plan_.width(h);
+    const int64_t first = std::min(n, plan_.sinks);
+    const int64_t front = std::max<int64_t>(first, n - plan_.recent), count = front - first;
     if (n == 0) continue;
     for (const KvSide side : {KvSide::kKeys, KvSide::kValues}) {
       const int64_t width = entries.HeadDim(side);
-      const Buffer memory = ops.memory->Allocate((n * width + front * kept) * 4);
-      const Tensor all = memory.As(DType::kF32, {n * width + front * kept});
+      const Buffer memory = ops.memory->Allocate((n * width + count * kept) * 4);
+      const Tensor all = memory.As(DType::kF32, {n * width + count * kept});
       const Tensor rows = all.Slice(0, n * width).Reshape({n, width});
-      Tensor first = rows.Slice(0, front);
+      Tensor middle = rows.Slice(first, front);
       entries.parts[0].of(side)[at].Read(0, rows);
-      if (side == KvSide::kKeys && front > 0) {
-        first = all.Slice(n * width, all.shape[0]).Reshape({front, kept});
-        ops.linear->MatMulNN(rows.Slice(0, front).Reshape({1, front, width}),
+      if (side == KvSide::kKeys && count > 0) {
+        middle = all.Slice(n * width, all.shape[0]).Reshape({count, kept});
+        ops.linear->MatMulNN(rows.Slice(first, front).Reshape({1, count, width}),
                              choices_[at].Reshape({1, width, kept}), 1.0f,
-                             first.Reshape({1, front, kept}));
+                             middle.Reshape({1, count, kept}));
       }
-      if (front > 0) KVG_TRY(narrow.of(side)[at].Append(first));
+      if (first > 0) KVG_TRY(sinks.of(side)[at].Append(rows.Slice(0, first)));
+      if (count > 0) KVG_TRY(narrow.of(side)[at].Append(middle));
       if (front < n) KVG_TRY(wide.of(side)[at].Append(rows.Slice(front, n)));
     }
   }
   entries.parts.clear();
+  if (plan_.sinks > 0) entries.parts.push_back(std::move(sinks));
   entries.parts.push_back(std::move(narrow));
   entries.parts.push_back(std::move(wide));
   return {};
@@ -165,18 +188,25 @@ void NarrowKeysLayer::Read(const LayerEntries& entries, KvSide side, int64_t hea
                            Tensor rows) const {
   if (side == KvSide::kValues) return LayerLayout::Read(entries, side, head, first, rows);
   Ops& ops = entries.ops();
-  const auto at = static_cast<size_t>(head);
-  const Stream &narrow = entries.parts[0].keys[at], &wide = entries.parts[1].keys[at];
-  const int64_t n = rows.shape[0], dim = rows.shape[1], held = plan_.dim;
-  const int64_t front = std::clamp<int64_t>(narrow.length() - first, 0, n);
-  if (front > 0) {
-    const Buffer memory = ops.memory->Allocate(front * held * 4);
-    const Tensor some = memory.As(DType::kF32, {front, held});
-    narrow.Read(first, some);
-    ops.linear->MatMulNT(some.Reshape({1, front, held}), choices_[at].Reshape({1, dim, held}), 1.0f,
-                         rows.Slice(0, front).Reshape({1, front, dim}));
+  const int64_t n = rows.shape[0], dim = rows.shape[1];
+  int64_t begin = 0;  // of the part, among the head's entries
+  for (size_t p = 0; p < entries.parts.size(); ++p) {
+    const Stream& stream = entries.parts[p].keys[static_cast<size_t>(head)];
+    const int64_t end = begin + stream.length();
+    const int64_t from = std::max(first, begin), to = std::min(first + n, end), some = to - from;
+    if (some > 0 && p != narrow_part()) {
+      stream.Read(from - begin, rows.Slice(from - first, to - first));
+    } else if (some > 0) {
+      const Tensor& choice = choices_[static_cast<size_t>(head)];
+      const int64_t held = choice.shape[1];
+      const Buffer memory = ops.memory->Allocate(some * held * 4);
+      const Tensor numbers = memory.As(DType::kF32, {some, held});
+      stream.Read(from - begin, numbers);
+      ops.linear->MatMulNT(numbers.Reshape({1, some, held}), choice.Reshape({1, dim, held}), 1.0f,
+                           rows.Slice(from - first, to - first).Reshape({1, some, dim}));
+    }
+    begin = end;
   }
-  if (front < n) wide.Read(first + front - narrow.length(), rows.Slice(front, n));
 }
 
 }  // namespace

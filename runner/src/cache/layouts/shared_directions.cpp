@@ -116,10 +116,18 @@ class SharedDirectionsLayer final : public LayerLayout {
       return BadInput(StrCat(id(), ": weight ", plan_.weight, ", retain ", plan_.retain,
                              ": both must be 0 to 1"));
     }
+    if (plan_.bits == 0) return {};
+    StreamSpec spec;
+    for (const KvSide side : {KvSide::kKeys, KvSide::kValues}) {
+      spec.side = side;
+      spec.dim = entries.HeadDim(side);
+      const Status codes = CheckCodec(CodedSpec(spec).codec);
+      if (!codes.ok()) return codes.error().Wrap(StrCat(id(), ": directions"));
+    }
     return {};
   }
 
-  int64_t layers_below() const override { return 1; }
+  int64_t layers_below(const StoreLayout&) const override { return 1; }
   Status Convert(LayerEntries& upper, std::span<const LayerPair> below) override;
   bool seals_with_above() const override { return owns_ && plan_.later; }
   Status SealTogether(LayerEntries& lower, const LayerPair& above, Buffer* memory) override;
@@ -160,6 +168,20 @@ class SharedDirectionsLayer final : public LayerLayout {
   }
 
  private:
+  // The spec of directions: coded each by itself, if the plan says so.
+  StreamSpec CodedSpec(StreamSpec spec) const {
+    if (plan_.bits == 0) return spec;
+    spec.codec.kind = KvCodecKind::kAffine;
+    spec.codec.side = spec.side;
+    spec.codec.dim = spec.dim;
+    spec.codec.dtype = spec.dtype;
+    spec.codec.bits = plan_.bits;
+    spec.codec.group = plan_.group == 0 ? spec.dim : std::min(plan_.group, spec.dim);
+    spec.rule = SealWhole(spec.codec);
+    return spec;
+  }
+  static Status SealDue(Stream& stream) { return stream.Due() > 0 ? stream.Seal() : Status(); }
+
   // f32, of keys and of values, by part; empty where the side is not shared.
   using Scales = std::array<std::vector<EntryArray>, 2>;
 
@@ -259,7 +281,9 @@ Status SharedDirectionsLayer::Convert(LayerEntries& upper, std::span<const Layer
           KVG_TRY(AppendHost(ops, upper_stream, Rows(pair.upper, pair.dim, members[p])));
           continue;
         }
+        below_stream = Stream(CodedSpec(below_stream.spec()), *lower.pool);
         KVG_TRY(AppendHost(ops, below_stream, pair.Directions(members[p], plan_.weight)));
+        KVG_TRY(SealDue(below_stream));
         upper_stream = below_stream;
         KVG_TRY(owner->scales_[at][s][p].Assign(Narrow(pair.lower_norm, members[p])));
         KVG_TRY(scales_[at][s][p].Assign(Narrow(pair.upper_norm, members[p])));
@@ -299,6 +323,7 @@ Status SharedDirectionsLayer::SealTogether(LayerEntries& lower, const LayerPair&
                                      norms[1]);
       Stream& shared = lower.parts[kShared].of(side)[at];
       KVG_TRY(shared.Append(matrix(2)));
+      KVG_TRY(SealDue(shared));
       upper.parts[kShared].of(side)[at] = shared;
       for (size_t l = 0; l < both.size(); ++l) {
         EntryArray& scales = layouts[l]->scales_[at][s][kShared];

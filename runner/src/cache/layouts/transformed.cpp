@@ -7,6 +7,7 @@
 #include <map>
 #include <mutex>
 #include <utility>
+#include <vector>
 
 #include "src/cache/bytes.h"
 #include "src/cache/layouts/coded.h"
@@ -51,8 +52,9 @@ class TransformedLayer final : public CodedLayer {
 
   Status Use(const StoreLayout& plan, const LayerEntries& entries) override {
     const auto& all = static_cast<const TransformedPlan&>(plan);
-    for (const KvSide side : {KvSide::kKeys, KvSide::kValues})
-      Adopt(entries, side, all.change(side));
+    for (const KvSide side : {KvSide::kKeys, KvSide::kValues}) {
+      KVG_TRY(Adopt(entries, side, all.change(side)));
+    }
     return CodedLayer::Use(plan, entries);
   }
 
@@ -61,6 +63,8 @@ class TransformedLayer final : public CodedLayer {
       PutNumber(out, side.change.empty() ? 0 : side.change.heads);
       if (side.change.empty()) continue;
       PutNumber(out, side.change.stored);
+      PutArray(out, side.change.kept);
+      PutNumber(out, side.change.constant ? 1 : 0);
       PutNumber(out, side.change.back == nullptr ? 0 : 1);
       PutArray(out, *side.change.there);
       if (side.change.back != nullptr) PutArray(out, *side.change.back);
@@ -77,7 +81,9 @@ class TransformedLayer final : public CodedLayer {
       bool has_back = false;
       KVG_TRY(TakeNumber(in, "heads of a matrix", 0, heads, &change.heads));
       if (change.heads == 0) continue;
-      KVG_TRY(TakeNumber(in, "numbers of a stored entry", change.dim, kMostStored, &change.stored));
+      KVG_TRY(TakeNumber(in, "numbers of a stored entry", 1, kMostStored, &change.stored));
+      KVG_TRY(TakeArray(in, &change.kept));
+      KVG_TRY(TakeFlag(in, "constant matrices", &change.constant));
       KVG_TRY(TakeFlag(in, "a second matrix", &has_back));
       const auto take = [&](Matrices* matrices) -> Status {
         auto taken = std::make_shared<std::vector<float>>();
@@ -88,7 +94,7 @@ class TransformedLayer final : public CodedLayer {
       KVG_TRY(take(&change.there));
       if (has_back) KVG_TRY(take(&change.back));
       KVG_TRY(CheckBasisChange("cache bytes: matrices", change, heads, change.dim));
-      Adopt(entries, side, change);
+      KVG_TRY(Adopt(entries, side, change));
     }
     return CodedLayer::Take(in, entries);
   }
@@ -101,8 +107,8 @@ class TransformedLayer final : public CodedLayer {
     return CodedLayer::Check(entries);
   }
 
-  int64_t dim(const LayerEntries& entries, KvSide side, int64_t) const override {
-    return transforms(side) ? Of(side).change.stored : entries.HeadDim(side);
+  int64_t dim(const LayerEntries& entries, KvSide side, int64_t owner) const override {
+    return transforms(side) ? Of(side).change.width(owner) : entries.HeadDim(side);
   }
   bool transforms(KvSide side) const override { return !Of(side).change.empty(); }
 
@@ -110,7 +116,8 @@ class TransformedLayer final : public CodedLayer {
                      Buffer* memory) const override {
     if (!transforms(side)) return HeadRows(rows, 0);
     Ops& ops = entries.ops();
-    const int64_t n = rows.shape[0], width = rows.shape[2], stored = Of(side).change.stored;
+    const int64_t n = rows.shape[0], width = rows.shape[2];
+    const int64_t stored = Of(side).change.width(owner);
     const int64_t numbers = n * (width + stored);
     if (memory->size_bytes() < numbers * 4) *memory = ops.memory->Allocate(numbers * 4);
     const Tensor all = memory->As(DType::kF32, {numbers});
@@ -127,7 +134,8 @@ class TransformedLayer final : public CodedLayer {
             Tensor rows) const override {
     if (!transforms(side)) return CodedLayer::Read(entries, side, head, first, rows);
     Ops& ops = entries.ops();
-    const int64_t n = rows.shape[0], width = rows.shape[1], stored = Of(side).change.stored;
+    const int64_t n = rows.shape[0], width = rows.shape[1];
+    const int64_t stored = Of(side).change.width(head);
     const Buffer memory = ops.memory->Allocate(n * stored * 4);
     const Tensor held = memory.As(DType::kF32, {n, stored});
     CodedLayer::Read(entries, side, head, first, held);
@@ -152,10 +160,17 @@ class TransformedLayer final : public CodedLayer {
   void AddBytes(const LayerEntries& entries, KvBytes& bytes) const override {
     CodedLayer::AddBytes(entries, bytes);
     for (const Side& side : sides_) {
+      int64_t held = 0;
       for (const Matrices* matrices : {&side.change.there, &side.change.back}) {
-        if (*matrices == nullptr) continue;
-        bytes.projections += std::ssize(**matrices) * SizeOf(DType::kF32);
+        if (*matrices != nullptr) held += std::ssize(**matrices) * SizeOf(DType::kF32);
       }
+      if (side.own == nullptr) {
+        bytes.projections += held;
+        continue;
+      }
+      // Those found in this sequence are its own.
+      bytes.low_rank += held;
+      bytes.slack += side.own->allocated_bytes() - held;
     }
   }
 
@@ -163,27 +178,46 @@ class TransformedLayer final : public CodedLayer {
   enum class Way { kThere, kBack };
   struct Side {
     BasisChange change;
-    std::shared_ptr<const DeviceMatrices> there, back;
+    std::shared_ptr<const DeviceMatrices> there, back;  // of all sequences
+    std::shared_ptr<BlockList> own;  // of this one, in their place; never written again
   };
 
   const Side& Of(KvSide side) const { return sides_[static_cast<size_t>(side)]; }
 
-  void Adopt(const LayerEntries& entries, KvSide side, const BasisChange& change) {
+  Status Adopt(const LayerEntries& entries, KvSide side, const BasisChange& change) {
     Side& own = sides_[static_cast<size_t>(side)];
     own.change = change;
-    if (change.empty()) return;
-    own.there = Uploaded(entries.ops(), change.there);
-    own.back = change.back == nullptr ? own.there : Uploaded(entries.ops(), change.back);
+    if (change.empty()) return {};
+    if (change.constant) {
+      own.there = Uploaded(entries.ops(), change.there);
+      own.back = change.back == nullptr ? own.there : Uploaded(entries.ops(), change.back);
+      return {};
+    }
+    own.own = std::make_shared<BlockList>(*entries.pool);
+    for (const Matrices* matrices : {&own.change.there, &own.change.back}) {
+      if (*matrices == nullptr) continue;
+      const int64_t count = std::ssize(**matrices);
+      KVG_TRY(own.own->Push(count * SizeOf(DType::kF32)));
+      const Tensor there((*own.own)[own.own->size() - 1], DType::kF32, {count},
+                         entries.ops().device);
+      entries.ops().memory->Copy(View(**matrices, {count}), there);
+    }
+    return {};
   }
 
   // [dim, stored] of a head.
   Tensor MatrixOf(const LayerEntries& entries, KvSide side, int64_t head, Way way) const {
     const Side& own = Of(side);
     const BasisChange& change = own.change;
-    const DeviceMatrices& all = way == Way::kThere ? *own.there : *own.back;
-    return Tensor(const_cast<void*>(all.data()), DType::kF32,
-                  {change.heads, change.dim, change.stored},
-                  entries.ops().device)[change.heads == 1 ? 0 : head];
+    const void* all = nullptr;
+    if (own.own != nullptr) {
+      all = (*own.own)[way == Way::kBack && change.back != nullptr ? 1 : 0];
+    } else {
+      all = (way == Way::kThere ? *own.there : *own.back).data();
+    }
+    auto* first =
+        static_cast<char*>(const_cast<void*>(all)) + change.begin(head) * SizeOf(DType::kF32);
+    return Tensor(first, DType::kF32, {change.dim, change.width(head)}, entries.ops().device);
   }
 
   std::array<Side, 2> sides_;

@@ -1,0 +1,429 @@
+// SPDX-License-Identifier: Apache-2.0
+// bench capacity: from flags to cases, and what came of them to a table or JSON.
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstdio>
+#include <map>
+#include <memory>
+#include <optional>
+
+#include "core/clock.h"
+#include "core/files.h"
+#include "core/json.h"
+#include "core/strings.h"
+#include "core/threads.h"
+#include "src/cli/print.h"
+#include "src/model/method_flags.h"
+#include "src/model/model_flags.h"
+#include "src/run/interrupt.h"
+#include "src/run/run_config.h"
+#include "src/serve/capacity_bench.h"
+#include "src/serve/capacity_options.h"
+
+namespace kvgauge {
+namespace {
+
+constexpr int64_t kFailuresShown = 20;
+
+struct CapacityLine {
+  ChosenMethod chosen;
+};
+
+// What is run, in this order: methods, policies, batches, repetitions.
+struct CapacityRun {
+  std::vector<CapacityLine> lines;
+  std::vector<ServePolicy> policies;
+  std::vector<int64_t> batches;  // 0: as many as fit
+  int64_t memory_bytes = 0, host_bytes = 0;
+  Trace trace;
+  Json workload;
+};
+
+struct CapacityMeasured {
+  const CapacityLine* line = nullptr;
+  const ServePolicy* policy = nullptr;
+  int repetition = 0;
+  CapacityResult result = {};
+};
+
+Result<int64_t> ParseBatch(const std::string& text) {
+  if (text == "max") return int64_t{0};
+  int64_t batch = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), batch);
+  if (error == std::errc() && end == text.data() + text.size() && batch >= 1 && batch <= 4096) {
+    return batch;
+  }
+  return BadInput(StrCat("--batches: ", Quoted(text), "; expected 1 .. 4096, or max"));
+}
+
+Result<int64_t> MemoryFlag(const std::string& flag, const std::string& text) {
+  if (text.empty()) return int64_t{0};
+  const Result<int64_t> bytes = ParseBytes(text);
+  if (!bytes.ok()) return bytes.error().Wrap(flag);
+  return *bytes;
+}
+
+int64_t Scaled(int64_t tokens, double scale) {
+  return std::max<int64_t>(1, std::llround(static_cast<double>(tokens) * scale));
+}
+
+void ScaleTrace(const BenchCapacityOptions& options, Trace& trace) {
+  for (TraceRequest& request : trace.requests) {
+    request.at_s *= options.time_scale;
+    if (options.length_scale == 1) continue;
+    int64_t shared = 0;
+    for (TokenRun& run : request.prefix) {
+      run.tokens = Scaled(run.tokens, options.length_scale);
+      shared += run.tokens;
+    }
+    request.prompt_tokens = std::max(Scaled(request.prompt_tokens, options.length_scale), shared);
+    request.answer_tokens = Scaled(request.answer_tokens, options.length_scale);
+  }
+}
+
+Result<Trace> MakeTrace(const BenchCapacityOptions& options, Json* workload) {
+  if (!options.trace.empty()) {
+    KVG_ASSIGN(Trace trace, ReadTrace(options.trace, options.first));
+    ScaleTrace(options, trace);
+    *workload = {{"trace", trace.name},
+                 {"requests", trace.requests.size()},
+                 {"length_scale", options.length_scale},
+                 {"time_scale", options.time_scale},
+                 {"seed", options.seed}};
+    return trace;
+  }
+  GeneratedTrace generated;
+  KVG_ASSIGN(generated.arrivals, ParseArrivals(options.arrivals));
+  generated.per_second = options.per_second;
+  generated.burstiness = options.burstiness;
+  generated.requests = options.requests;
+  KVG_ASSIGN(generated.prompts, LengthMix::Parse(options.prompt_tokens, "--prompt-tokens"));
+  KVG_ASSIGN(generated.answers, LengthMix::Parse(options.answer_tokens, "--answer-tokens"));
+  generated.shared_tokens = options.shared_tokens;
+  generated.shared_groups = options.shared_groups;
+  generated.turns = options.turns;
+  generated.pause_s = options.pause_s;
+  generated.seed = options.seed;
+  *workload = {{"arrivals", options.arrivals},
+               {"requests", options.requests},
+               {"prompt_tokens", options.prompt_tokens},
+               {"answer_tokens", options.answer_tokens},
+               {"seed", options.seed}};
+  if (generated.arrivals != Arrivals::kTogether) (*workload)["per_second"] = options.per_second;
+  if (generated.arrivals == Arrivals::kBursts) (*workload)["burstiness"] = options.burstiness;
+  if (options.shared_tokens > 0) {
+    (*workload)["shared_tokens"] = options.shared_tokens;
+    (*workload)["shared_groups"] = options.shared_groups;
+  }
+  if (options.turns > 1) {
+    (*workload)["turns"] = options.turns;
+    (*workload)["pause_s"] = options.pause_s;
+  }
+  return GenerateTrace(generated);
+}
+
+Result<CapacityRun> MakeCapacityRun(const BenchCapacityOptions& options) {
+  CapacityRun run;
+  for (const std::string& name : options.policies) {
+    KVG_ASSIGN(ServePolicy policy, FindServePolicy(name));
+    run.policies.push_back(std::move(policy));
+  }
+  for (const std::string& text : options.batches) {
+    KVG_ASSIGN(const int64_t batch, ParseBatch(text));
+    run.batches.push_back(batch);
+  }
+  KVG_ASSIGN(run.memory_bytes, MemoryFlag("--max-memory", options.max_memory));
+  KVG_ASSIGN(run.host_bytes, MemoryFlag("--host-memory", options.host_memory));
+  if (run.memory_bytes == 0 &&
+      std::find(run.batches.begin(), run.batches.end(), 0) != run.batches.end()) {
+    if (options.batches.size() == 1) {
+      return BadInput("--batches: \"max\" needs --max-memory; expected it, or a number");
+    }
+    std::erase(run.batches, 0);
+  }
+  KVG_ASSIGN(run.trace, MakeTrace(options, &run.workload));
+  for (const std::string& method : options.methods) {
+    KVG_ASSIGN(const ChosenMethod chosen,
+               ChooseMethod({.method = method, .overrides = options.overrides}));
+    std::vector<std::string> budgets = {"none"};
+    if (chosen.method.takes_budget) budgets = options.budgets;
+    for (const std::string& budget : budgets) {
+      run.lines.push_back({chosen});
+      KVG_ASSIGN(run.lines.back().chosen.budget, Budget::Parse(budget));
+    }
+  }
+  return run;
+}
+
+// The model as one method after another needs it; one at a time, as memory is what is measured.
+class CapacityModels {
+ public:
+  explicit CapacityModels(const ModelFlags& flags) : flags_(flags) {}
+
+  Result<Model*> For(const ChosenMethod& chosen, const ModelShape& shape, int64_t longest_prompt) {
+    std::string key = chosen.method.prepare ? StageKey(*chosen.method.prepare) : "";
+    if (KeepsModelLatents(chosen.method, shape)) key += " latents";
+    if (const Needs needs = chosen.method.needs(); needs.token_classes || needs.encoder) {
+      key += " tokens";
+    }
+    if (loaded_ && key == key_) return loaded_->model.get();
+    loaded_.reset();
+    KVG_ASSIGN(loaded_, LoadModelFor(chosen, flags_, longest_prompt));
+    key_ = key;
+    return loaded_->model.get();
+  }
+
+ private:
+  const ModelFlags& flags_;
+  std::optional<LoadedModel> loaded_;
+  std::string key_;
+};
+
+std::string TableMs(double seconds) { return Fixed(1e3 * seconds, seconds < 0.1 ? 1 : 0); }
+
+std::string PercentileText(const ServePercentiles& p) {
+  return StrCat(TableMs(p.p50), " / ", TableMs(p.p90), " / ", TableMs(p.p99));
+}
+
+Json PercentileJson(const ServePercentiles& p) {
+  return {{"p50", p.p50}, {"p90", p.p90}, {"p99", p.p99}};
+}
+
+Json FailuresOf(const CapacityResult& result, const Trace& trace) {
+  Json failures = Json::array();
+  for (size_t i = 0; i < result.outcome.requests.size(); ++i) {
+    const std::string& failure = result.outcome.requests[i].failure;
+    if (failure.empty() || std::ssize(failures) == kFailuresShown) continue;
+    failures.push_back({{"id", trace.requests[i].id}, {"reason", failure}});
+  }
+  return failures;
+}
+
+std::string BatchText(const CapacityMeasured& m) { return StrCat(m.result.max_batch); }
+
+void PrintCapacity(const CapacityRun& run, const std::vector<CapacityMeasured>& all,
+                   bool estimate) {
+  std::vector<std::vector<std::string>> table;
+  for (const CapacityMeasured& m : all) {
+    const CapacityResult& r = m.result;
+    const ChosenMethod& chosen = m.line->chosen;
+    if (!r.refused.empty()) {
+      table.push_back(
+          {chosen.method.id, chosen.budget.ToString(), m.policy->name, BatchText(m), "refused"});
+      table.back().resize(13, "-");
+      continue;
+    }
+    table.push_back({chosen.method.id, chosen.budget.ToString(), m.policy->name, BatchText(m),
+                     StrCat(r.outcome.most_held),
+                     run.memory_bytes > 0 ? StrCat(r.planned_held) : "-",
+                     Fixed(r.metrics.tokens_per_s, 1), PercentileText(r.metrics.ttft_s),
+                     PercentileText(r.metrics.tpot_s), PercentileText(r.metrics.e2e_s),
+                     HumanBytes(estimate ? r.outcome.planned_peak_bytes : r.peak_bytes),
+                     StrCat(r.metrics.served, " of ", r.outcome.requests.size()),
+                     estimate ? "-" : Fixed(100 * r.others_share, 0)});
+  }
+  PrintTable({"method", "budget", "policy", "batch", "held", "fit", "tokens/s",
+              "first token ms p50/90/99", "token ms p50/90/99", "whole ms p50/90/99",
+              estimate ? "planned" : "peak", "served", "others %"},
+             table);
+  for (const CapacityMeasured& m : all) {
+    const CapacityResult& r = m.result;
+    const std::string name = StrCat(m.line->chosen.method.id, " ", m.line->chosen.budget.ToString(),
+                                    ", ", m.policy->name);
+    if (!r.refused.empty()) Print(StrCat("\n", name, ": refused: ", r.refused, "\n"));
+    for (const Json& failure : FailuresOf(r, run.trace)) {
+      Print(StrCat("\n", name, ", batch ", BatchText(m), ": ", failure["id"].get<std::string>(),
+                   ": ", failure["reason"].get<std::string>(), "\n"));
+      break;
+    }
+    if (r.not_engaged > 0) {
+      Print(StrCat("\n", name, ": not engaged in ", r.not_engaged,
+                   " requests: ", r.not_engaged_because, "\n"));
+    }
+  }
+}
+
+Json CaseJson(const CapacityMeasured& m, const Trace& trace) {
+  const CapacityResult& r = m.result;
+  Json json = {{"method", m.line->chosen.method.id}, {"budget", m.line->chosen.budget.ToString()},
+               {"policy", m.policy->name},           {"batch", r.max_batch},
+               {"repetition", m.repetition},         {"weight_bytes", r.weight_bytes}};
+  if (!r.refused.empty()) {
+    json["refused"] = r.refused;
+    return json;
+  }
+  json["served"] = r.metrics.served;
+  json["failed"] = r.metrics.failed;
+  json["failures"] = FailuresOf(r, trace);
+  json["held"] = r.outcome.most_held;
+  json["fit"] = r.planned_held;
+  json["decoding"] = r.outcome.most_decoding;
+  json["tokens_in"] = r.metrics.tokens_in;
+  json["tokens_out"] = r.metrics.tokens_out;
+  json["seconds"] = r.outcome.served_s;
+  json["busy_s"] = r.outcome.busy_s;
+  json["tokens_per_s"] = r.metrics.tokens_per_s;
+  json["ttft_s"] = PercentileJson(r.metrics.ttft_s);
+  json["tpot_s"] = PercentileJson(r.metrics.tpot_s);
+  json["e2e_s"] = PercentileJson(r.metrics.e2e_s);
+  json["passes"] = r.outcome.passes;
+  json["preemptions"] = r.metrics.preemptions;
+  json["shared_tokens"] = r.metrics.shared_tokens;
+  json["prompt_rows"] = r.outcome.prompt_rows;
+  json["replayed_tokens"] = r.outcome.replayed_tokens;
+  json["working_bytes"] = r.working_bytes;
+  json["cache_bytes"] = r.cache_bytes;
+  json["planned_bytes"] = r.outcome.planned_peak_bytes;
+  json["peak_bytes"] = r.peak_bytes;
+  json["sequence_bytes"] = std::llround(r.sequence_bytes);
+  json["host_bytes"] = r.outcome.host_peak_bytes;
+  json["not_engaged"] = r.not_engaged;
+  json["others_share"] = r.others_share;
+  return json;
+}
+
+// Whether requests that were served in two cases of one method got the same tokens.
+Status CompareAnswers(const CapacityMeasured& a, const CapacityMeasured& b, const Trace& trace) {
+  for (size_t i = 0; i < trace.requests.size(); ++i) {
+    if (!a.result.outcome.requests[i].failure.empty() ||
+        !b.result.outcome.requests[i].failure.empty()) {
+      continue;
+    }
+    const auto size = static_cast<size_t>(trace.requests[i].answer_tokens);
+    if (a.result.answers[i].size() != size || b.result.answers[i].size() != size) continue;
+    if (a.result.answers[i] == b.result.answers[i]) continue;
+    return Unsupported(StrCat(b.line->chosen.method.id, ": request ", trace.requests[i].id,
+                              " got other tokens under ", b.policy->name, ", batch ", BatchText(b),
+                              ", than under ", a.policy->name, ", batch ", BatchText(a)));
+  }
+  return {};
+}
+
+class CapacityBench {
+ public:
+  CapacityBench(const BenchCapacityOptions& options, const CapacityRun& run)
+      : options_(options), run_(run), models_(options.model) {}
+
+  Status Start() {
+    KVG_ASSIGN(const ModelOptions model_options, ParseModelOptions(options_.model));
+    KVG_ASSIGN(config_, ReadModelConfig(options_.model.model));
+    dtype_ = model_options.dtype.value_or(config_->stored_dtype);
+    planned_.config = &*config_;
+    planned_.shape = ShapeFor(options_.model, *config_, model_options);
+    planned_.weight_bytes = PlannedWeightBytes(*config_, dtype_, config_->stored_dtype);
+    KVG_ASSIGN(ops_, MakeOps(options_.model.backend, MakeThreadSettings(options_.model.threads)));
+    planned_.ops = ops_.get();
+    if (run_.memory_bytes > 0 && planned_.weight_bytes >= run_.memory_bytes) {
+      return BadInput(StrCat("--max-memory is ", HumanBytes(run_.memory_bytes),
+                             "; expected more than the weights, which take ",
+                             HumanBytes(planned_.weight_bytes)));
+    }
+    for (const TraceRequest& request : run_.trace.requests) {
+      longest_prompt_ = std::max(longest_prompt_, request.prompt_tokens);
+    }
+    if (config_->max_position > 0) {
+      longest_prompt_ = std::min(longest_prompt_, config_->max_position);
+    }
+    return {};
+  }
+
+  Status Run(const InterruptGuard& guard) {
+    const auto cancelled = [&guard] { return guard.signal() != 0; };
+    for (const CapacityLine& line : run_.lines) {
+      const CapacityMeasured* first = nullptr;
+      const size_t begin = all_.size();
+      for (const ServePolicy& policy : run_.policies) {
+        for (const int64_t batch : run_.batches) {
+          for (int repetition = 0; repetition < options_.repetitions; ++repetition) {
+            if (cancelled()) return {};
+            CapacityMeasured m = {.line = &line, .policy = &policy, .repetition = repetition};
+            KVG_ASSIGN(m.result, RunCase(line, policy, batch, cancelled));
+            if (cancelled()) return {};
+            std::fprintf(stderr, "%s %s, %s, batch %lld: %s\n", line.chosen.method.id.c_str(),
+                         line.chosen.budget.ToString().c_str(), policy.name.c_str(),
+                         static_cast<long long>(m.result.max_batch),
+                         m.result.refused.empty()
+                             ? StrCat(Fixed(m.result.metrics.tokens_per_s, 1), " tokens/s").c_str()
+                             : "refused");
+            all_.push_back(std::move(m));
+          }
+        }
+      }
+      for (size_t i = begin; i < all_.size() && !options_.estimate; ++i) {
+        if (!all_[i].result.refused.empty()) continue;
+        if (first != nullptr) KVG_TRY(CompareAnswers(*first, all_[i], run_.trace));
+        first = first == nullptr ? &all_[i] : first;
+      }
+    }
+    return {};
+  }
+
+  const std::vector<CapacityMeasured>& all() const { return all_; }
+  DType dtype() const { return dtype_; }
+
+ private:
+  Result<CapacityResult> RunCase(const CapacityLine& line, const ServePolicy& policy, int64_t batch,
+                                 const std::function<bool()>& cancelled) {
+    CapacityCase of;
+    of.chosen = &line.chosen;
+    of.policy = policy;
+    of.max_batch = batch;
+    of.memory_bytes = run_.memory_bytes;
+    of.host_bytes = run_.host_bytes;
+    of.seed = options_.seed;
+    of.directory = options_.disk;
+    // Before any weight is read.
+    const Result<CapacityPlan> plan = PlanCapacity(of, run_.trace, planned_);
+    if (!plan.ok()) {
+      CapacityResult refused;
+      refused.refused = plan.error().message;
+      refused.max_batch = batch;
+      refused.weight_bytes = planned_.weight_bytes;
+      return refused;
+    }
+    if (options_.estimate) {
+      return EstimateCapacity(of, run_.trace, planned_,
+                              {options_.bytes_per_s, options_.operations_per_s});
+    }
+    KVG_ASSIGN(Model * model, models_.For(line.chosen, planned_.shape, longest_prompt_));
+    return MeasureCapacity(of, run_.trace, *model, cancelled);
+  }
+
+  const BenchCapacityOptions& options_;
+  const CapacityRun& run_;
+  std::unique_ptr<Ops> ops_;
+  std::optional<ModelConfig> config_;
+  DType dtype_ = DType::kF32;
+  PlannedModel planned_;
+  int64_t longest_prompt_ = 0;
+  CapacityModels models_;
+  std::vector<CapacityMeasured> all_;
+};
+
+}  // namespace
+
+Status RunBenchCapacity(const BenchCapacityOptions& options) {
+  KVG_ASSIGN(const CapacityRun run, MakeCapacityRun(options));
+  if (!options.save_trace.empty()) KVG_TRY(WriteFile(options.save_trace, WriteTrace(run.trace)));
+  CapacityBench bench(options, run);
+  KVG_TRY(bench.Start());
+  const InterruptGuard guard;
+  KVG_TRY(bench.Run(guard));
+  if (options.json) {
+    Json cases = Json::array();
+    for (const CapacityMeasured& m : bench.all()) cases.push_back(CaseJson(m, run.trace));
+    PrintJson({{"model", options.model.model},
+               {"dtype", NameOf(bench.dtype())},
+               {"memory_bytes", run.memory_bytes},
+               {"workload", run.workload},
+               {"left_out", run.trace.left_out},
+               {"estimate", options.estimate},
+               {"cases", cases}});
+  } else {
+    PrintCapacity(run, bench.all(), options.estimate);
+  }
+  return {};
+}
+
+}  // namespace kvgauge

@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: Apache-2.0
+// Each head has one of three patterns: a band, columns and diagonals, or blocks.
+//
+// Paper: MInference, arXiv:2407.02490; after microsoft/MInference. A search offline gives each head
+// its pattern and how much of it: the authors' files of best patterns become a side-file. Columns
+// and diagonals are those to which the last 64 rows pay most; blocks are those whose mean key is
+// most alike to the mean query.
+#include <algorithm>
+#include <cmath>
+
+#include "core/strings.h"
+#include "methods/calibration.h"
+#include "methods/prompt_attention.h"
+#include "methods/registry.h"
+#include "methods/tensors.h"
+
+namespace kvgauge {
+namespace {
+
+constexpr const char* kLines = "vertical_and_slash";
+constexpr const char* kBand = "stream_llm";
+constexpr const char* kBlocks = "block_sparse";
+constexpr int64_t kLeastColumns = 30, kLeastDiagonals = 50;
+
+// One of these tables has a head's two numbers, the others -1.
+const char* const kPatterns[] = {kLines, kBand, kBlocks};
+
+class MInference final : public Attend {
+ public:
+  explicit MInference(const Params& params)
+      : pattern_(params.Text("pattern")),
+        columns_(params.Int("columns")),
+        diagonals_(params.Int("diagonals")),
+        blocks_(params.Int("blocks")),
+        first_columns_(params.Int("first_columns")),
+        near_diagonals_(params.Int("near_diagonals")),
+        rows_(params.Int("rows")),
+        first_layer_(params.Int("first_layer")),
+        ratio_(params.Real("ratio")) {}
+
+  void Use(std::shared_ptr<const Calibration> calibration) override {
+    calibration_ = std::move(calibration);
+  }
+  Status Check(const ModelShape& shape) const override {
+    if (calibration_ == nullptr) return {};
+    for (const char* pattern : kPatterns) {
+      const Result<Tensor> table = Table(shape, pattern);
+      if (!table.ok()) return table.error();
+    }
+    return {};
+  }
+
+  PromptSight Choose(LayerView& view, const Tensor& queries) const override {
+    const ModelShape& shape = view.shape();
+    PromptSight sight;
+    sight.heads.resize(static_cast<size_t>(shape.query_heads));
+    if (view.layer() < first_layer_) return sight;
+    const int64_t prompt = queries.shape[0];
+    LastRowShares last(view, queries, std::min(rows_, prompt));
+    for (int64_t h = 0; h < shape.query_heads; ++h) {
+      HeadSight& head = sight.heads[static_cast<size_t>(h)];
+      const Pattern pattern = PatternOf(shape, view.layer(), h);
+      const std::string_view name = pattern.name;
+      if (name == kBand) {
+        head.kind = HeadSight::Kind::kBand;
+        head.sinks = pattern.first;
+        head.window = std::max<int64_t>(pattern.second, 1);
+      } else if (name == kBlocks) {
+        ChooseBlocks(view, queries, h, head);
+      } else {
+        ChooseLines(view, last, h, prompt, pattern, head);
+      }
+    }
+    return sight;
+  }
+
+ private:
+  struct Pattern {
+    std::string_view name;
+    int64_t first = 0, second = 0;
+  };
+
+  Result<Tensor> Table(const ModelShape& shape, std::string_view pattern) const {
+    return calibration_->Find(pattern, std::array{shape.layers, shape.query_heads, int64_t{2}});
+  }
+
+  int64_t Scaled(double count) const { return static_cast<int64_t>(count * ratio_); }
+
+  Pattern PatternOf(const ModelShape& shape, int64_t layer, int64_t head) const {
+    if (calibration_ == nullptr) {
+      return {pattern_, Scaled(static_cast<double>(columns_)),
+              Scaled(static_cast<double>(diagonals_))};
+    }
+    const int64_t at = 2 * (layer * shape.query_heads + head);
+    for (const char* pattern : kPatterns) {
+      const Result<Tensor> table = Table(shape, pattern);
+      KVG_CHECK(table.ok(), "a calibration that was not checked");
+      const float* numbers = table->f32() + at;
+      if (numbers[0] >= 0) {
+        return {pattern, Scaled(double{numbers[0]}), Scaled(double{numbers[1]})};
+      }
+    }
+    KVG_CHECK(false, "a head without a pattern");
+    return {};
+  }
+
+  // The best `count` of scores [n], where some range is always among them.
+  static std::vector<int32_t> BestOf(LayerView& view, const Tensor& scores, int64_t count,
+                                     int64_t always_from, int64_t always_to) {
+    if (always_from < always_to) {
+      view.ops().rows->Fill(kForcedScore, scores.Slice(always_from, always_to));
+    }
+    const Tensor best = Best(view, scores.Reshape({1, scores.shape[0]}), count);
+    std::vector<int32_t> chosen(static_cast<size_t>(count));
+    view.ops().memory->Copy(best, View(chosen, {count}));
+    return chosen;
+  }
+
+  void ChooseLines(LayerView& view, LastRowShares& last, int64_t query_head, int64_t prompt,
+                   const Pattern& pattern, HeadSight& head) const {
+    const int64_t columns = std::min(prompt, std::max(pattern.first, kLeastColumns));
+    const int64_t diagonals = std::min(prompt, std::max(pattern.second, kLeastDiagonals));
+    last.Compute(query_head);
+    head.kind = HeadSight::Kind::kLines;
+    head.columns = BestOf(view, last.Columns(), columns, 0, std::min(prompt, first_columns_));
+    // Number i is the diagonal at the distance prompt - 1 - i. The nearest of those that are always
+    // chosen come first where there are too many.
+    const int64_t near = std::min({prompt, near_diagonals_, diagonals});
+    head.distances = BestOf(view, last.Diagonals(), diagonals, prompt - near, prompt);
+    for (int32_t& at : head.distances) at = static_cast<int32_t>(prompt - 1) - at;
+    std::reverse(head.distances.begin(), head.distances.end());
+  }
+
+  void ChooseBlocks(LayerView& view, const Tensor& queries, int64_t query_head,
+                    HeadSight& head) const {
+    const int64_t prompt = queries.shape[0], dim = queries.shape[2];
+    const int64_t blocks = (prompt + kSightRun - 1) / kSightRun;
+    const Tensor rows = view.Scratch(DType::kF32, {prompt, dim});
+    view.ops().rows->Convert(HeadOf(queries, query_head), rows);
+    const Tensor of_rows = SumsOverBlock(view, rows);
+    const Tensor of_keys = SumsOverBlock(view, view.Keys(query_head / view.shape().group(), 0));
+    const Tensor alike = view.Scratch(DType::kF32, {1, blocks, blocks});
+    view.ops().linear->MatMulNT(of_rows.Reshape({1, blocks, dim}),
+                                of_keys.Reshape({1, blocks, dim}), 1.0f, alike);
+    const std::vector<float> products = Fetch(view.ops(), alike);
+    const int64_t words = SightWords(prompt, kSightRun);
+    head.kind = HeadSight::Kind::kBlocks;
+    head.blocks.assign(static_cast<size_t>(blocks * words), 0);
+    for (int64_t row = 0; row < blocks; ++row) {
+      std::vector<double> seen;
+      for (int64_t block = 0; block <= row; ++block) {
+        seen.push_back(double{products[static_cast<size_t>(row * blocks + block)]});
+      }
+      std::vector<int64_t> order = FallingOrder(seen);
+      if (std::ssize(order) > blocks_) order.resize(static_cast<size_t>(blocks_));
+      for (const int64_t block : order) {
+        head.blocks[static_cast<size_t>(row * words + block / 64)] |= uint64_t{1} << (block % 64);
+      }
+    }
+  }
+
+  // Means over blocks, of which the last one counts as if zeros followed, as in the reference.
+  static Tensor SumsOverBlock(LayerView& view, const Tensor& x) {
+    const Tensor means = BlockMeans(view, x, kSightRun);
+    const int64_t rest = x.shape[0] % kSightRun;
+    if (rest > 0) {
+      const Tensor last = means[means.shape[0] - 1].Reshape({1, x.shape[1]});
+      view.ops().rows->Affine(last, static_cast<float>(rest) / static_cast<float>(kSightRun), 0.0f,
+                              last);
+    }
+    return means;
+  }
+
+  std::string pattern_;
+  int64_t columns_, diagonals_, blocks_, first_columns_, near_diagonals_, rows_, first_layer_;
+  double ratio_;
+  std::shared_ptr<const Calibration> calibration_;
+};
+
+// The authors' best patterns: for each layer and head a name and two numbers, which the reader of
+// the file makes a table of each name.
+Result<Calibration::Tables> ImportPatterns(const Calibration::Tables& published) {
+  Calibration::Tables tables;
+  std::vector<int64_t> shape;
+  for (const auto& [name, table] : published) {
+    const auto known = std::find(std::begin(kPatterns), std::end(kPatterns), name);
+    if (known == std::end(kPatterns)) {
+      return BadInput(
+          StrCat("has a pattern '", name, "'; expected ", kLines, ", ", kBand, " or ", kBlocks));
+    }
+    if (table.shape.size() != 3 || table.shape[2] < 2) {
+      return BadInput(StrCat("pattern '", name, "' is not of layers, heads and two numbers"));
+    }
+    shape = {table.shape[0], table.shape[1], 2};
+    Calibration::Table& two = tables[name];
+    two.shape = shape;
+    for (int64_t i = 0; i < shape[0] * shape[1]; ++i) {
+      const auto at = static_cast<size_t>(i * table.shape[2]);
+      two.values.insert(two.values.end(), {table.values[at], table.values[at + 1]});
+    }
+  }
+  if (tables.empty()) return BadInput("has no patterns");
+  for (const char* pattern : kPatterns) {
+    Calibration::Table& table = tables[pattern];
+    if (!table.shape.empty()) continue;
+    table.shape = shape;
+    table.values.assign(static_cast<size_t>(2 * shape[0] * shape[1]), -1.0f);
+  }
+  return tables;
+}
+
+KVG_REGISTER_STAGE({
+    .kind = StageKind::kAttend,
+    .id = "minference",
+    .paper = "arXiv:2407.02490",
+    .summary = "heads see a band, columns and diagonals, or blocks of the prompt",
+    .departures = {"products have the model's scale and cap; the reference divides by the root of "
+                   "the head dim",
+                   "of equal sums the lower entry is chosen, and the nearer of the diagonals that "
+                   "are always chosen, where fewer are asked for; the reference leaves it open",
+                   "without a side-file all heads have the same pattern: the reference's default"},
+    .params = {ChoiceParam("pattern", kLines, {kLines, kBand, kBlocks},
+                           "of all heads, without a side-file"),
+               IntParam("columns", 1000, 0, 1 << 24,
+                        "columns of a head; of a band the first entries"),
+               IntParam("diagonals", 6096, 1, 1 << 24, "diagonals of a head; of a band its width"),
+               IntParam("blocks", 100, 1, 1 << 24, "blocks of 64 entries for each 64 rows"),
+               IntParam("first_columns", 30, 0, 1 << 20, "first columns that are always chosen"),
+               IntParam("near_diagonals", 100, 1, 1 << 20,
+                        "nearest diagonals that are always chosen"),
+               IntParam("rows", 64, 1, 1 << 16, "last rows whose attention chooses"),
+               IntParam("first_layer", 0, 0, 1 << 16, "layers before it see everything"),
+               RealParam("ratio", 1, 0.001, 1000, "what columns and diagonals are multiplied by"),
+               CalibrationParam()},
+    .make = Make<MInference>(),
+    .import = ImportPatterns,
+});
+
+}  // namespace
+}  // namespace kvgauge

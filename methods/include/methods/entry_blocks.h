@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// Blocks of neighbouring entries that all heads of a layer read together, and the keys that stand
+// for them (InfLLM).
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "methods/stages.h"
+
+namespace kvgauge {
+
+// An error for models whose keys have no form before rotation, or are shared by all heads.
+Status CheckEntryBlocks(const ModelShape& shape);
+
+struct EntryBlocks final : Reader::State {
+  int64_t first = 0;          // entry where the first block begins
+  std::vector<int64_t> ends;  // where each block ends, less `first`; ascending
+  Buffer keys;                // [blocks, query_heads * key_dim] f32
+  Buffer block_of;            // [entries of blocks] i32
+  // [2, rotary_dim / 2] f32: cosines, then sines of one position; empty without rotation.
+  Buffer turn;
+
+  int64_t bytes() const override {
+    return keys.size_bytes() + block_of.size_bytes() + turn.size_bytes();
+  }
+  int64_t count() const { return static_cast<int64_t>(ends.size()); }
+  int64_t entries() const { return ends.empty() ? 0 : ends.back(); }
+  int64_t size(int64_t block) const;
+
+  // Once `first` and `ends` are set. For each query head the `representatives` entries of a block
+  // with the largest of `sums` [query_heads, width], all where it has fewer: keys become the means
+  // of their keys before rotation. Queries will be turned as if they stood at `distance`.
+  void Stand(LayerView& view, const Tensor& sums, int64_t representatives, int64_t distance);
+  // What each block's keys give the newest queries, [query_heads, key_dim], summed over the heads:
+  // [1, blocks].
+  Tensor Scores(LayerView& view, const Tensor& q) const;
+  // Lets all heads read these blocks, [n] i32, and what is in none. words as Reader::Select has
+  // them.
+  void Mark(LayerView& view, const Tensor& blocks, const Tensor& words) const;
+};
+
+}  // namespace kvgauge

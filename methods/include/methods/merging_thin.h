@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// Thin stages that also make rows of rows that leave: what goes on is some rows, and sums of
+// others.
+#pragma once
+
+#include "methods/thin.h"
+
+namespace kvgauge {
+
+// The numbers of the rows that are left; the view is of the layer that they have passed.
+struct ThinRows {
+  Tensor hidden;  // [rows, hidden_size] f32: what the layer above would read
+  Tensor inputs;  // [prompt, hidden_size] f32: what the first layer read, rows that have left too
+};
+
+// A made row stands at the place of a row that does not go on itself, and holds a weighted sum.
+struct RowsOn {
+  Tensor kept;         // [kept] i32, as Choose gives them
+  Tensor made = {};    // [made] i32: the rows whose places they take, ascending, none of them kept
+  Tensor shares = {};  // [made, rows] f32: of each row's `hidden`
+};
+
+class MergingThin : public Thin {
+ public:
+  // Called in the stead of Choose.
+  virtual RowsOn Pass(LayerView& view, const ThinRows& rows) const = 0;
+
+  Tensor Choose(LayerView& view) const final {
+    KVG_CHECK(false, "rows that are made go on by Pass");
+    return view.Positions(0);
+  }
+  bool reads_again() const final { return false; }
+};
+
+}  // namespace kvgauge

@@ -1,0 +1,301 @@
+// SPDX-License-Identifier: Apache-2.0
+// Serving with a model: a request's tokens are those it has alone, and memory is never exceeded.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "core/strings.h"
+#include "runner/engine.h"
+#include "src/serve/capacity_bench.h"
+#include "src/serve/serve_model.h"
+#include "support/tiny_models.h"
+
+namespace kvgauge {
+namespace {
+
+using ::testing::HasSubstr;
+
+ChosenMethod ChooseFor(const std::string& id, const std::string& budget) {
+  Result<Method> method = LoadMethod(id, KVG_SOURCE_DIR "/configs/methods", {});
+  EXPECT_TRUE(method.ok()) << id << ": " << method.error().message;
+  return {.method = std::move(method).value(), .budget = *Budget::Parse(budget)};
+}
+
+ServePolicy PolicyOf(const std::string& name) { return *FindServePolicy(name); }
+
+GeneratedTrace MixOf(int64_t requests) {
+  GeneratedTrace mix;
+  mix.requests = requests;
+  mix.prompts = *LengthMix::Parse("40..330", "--prompt-tokens");
+  mix.answers = *LengthMix::Parse("1..40", "--answer-tokens");
+  return mix;
+}
+
+// What a request's prompt is made of, as the loop makes it.
+std::vector<TokenRun> RunsOf(const Trace& trace, int64_t r) {
+  const TraceRequest& request = trace.requests[static_cast<size_t>(r)];
+  std::vector<TokenRun> runs = request.prefix;
+  int64_t own = request.prompt_tokens;
+  for (const TokenRun& run : runs) own -= run.tokens;
+  if (own > 0) runs.push_back(OwnRun(r, own));
+  return runs;
+}
+
+// The same prompts, each alone in the engine.
+std::vector<std::vector<int32_t>> AnswersAlone(Model& model, const ChosenMethod& chosen,
+                                               const Trace& trace, uint64_t seed) {
+  ServeModelOptions options;
+  options.method = &chosen.method;
+  options.budget = chosen.budget;
+  options.seed = seed;
+  const ServeModel prompts(model, trace, options, model.pools());
+  std::vector<std::vector<int32_t>> answers;
+  for (int64_t r = 0; r < std::ssize(trace.requests); ++r) {
+    Engine engine({{.method = &chosen.method, .budget = chosen.budget, .model = &model}}, {});
+    const EngineSample sample = {
+        .id = StrCat(r),
+        .turns = {{.ids = prompts.PromptOf(RunsOf(trace, r)),
+                   .max_new_tokens = trace.requests[static_cast<size_t>(r)].answer_tokens}}};
+    const Status ran = engine.Run({&sample, 1}, [&](CellResult cell) {
+      answers.push_back(cell.turns[0].ids);
+      return cell.status;
+    });
+    EXPECT_TRUE(ran.ok()) << ran.error().message;
+  }
+  return answers;
+}
+
+class CapacityTest : public ::testing::Test {
+ protected:
+  Result<CapacityResult> Measure(const ChosenMethod& chosen, const std::string& policy,
+                                 const Trace& trace, int64_t batch, int64_t cache_bytes,
+                                 int64_t host_bytes = 0) {
+    CapacityCase of;
+    of.chosen = &chosen;
+    of.policy = PolicyOf(policy);
+    of.max_batch = batch;
+    of.host_bytes = host_bytes;
+    of.seed = 3;
+    if (cache_bytes > 0) {
+      CapacityCase probe = of;
+      probe.memory_bytes = int64_t{1} << 40;
+      const PlannedModel planned = {.config = &tiny_.model->config(),
+                                    .shape = tiny_.model->shape(),
+                                    .weight_bytes = tiny_.model->weight_bytes(),
+                                    .ops = tiny_.ops.get()};
+      const Result<CapacityPlan> plan = PlanCapacity(probe, trace, planned);
+      if (!plan.ok()) return plan.error();
+      of.memory_bytes = planned.weight_bytes + plan->working_bytes + cache_bytes;
+    }
+    return MeasureCapacity(of, trace, *tiny_.model);
+  }
+
+  static void ExpectServed(const CapacityResult& result) {
+    EXPECT_EQ(result.refused, "");
+    EXPECT_EQ(result.metrics.failed, 0);
+    for (const ServedRequest& request : result.outcome.requests) EXPECT_EQ(request.failure, "");
+    EXPECT_EQ(result.metrics.served, std::ssize(result.outcome.requests));
+    if (result.cache_bytes > 0) {
+      EXPECT_LE(result.outcome.planned_peak_bytes, result.cache_bytes);
+      EXPECT_LE(result.peak_bytes, result.cache_bytes);
+    }
+  }
+
+  TinyModel tiny_ = MakeTinyModel("gqa");
+};
+
+TEST_F(CapacityTest, TokensAreThoseOfARequestAlone) {
+  const Trace trace = GenerateTrace(MixOf(7));
+  const std::vector<std::pair<std::string, std::string>> methods = {
+      {"full", "none"},      {"snapkv", "30%"},      {"h2o", "40%"},     {"streaming_llm", "64"},
+      {"kivi_2bit", "none"}, {"snapkv_kivi", "40%"}, {"quest", "none"},  {"tova", "50%"},
+      {"adakv", "30%"},      {"cam", "40%"},         {"lazyllm", "none"}};
+  for (const auto& [id, budget] : methods) {
+    const ChosenMethod chosen = ChooseFor(id, budget);
+    // What draws at random draws by the request here, by the sample there.
+    const bool draws = id == "cam";
+    const auto alone = draws ? Measure(chosen, "fcfs", trace, 1, 0)->answers
+                             : AnswersAlone(*tiny_.model, chosen, trace, 3);
+    for (const std::string policy :
+         {"fcfs", "whole_prompts", "shortest", "recompute", "swap", "queues"}) {
+      SCOPED_TRACE(StrCat(id, " ", policy));
+      // Small enough that sequences wait for each other, and have to go.
+      const int64_t cache_bytes = id == "full" ? 1200000 : 1600000;
+      const Result<CapacityResult> result = Measure(chosen, policy, trace, 6, cache_bytes);
+      ASSERT_TRUE(result.ok()) << result.error().message;
+      ExpectServed(*result);
+      EXPECT_EQ(result->answers, alone);
+    }
+  }
+}
+
+TEST_F(CapacityTest, PreemptedSequencesGoOnAsTheyWere) {
+  GeneratedTrace mix = MixOf(8);
+  mix.prompts = *LengthMix::Parse("64", "--prompt-tokens");
+  mix.answers = *LengthMix::Parse("150", "--answer-tokens");
+  const Trace trace = GenerateTrace(mix);
+  for (const auto& [id, budget] : std::vector<std::pair<std::string, std::string>>{
+           {"full", "none"}, {"kivi_2bit", "none"}, {"h2o", "60"}, {"quest", "none"}}) {
+    const ChosenMethod chosen = ChooseFor(id, budget);
+    const auto alone = AnswersAlone(*tiny_.model, chosen, trace, 3);
+    int64_t preemptions = 0;
+    for (const std::string policy : {"recompute", "swap", "queues"}) {
+      SCOPED_TRACE(StrCat(id, " ", policy));
+      const Result<CapacityResult> result = Measure(chosen, policy, trace, 8, 700000);
+      ASSERT_TRUE(result.ok()) << result.error().message;
+      ExpectServed(*result);
+      EXPECT_EQ(result->answers, alone);
+      preemptions += result->metrics.preemptions;
+      if (policy == "swap" && result->metrics.preemptions > 0) {
+        EXPECT_GT(result->outcome.host_peak_bytes, 0);
+        EXPECT_EQ(result->outcome.replayed_tokens, 0);
+      }
+    }
+    EXPECT_GE(preemptions, id == "full" ? 1 : 0);
+  }
+}
+
+TEST_F(CapacityTest, SharedBeginningsAreReadOnceAndChangeNothing) {
+  GeneratedTrace mix = MixOf(12);
+  mix.shared_tokens = 200;
+  mix.shared_groups = 2;
+  const Trace trace = GenerateTrace(mix);
+  for (const auto& [id, budget] : std::vector<std::pair<std::string, std::string>>{
+           {"full", "none"}, {"snapkv", "30%"}, {"kivi_2bit", "none"}}) {
+    const ChosenMethod chosen = ChooseFor(id, budget);
+    const auto alone = AnswersAlone(*tiny_.model, chosen, trace, 3);
+    const Result<CapacityResult> plain = Measure(chosen, "fcfs", trace, 4, 0);
+    ASSERT_TRUE(plain.ok());
+    for (const std::string policy : {"radix", "chunk_tree"}) {
+      for (const int64_t cache_bytes : {int64_t{0}, int64_t{2000000}}) {
+        SCOPED_TRACE(StrCat(id, " ", policy, " ", cache_bytes));
+        const Result<CapacityResult> result = Measure(chosen, policy, trace, 4, cache_bytes);
+        ASSERT_TRUE(result.ok()) << result.error().message;
+        ExpectServed(*result);
+        EXPECT_EQ(result->answers, alone);
+        const bool forgets = policy == "chunk_tree" && id != "full";
+        if (!forgets && cache_bytes == 0) {
+          // All but the first of each group; a tree without readers forgets in between.
+          EXPECT_GE(result->metrics.shared_tokens, (policy == "radix" ? 10 : 6) * 192);
+          EXPECT_EQ(result->outcome.prompt_rows + result->metrics.shared_tokens,
+                    plain->outcome.prompt_rows);
+        }
+      }
+    }
+  }
+}
+
+TEST_F(CapacityTest, SharedPagesAreHeldOnce) {
+  GeneratedTrace mix = MixOf(16);
+  mix.shared_tokens = 512;
+  mix.prompts = *LengthMix::Parse("20", "--prompt-tokens");
+  mix.answers = *LengthMix::Parse("40", "--answer-tokens");
+  const Trace trace = GenerateTrace(mix);
+  const ChosenMethod full = ChooseFor("full", "none");
+  const Result<CapacityResult> plain = Measure(full, "fcfs", trace, 16, 2500000);
+  ASSERT_TRUE(plain.ok()) << plain.error().message;
+  ExpectServed(*plain);
+  for (const std::string policy : {"radix", "chunk_tree"}) {
+    SCOPED_TRACE(policy);
+    const Result<CapacityResult> shared = Measure(full, policy, trace, 16, 2500000);
+    ASSERT_TRUE(shared.ok()) << shared.error().message;
+    ExpectServed(*shared);
+    EXPECT_EQ(shared->answers, plain->answers);
+    EXPECT_GE(shared->outcome.most_held, 2 * plain->outcome.most_held);
+  }
+}
+
+TEST_F(CapacityTest, ConversationsGoOnFromWhatWasKept) {
+  GeneratedTrace mix = MixOf(12);
+  mix.turns = 3;
+  mix.prompts = *LengthMix::Parse("20..90", "--prompt-tokens");
+  const Trace trace = GenerateTrace(mix);
+  const ChosenMethod full = ChooseFor("full", "none");
+  const Result<CapacityResult> plain = Measure(full, "fcfs", trace, 4, 0);
+  ASSERT_TRUE(plain.ok()) << plain.error().message;
+  ExpectServed(*plain);
+  struct Row {
+    std::string policy;
+    int64_t host_bytes;
+    bool shares;
+  };
+  for (const Row& row : {Row{"keep_host", 0, true}, Row{"keep_host", 1, false},
+                         Row{"keep_disk", 1, true}, Row{"radix", 0, true}}) {
+    SCOPED_TRACE(StrCat(row.policy, " ", row.host_bytes));
+    const Result<CapacityResult> result = Measure(full, row.policy, trace, 4, 0, row.host_bytes);
+    ASSERT_TRUE(result.ok()) << result.error().message;
+    ExpectServed(*result);
+    EXPECT_EQ(result->answers, plain->answers);
+    EXPECT_EQ(result->metrics.shared_tokens > 0, row.shares);
+    EXPECT_EQ(result->outcome.prompt_rows + result->metrics.shared_tokens,
+              plain->outcome.prompt_rows);
+  }
+  const ChosenMethod snapkv = ChooseFor("snapkv", "30%");
+  const Result<CapacityResult> refused = Measure(snapkv, "keep_host", trace, 4, 0);
+  ASSERT_TRUE(refused.ok());
+  EXPECT_THAT(refused->refused, HasSubstr("snapkv: policy keep_host goes on with a cache"));
+  const ChosenMethod h2o = ChooseFor("h2o", "30%");
+  const Result<CapacityResult> sums = Measure(h2o, "radix", trace, 4, 0);
+  ASSERT_TRUE(sums.ok());
+  EXPECT_THAT(sums->refused, HasSubstr("needs the attention of all its rows"));
+}
+
+TEST_F(CapacityTest, MemoryIsNeverExceeded) {
+  const Trace trace = GenerateTrace(MixOf(9));
+  for (const char* kind : {"gqa", "mla"}) {
+    tiny_ = MakeTinyModel(kind);
+    for (const auto& [id, budget] : std::vector<std::pair<std::string, std::string>>{
+             {"full", "none"}, {"snapkv", "20%"}, {"pyramidkv", "30%"}, {"kivi_4bit", "none"}}) {
+      const ChosenMethod chosen = ChooseFor(id, budget);
+      for (const std::string policy : {"fcfs", "swap", "radix"}) {
+        for (const int64_t cache_bytes : {900000, 2500000}) {
+          SCOPED_TRACE(StrCat(kind, " ", id, " ", policy, " ", cache_bytes));
+          const Result<CapacityResult> result = Measure(chosen, policy, trace, 32, cache_bytes);
+          ASSERT_TRUE(result.ok()) << result.error().message;
+          if (!result->refused.empty()) continue;  // not even the longest request fits
+          ExpectServed(*result);
+        }
+      }
+    }
+  }
+}
+
+TEST_F(CapacityTest, CompressionHoldsMoreSequences) {
+  GeneratedTrace mix = MixOf(24);
+  mix.prompts = *LengthMix::Parse("512", "--prompt-tokens");
+  mix.answers = *LengthMix::Parse("16", "--answer-tokens");
+  const Trace trace = GenerateTrace(mix);
+  const Result<CapacityResult> full =
+      Measure(ChooseFor("full", "none"), "fcfs", trace, 64, 4000000);
+  const Result<CapacityResult> few =
+      Measure(ChooseFor("snapkv", "20%"), "fcfs", trace, 64, 4000000);
+  ASSERT_TRUE(full.ok() && few.ok());
+  ExpectServed(*full);
+  ExpectServed(*few);
+  EXPECT_GE(few->outcome.most_held, 2 * full->outcome.most_held);
+  EXPECT_GE(full->outcome.most_held, full->planned_held);
+  EXPECT_GE(few->outcome.most_held, few->planned_held);
+  EXPECT_LT(few->sequence_bytes, 0.5 * full->sequence_bytes);
+}
+
+TEST_F(CapacityTest, WhatCannotBeServedIsSaid) {
+  Trace trace = GenerateTrace(MixOf(3));
+  trace.requests[1].prompt_tokens = 4000;  // the model has 2048 positions
+  const ChosenMethod full = ChooseFor("full", "none");
+  const Result<CapacityResult> result = Measure(full, "fcfs", trace, 2, 0);
+  ASSERT_TRUE(result.ok()) << result.error().message;
+  EXPECT_EQ(result->metrics.served, 2);
+  EXPECT_THAT(result->outcome.requests[1].failure,
+              HasSubstr("tokens; the model has positions for 2048"));
+  const Result<CapacityResult> small = Measure(full, "fcfs", trace, 2, 1000);
+  ASSERT_TRUE(small.ok());
+  EXPECT_THAT(small->refused, HasSubstr("expected at least"));
+  CapacityCase of;
+  of.chosen = &full;
+  of.memory_bytes = 1000;
+  const Result<CapacityResult> none = MeasureCapacity(of, trace, *tiny_.model);
+  ASSERT_TRUE(none.ok());
+  EXPECT_THAT(none->refused, HasSubstr("expected more than the weights"));
+}
+
+}  // namespace
+}  // namespace kvgauge

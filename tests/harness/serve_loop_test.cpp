@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+// The order of requests, on a worker that only counts.
+#include "src/serve/serve_loop.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "core/clock.h"
+#include "core/strings.h"
+#include "src/serve/serve_estimate.h"
+#include "src/serve/serve_metrics.h"
+
+namespace kvgauge {
+namespace {
+
+using ::testing::HasSubstr;
+
+// A token takes 100 bytes, a pass a second and no time for its rows.
+class ServeLoopTest : public ::testing::Test {
+ protected:
+  ServeOutcome Serve(const std::string& policy, ServeLimits limits = {.max_batch = 4}) {
+    ServeBytes bytes;
+    bytes.prefill = bytes.full = [](int64_t tokens) { return tokens * 100; };
+    bytes.held = [](int64_t, int64_t total) { return total * 100; };
+    bytes.unchanged = true;
+    PassCost cost;
+    cost.weight_bytes = 1;
+    cost.held_bytes = [](int64_t, int64_t) { return int64_t{0}; };
+    cost.full_bytes = [](int64_t) { return int64_t{0}; };
+    ServeEstimate worker(cost, {.bytes_per_s = 1, .operations_per_s = 1});
+    const ServePolicy chosen = *FindServePolicy(policy);
+    ServeLoop loop(trace_, chosen, limits, bytes, worker);
+    Result<ServeOutcome> outcome = loop.Run();
+    EXPECT_TRUE(outcome.ok()) << outcome.error().message;
+    return std::move(outcome).value();
+  }
+
+  void Add(double at_s, int64_t prompt, int64_t answer, int64_t conversation = -1) {
+    trace_.requests.push_back({.id = StrCat(trace_.requests.size()),
+                               .at_s = at_s,
+                               .prompt_tokens = prompt,
+                               .answer_tokens = answer,
+                               .conversation = conversation});
+  }
+
+  Trace trace_;
+};
+
+TEST_F(ServeLoopTest, PassesAreSharedAndIdleTimeIsSkipped) {
+  Add(10, 100, 3);
+  Add(10, 600, 2);
+  Add(1000, 5, 1);
+  const ServeOutcome outcome = Serve("fcfs");
+  // The first: a pass of its prompt, two of tokens. Beside those the second's prompt, then a token.
+  EXPECT_EQ(outcome.requests[0].first_s, 11);
+  EXPECT_EQ(outcome.requests[0].last_s, 13);
+  EXPECT_EQ(outcome.requests[1].first_s, 13);
+  EXPECT_EQ(outcome.requests[1].last_s, 14);
+  EXPECT_EQ(outcome.requests[2].first_s, 1001);
+  EXPECT_EQ(outcome.passes, 5);
+  EXPECT_EQ(outcome.served_s, 5);
+  EXPECT_EQ(outcome.seconds, 991);
+  EXPECT_EQ(outcome.most_held, 2);
+  EXPECT_EQ(outcome.prompt_rows, 705);
+}
+
+TEST_F(ServeLoopTest, DecodingWaitsForWholePrompts) {
+  Add(0, 10, 3);
+  Add(0, 1500, 1);
+  EXPECT_EQ(Serve("whole_prompts").requests[0].last_s, 6);
+  EXPECT_EQ(Serve("fcfs").requests[0].last_s, 3);
+}
+
+TEST_F(ServeLoopTest, TheShortestGoesFirst) {
+  Add(0, 10, 50);
+  Add(0, 10, 40);
+  Add(0, 10, 2);
+  const ServeOutcome first = Serve("fcfs", {.max_batch = 1}),
+                     shortest = Serve("shortest", {.max_batch = 1});
+  EXPECT_EQ(first.requests[2].first_s, 91);
+  EXPECT_EQ(shortest.requests[2].first_s, 1);
+  EXPECT_EQ(shortest.requests[1].first_s, 3);
+  EXPECT_EQ(shortest.requests[0].last_s, 92);
+}
+
+TEST_F(ServeLoopTest, QueuesPreemptLongAnswers) {
+  Add(0, 10, 500);
+  Add(20, 10, 5);
+  const ServeOutcome queues = Serve("queues", {.max_batch = 1});
+  EXPECT_LE(queues.requests[1].last_s, 30);
+  EXPECT_EQ(queues.requests[0].last_s, 505);
+  EXPECT_EQ(Serve("fcfs", {.max_batch = 1}).requests[1].first_s, 501);
+  // Both caches stay where there is room, else one waits on the host.
+  EXPECT_EQ(queues.requests[0].preemptions, 0);
+  const ServeOutcome tight = Serve("queues", {.cache_bytes = 51500, .max_batch = 1});
+  EXPECT_LE(tight.requests[1].last_s, 60);
+}
+
+TEST_F(ServeLoopTest, TheNewestMakesRoom) {
+  Add(0, 64, 200);
+  Add(0, 64, 200);
+  // Both prompts fit, both answers do not.
+  const ServeLimits limits = {.cache_bytes = 40000, .max_batch = 4};
+  const ServeOutcome wait = Serve("fcfs", limits);
+  EXPECT_EQ(wait.most_held, 1);
+  const ServeOutcome recompute = Serve("recompute", limits), swap = Serve("swap", limits);
+  for (const ServeOutcome* outcome : {&recompute, &swap}) {
+    EXPECT_EQ(outcome->most_held, 2);
+    EXPECT_EQ(outcome->requests[0].preemptions, 0);
+    EXPECT_EQ(outcome->requests[0].last_s, 200);
+    EXPECT_GE(outcome->requests[1].preemptions, 1);
+    EXPECT_LT(outcome->requests[1].last_s, wait.requests[1].last_s);
+    EXPECT_LE(outcome->planned_peak_bytes, 40000);
+  }
+  EXPECT_GT(recompute.prompt_rows, 128);
+  EXPECT_EQ(swap.prompt_rows, 128);
+}
+
+TEST_F(ServeLoopTest, FailuresAreTheRequestsOwn) {
+  Add(0, 64, 64, 0);
+  Add(0, 64, 4000, 0);
+  Add(0, 64, 64, 0);
+  Add(0, 64, 64);
+  const ServeOutcome outcome = Serve("fcfs", {.cache_bytes = 50000, .max_tokens = 1000});
+  EXPECT_EQ(outcome.requests[0].failure, "");
+  EXPECT_THAT(outcome.requests[1].failure,
+              HasSubstr("needs 4192 tokens; the model has positions for 1000"));
+  EXPECT_THAT(outcome.requests[2].failure, HasSubstr("an earlier turn"));
+  EXPECT_EQ(outcome.requests[3].failure, "");
+  const ServeOutcome small = Serve("fcfs", {.cache_bytes = 5000});
+  EXPECT_THAT(small.requests[3].failure, HasSubstr("the memory leaves 4.9 KiB"));
+}
+
+TEST_F(ServeLoopTest, TurnsArriveAfterOneAnother) {
+  Add(0, 100, 10, 0);
+  Add(1, 20, 10, 0);
+  const ServeOutcome outcome = Serve("fcfs");
+  EXPECT_EQ(outcome.requests[0].last_s, 10);
+  EXPECT_EQ(outcome.requests[1].arrived_s, 10);
+  EXPECT_EQ(outcome.requests[1].prompt_tokens, 130);
+  const ServeOutcome kept = Serve("keep_host");
+  EXPECT_EQ(kept.requests[1].shared_tokens, 109);
+  EXPECT_EQ(kept.prompt_rows, 121);
+}
+
+TEST_F(ServeLoopTest, AHundredThousandRequestsArePlannedInSeconds) {
+  GeneratedTrace options;
+  options.arrivals = Arrivals::kBursts;
+  options.per_second = 0.2;
+  options.prompts = *LengthMix::Parse("16..2048", "--prompt-tokens");
+  options.answers = *LengthMix::Parse("8..96", "--answer-tokens");
+  options.shared_tokens = 128;
+  options.shared_groups = 50;
+  for (const std::string policy : {"fcfs", "queues", "radix", "recompute"}) {
+    options.requests = policy == "fcfs" ? 100'000 : 5'000;
+    trace_ = GenerateTrace(options);
+    const double start_s = ThreadCpuSeconds();
+    const ServeOutcome outcome = Serve(policy, {.cache_bytes = 10'000'000, .max_batch = 64});
+    const double took_s = ThreadCpuSeconds() - start_s;
+    EXPECT_EQ(MeasureServed(outcome).served, options.requests);
+    EXPECT_LE(outcome.planned_peak_bytes, 10'000'000);
+    EXPECT_LT(took_s, 60) << policy;  // without optimisation, on any machine
+    RecordProperty(policy, std::to_string(took_s));
+  }
+}
+
+}  // namespace
+}  // namespace kvgauge

@@ -1,0 +1,307 @@
+// SPDX-License-Identifier: Apache-2.0
+// Prompts that are put together of caches: what is exact has the bits of a whole prefill, and the
+// rest is what the texts hold by themselves.
+#include "runner/reuse_prefill.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "runner/engine_fixture.h"
+#include "runner/generate.h"
+#include "support/compare.h"
+
+namespace kvgauge {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr int kReuseLayers = 3;
+
+struct ReadWhole {
+  KvCache cache;
+  std::vector<float> logits;
+
+  ReadWhole(Model& model, const Prompt& prompt) : cache(model.NewCache(prompt.size() + 8)) {
+    const Status done =
+        Prefill(model, prompt, cache, Model::kChunkRows, false, [&](const Tensor& rows) -> Status {
+          logits = HostFloats(model.ops(), rows);
+          return {};
+        });
+    EXPECT_TRUE(done.ok()) << done.error().message;
+  }
+};
+
+struct Reused {
+  Prompt prompt;
+  KvCache cache;
+  Status status;
+  std::vector<float> logits;
+  ReuseFacts facts;
+
+  Reused(Model& model, const Method& method, Prompt of, ReuseStore& store, int64_t context = 0,
+         const std::vector<int64_t>& passages = {})
+      : prompt(std::move(of)), cache(model.NewCache(prompt.size() + 8, store.pools())) {
+    ReusePrefill prefill(model, *method.reuse, prompt, context, passages, cache, store);
+    while (!prefill.done()) {
+      const Result<Tensor> last = prefill.Next();
+      if (!last.ok()) {
+        status = last.error();
+        return;
+      }
+      EXPECT_EQ(last->empty(), !prefill.done());
+      if (prefill.done()) logits = HostFloats(model.ops(), *last);
+    }
+    facts = prefill.facts();
+  }
+};
+
+std::vector<float> HeldRows(const KvCache& cache, int64_t layer, int64_t head, bool keys) {
+  const int64_t n = cache.length(layer, head);
+  const int64_t dim = keys ? cache.format().key_dim : cache.format().value_dim;
+  std::vector<float> rows(static_cast<size_t>(n * dim));
+  keys ? cache.ReadKeys(layer, head, 0, View(rows, {n, dim}))
+       : cache.ReadValues(layer, head, 0, View(rows, {n, dim}));
+  return rows;
+}
+
+void ExpectSameEntries(const KvCache& got, const KvCache& want) {
+  for (int64_t layer = 0; layer < want.layer_count(); ++layer) {
+    for (int64_t head = 0; head < want.kv_heads(); ++head) {
+      EXPECT_EQ(got.Positions(layer, head), want.Positions(layer, head));
+      for (const bool keys : {true, false}) {
+        EXPECT_TRUE(SameBits(HeldRows(got, layer, head, keys), HeldRows(want, layer, head, keys)))
+            << "layer " << layer << ", head " << head;
+      }
+    }
+  }
+}
+
+// Whatever the chunks: nothing that was stored is left behind the prompt's beginning.
+TEST(ReusePrefillTest, ComputingAllAgainIsTheWholePrefill) {
+  for (const char* kind : {"mha", "gqa", "mqa"}) {
+    const TinyModel tiny = MakeTinyModel(kind, 2, {}, kReuseLayers);
+    Model& model = *tiny.model;
+    for (const int64_t tokens : {int64_t{1}, int64_t{90}, Model::kChunkRows + 170}) {
+      const Prompt prompt = Prompt::FromTokens(RandomIds(tokens, 3));
+      const ReadWhole whole(model, prompt);
+      for (const Method& method :
+           {Shipped("cacheblend", {"reuse.chunk=32", "reuse.share=1"}),
+            Shipped("cacheblend", {"reuse.chunk=32", "reuse.share=1", "reuse.layer=2"}),
+            Shipped("epic", {"reuse.chunk=32", "reuse.again=32"})}) {
+        ReuseStore store(model.pools(), 4 * tokens);
+        const Reused reused(model, method, prompt, store);
+        ASSERT_TRUE(reused.status.ok()) << reused.status.error().message;
+        EXPECT_TRUE(SameBits(reused.logits, whole.logits)) << kind << ", " << tokens;
+        ExpectSameEntries(reused.cache, whole.cache);
+      }
+    }
+  }
+}
+
+// Values are those of a chunk that was read behind the prompt's first token, bit for bit; keys are
+// turned to where they stand now. The prompt's beginning is what it was.
+TEST(ReusePrefillTest, HoldsWhatChunksHoldByThemselves) {
+  const TinyModel tiny = MakeTinyModel("gqa", 2, {}, kReuseLayers);
+  Model& model = *tiny.model;
+  const std::vector<int32_t> ids = RandomIds(100, 4);
+  ReuseStore store(model.pools(), 400);
+  const Reused reused(model, Shipped("full_reuse"), Prompt::FromTokens(ids), store, 90, {30, 60});
+  ASSERT_TRUE(reused.status.ok()) << reused.status.error().message;
+  EXPECT_EQ(reused.facts.chunks, 3);
+  EXPECT_EQ(reused.facts.reused_tokens, 90);
+  EXPECT_EQ(reused.facts.made_tokens, 30 + 31 + 31);
+  EXPECT_DOUBLE_EQ(reused.facts.rows_share, 0.1);
+  const ReadWhole whole(model, Prompt::FromTokens(ids));
+  std::vector<int32_t> alone_ids = {ids[0]};
+  alone_ids.insert(alone_ids.end(), ids.begin() + 60, ids.begin() + 90);
+  const ReadWhole alone(model, Prompt::FromTokens(alone_ids));
+  const int64_t dim = model.config().value_dim;
+  const auto rows = [&](const std::vector<float>& all, int64_t begin, int64_t end) {
+    return std::vector<float>(all.begin() + begin * dim, all.begin() + end * dim);
+  };
+  for (int64_t layer = 0; layer < kReuseLayers; ++layer) {
+    for (int64_t head = 0; head < 2; ++head) {
+      for (const bool keys : {true, false}) {
+        const std::vector<float> got = HeldRows(reused.cache, layer, head, keys);
+        EXPECT_TRUE(
+            SameBits(rows(got, 0, 30), rows(HeldRows(whole.cache, layer, head, keys), 0, 30)));
+      }
+      const std::vector<float> values = rows(HeldRows(reused.cache, layer, head, false), 60, 90);
+      const std::vector<float> own = rows(HeldRows(alone.cache, layer, head, false), 1, 31);
+      EXPECT_TRUE(AllWithin(values, own, 1e-5));
+      // In the first layer a key depends on its token and its place alone.
+      const std::vector<float> keys = rows(HeldRows(reused.cache, layer, head, true), 60, 90);
+      const std::vector<float> want = rows(HeldRows(whole.cache, layer, head, true), 60, 90);
+      EXPECT_EQ(AllWithin(keys, want, 1e-5), layer == 0);
+    }
+  }
+}
+
+// The same chunk is found wherever it stands, and what is made of it does not depend on that.
+TEST(ReusePrefillTest, FindsChunksAnywhere) {
+  const TinyModel tiny = MakeTinyModel("gqa", 2, {}, kReuseLayers);
+  Model& model = *tiny.model;
+  const std::vector<int32_t> head = RandomIds(20, 1), a = RandomIds(40, 2), b = RandomIds(30, 3),
+                             question = RandomIds(9, 4);
+  const auto joined = [&](const std::vector<int32_t>& first, const std::vector<int32_t>& second) {
+    std::vector<int32_t> ids = head;
+    for (const auto* part : {&first, &second, &question}) {
+      ids.insert(ids.end(), part->begin(), part->end());
+    }
+    return Prompt::FromTokens(ids);
+  };
+  const Method method = Shipped("cacheblend");
+  ReuseStore store(model.pools(), 1000), fresh(model.pools(), 1000);
+  const Reused first(model, method, joined(a, b), store, 90, {20, 60});
+  const Reused other(model, method, joined(b, a), store, 90, {20, 50});
+  const Reused alone(model, method, joined(b, a), fresh, 90, {20, 50});
+  EXPECT_EQ(first.facts.made_tokens, 20 + 41 + 31);
+  EXPECT_EQ(other.facts.made_tokens, 0);
+  EXPECT_EQ(alone.facts.made_tokens, 20 + 41 + 31);
+  EXPECT_TRUE(SameBits(other.logits, alone.logits));
+  ExpectSameEntries(other.cache, alone.cache);
+  EXPECT_EQ(store.tokens(), 92);
+}
+
+// A later prompt shares blocks with what it has in common with an earlier one.
+TEST(ReusePrefillTest, SharesPrefixesToTheBit) {
+  const TinyModel tiny = MakeTinyModel("gqa", 2, {}, kReuseLayers);
+  Model& model = *tiny.model;
+  const Method method = Shipped("radix_attention");
+  std::vector<int32_t> ids = RandomIds(300, 7);
+  CachePools pools(model.ops());
+  ReuseStore store(pools, 4000);
+  const Reused first(model, method, Prompt::FromTokens(ids), store);
+  EXPECT_EQ(first.facts.reused_tokens, 0);
+  const int64_t used = pools.of(Tier::kDevice).used_bytes();
+  for (size_t i = 256; i < ids.size(); ++i) ids[i] = (ids[i] + 1) % 97;
+  const Prompt changed = Prompt::FromTokens(ids);
+  const ReadWhole whole(model, changed);
+  const Reused second(model, method, changed, store);
+  EXPECT_EQ(second.facts.reused_tokens, 256);
+  EXPECT_NEAR(second.facts.rows_share, 44.0 / 300, 1e-12);
+  EXPECT_TRUE(SameBits(second.logits, whole.logits));
+  ExpectSameEntries(second.cache, whole.cache);
+  // Four whole pages of five are shared: the second prompt needs a page of its own.
+  EXPECT_EQ(used % 5, 0);
+  EXPECT_EQ(pools.of(Tier::kDevice).used_bytes(), used + used / 5);
+  // The whole prompt again: its last row is read, since nobody kept its logits.
+  const Reused third(model, method, changed, store);
+  EXPECT_EQ(third.facts.reused_tokens, 299);
+  EXPECT_TRUE(SameBits(third.logits, whole.logits));
+  ExpectSameEntries(third.cache, whole.cache);
+}
+
+// What was used longest ago goes first.
+TEST(ReusePrefillTest, StoresHoldTheNewestTexts) {
+  const TinyModel tiny = MakeTinyModel("gqa", 2, {}, kReuseLayers);
+  Model& model = *tiny.model;
+  const Method method = Shipped("radix_attention");
+  ReuseStore store(model.pools(), 100);
+  for (const uint64_t seed : {uint64_t{1}, uint64_t{2}, uint64_t{3}}) {
+    const Reused read(model, method, Prompt::FromTokens(RandomIds(40, seed)), store);
+    ASSERT_TRUE(read.status.ok());
+  }
+  EXPECT_EQ(store.tokens(), 80);
+  const Reused kept(model, method, Prompt::FromTokens(RandomIds(40, 2)), store);
+  EXPECT_EQ(kept.facts.reused_tokens, 39);
+  const Reused gone(model, method, Prompt::FromTokens(RandomIds(40, 1)), store);
+  EXPECT_EQ(gone.facts.reused_tokens, 0);
+}
+
+// Contexts that stand beside each other: with one of them, and a softmax that divides and counts
+// as any other, nothing is apart.
+TEST(ReusePrefillTest, OneContextBesideNothingIsTheWholePrefill) {
+  const TinyModel tiny = MakeTinyModel("gqa", 2, {}, kReuseLayers);
+  Model& model = *tiny.model;
+  const Prompt prompt = Prompt::FromTokens(RandomIds(100, 5));
+  const ReadWhole whole(model, prompt);
+  ReuseStore store(model.pools(), 1000);
+  const Reused reused(model, Shipped("ape", {"reuse.temperature=1", "reuse.scale=1"}), prompt,
+                      store, 80, {20});
+  ASSERT_TRUE(reused.status.ok()) << reused.status.error().message;
+  EXPECT_TRUE(AllWithin(reused.logits, whole.logits, 1e-4));
+  for (int64_t layer = 0; layer < kReuseLayers; ++layer) {
+    EXPECT_TRUE(AllWithin(HeldRows(reused.cache, layer, 1, true),
+                          HeldRows(whole.cache, layer, 1, true), 1e-4));
+  }
+  const Reused sharper(model, Shipped("ape"), prompt, store, 80, {20});
+  EXPECT_FALSE(AllWithin(sharper.logits, whole.logits, 1e-4));
+}
+
+// A row of a run: what it reused is told, and nothing depends on the company.
+TEST(ReusePrefillTest, RunsAmongOthers) {
+  const TinyModel tiny = MakeTinyModel("gqa", 2, {}, kReuseLayers);
+  Model& model = *tiny.model;
+  const Method full = Shipped("full"), blend = Shipped("cacheblend"),
+               radix = Shipped("radix_attention"), ape = Shipped("ape");
+  EngineSample sample = {.id = "s", .context = RandomIds(120, 9), .passages = {20, 70}};
+  sample.turns = {{.ids = RandomIds(12, 10), .max_new_tokens = 5},
+                  {.ids = RandomIds(15, 11), .max_new_tokens = 5}};
+  for (const CompressAt at : {CompressAt::kPrompt, CompressAt::kContext}) {
+    const EngineOptions options = {.compress_at = at, .fidelity_steps = 3};
+    std::vector<Contender> all;
+    for (const Method* method : {&full, &blend, &radix, &ape}) {
+      all.push_back({.method = method, .budget = {}, .model = &model});
+    }
+    const Cells together = RunEngine(all, options, {sample});
+    for (int64_t i = 0; i < 4; ++i) {
+      const CellResult alone =
+          RunEngine({all[static_cast<size_t>(i)]}, options, {sample}).at({0, 0});
+      const CellResult& cell = together.at({0, i});
+      ASSERT_TRUE(cell.status.ok()) << cell.status.error().message;
+      for (const size_t turn : {0, 1}) EXPECT_EQ(cell.turns[turn].ids, alone.turns[turn].ids);
+      EXPECT_EQ(cell.fidelity->kl_divergence, alone.fidelity->kl_divergence);
+      EXPECT_EQ(cell.reuse.has_value(), i > 0);
+      if (i == 2) {
+        EXPECT_EQ(cell.turns[0].ids, together.at({0, 0}).turns[0].ids);
+      }
+    }
+    const CellResult &blended = together.at({0, 1}), &shared = together.at({0, 2});
+    EXPECT_EQ(blended.record.engagement, Engagement::kEngaged);
+    EXPECT_THAT(blended.record.reason, HasSubstr("in 3 texts"));
+    EXPECT_GT(blended.fidelity->kl_divergence, 0);
+    EXPECT_EQ(shared.fidelity->kl_divergence, 0);
+    const bool turns = at == CompressAt::kPrompt;  // each is a prompt of its own
+    EXPECT_EQ(shared.record.engagement, turns ? Engagement::kEngaged : Engagement::kIdentity);
+    EXPECT_EQ(shared.reuse->reused_tokens, turns ? 120 : 0);
+  }
+}
+
+TEST(ReusePrefillTest, RefusesWhatCannotBeReused) {
+  const auto check = [](const char* kind, const Method& method) {
+    const TinyModel tiny = MakeTinyModel(kind, 1, {}, kReuseLayers);
+    const Status status = CheckMethod(method, tiny.model->shape(), {}, 1000);
+    return status.ok() ? std::string() : status.error().message;
+  };
+  EXPECT_THAT(check("mla", Shipped("cacheblend")), HasSubstr("latent attention"));
+  EXPECT_EQ(check("mla", Shipped("radix_attention")), "");
+  EXPECT_THAT(check("gqa", Shipped("cacheblend", {"reuse.layer=3"})), HasSubstr("expected 1 .. 2"));
+  EXPECT_THAT(check("gqa", Shipped("ape", {"store.id=kivi"})), HasSubstr("use store.plain"));
+  const auto refused = [](const std::string& stage) {
+    const Result<Method> method = LoadMethod(
+        "cacheblend", std::string(KVG_SOURCE_DIR) + "/configs/methods", {stage, "score.id=snapkv"});
+    return method.ok() ? std::string() : method.error().message;
+  };
+  EXPECT_THAT(refused("reduce.id=top_k"), HasSubstr("does not read all of it"));
+  EXPECT_THAT(refused("thin.id=fastv"), HasSubstr("leave out one of the two"));
+  EXPECT_THAT(CheckMoment(Shipped("epic"), CompressAt::kTurn).error().message,
+              HasSubstr("use compress_at prompt or context"));
+
+  const TinyModel tiny = MakeTinyModel("gqa", 1, {}, kReuseLayers);
+  const std::vector<float> rows = RandomValues(10 * 64, 5, 1.0f);
+  Prompt prompt;
+  prompt.embeddings = View(rows, {10, 64});
+  VisualSpan picture;
+  picture.first = 3;
+  picture.count = 10;
+  prompt.Append(RandomIds(40, 6), std::vector<VisualSpan>{picture}, false);
+  ReuseStore store(tiny.model->pools(), 100);
+  const Reused seen(*tiny.model, Shipped("radix_attention"), prompt, store);
+  EXPECT_THAT(seen.status.error().message, HasSubstr("shows pictures"));
+}
+
+}  // namespace
+}  // namespace kvgauge
