@@ -161,7 +161,7 @@ std::vector<PolarNumber> PairsOf(const KvCodec& codec, const Numbers& x) {
   }
   return pairs;
 }
-// Of a group of entries and a pair: least and step of the radius, then of the angle.
+// Least and step of the radius of a pair in a group of entries, then those of its angle.
 Fields RangesOf(const KvCodec& codec, const void* page, int64_t group, int64_t pair) {
   auto* bytes = static_cast<uint8_t*>(const_cast<void*>(page));
   return Fields(bytes + (group * (codec.dim / 2) + pair) * 8);
@@ -240,7 +240,7 @@ int SectorOfAngle(float a, float b) {
   return left ? 7 - part : part;
 }
 
-void CodeTrees(const KvCodec& codec, const Numbers& x, Fields out) {
+void CodeTrees(const Numbers& x, Fields out) {
   std::vector<std::vector<std::array<int, 2>>> fields;  // [block] of bits and a code
   Numbers tops;
   for (size_t block = 0; block < x.size(); block += 16) {
@@ -447,7 +447,7 @@ void EncodeReferenceRecords(const KvCodec& codec, const std::vector<Numbers>& ro
         CodeGroups(codec, row, out);
         break;
       case KvCodecKind::kPolarTree:
-        CodeTrees(codec, row, out);
+        CodeTrees(row, out);
         break;
       case KvCodecKind::kVectors:
         CodeVectorsOf(codec, row, out);

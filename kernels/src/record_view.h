@@ -54,7 +54,7 @@ int64_t RecordBits(const KvCodec& codec);
 KVG_RECORD int64_t RecordPageBytes(const RecordView& view) {
   return view.header_bytes + int64_t{kRecordPage} * view.record_bytes;
 }
-// Of each record, before its codes.
+// Bytes that each record has before its codes.
 KVG_RECORD int ScaleBytesOf(const RecordView& view) {
   switch (view.kind) {
     case KvCodecKind::kClusters:

@@ -127,7 +127,7 @@ class Kvtc final : public Store {
     return std::llround(bits * static_cast<double>(width));
   }
 
-  // Of the prompt's entries themselves.
+  // What the prompt's entries themselves give.
   BasisCoded::Side Found(LayerView& view, KvSide side) const {
     Ops& ops = view.ops();
     const ModelShape& shape = view.shape();

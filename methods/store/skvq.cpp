@@ -74,7 +74,7 @@ Tensor ChannelRows(LayerView& view, KvSide side, int64_t head, int64_t first) {
   return view.shape().rotary_dim > 0 ? view.RawKeys(head, first) : view.Keys(head, first);
 }
 
-// Of the head's entries from `first` on.
+// Widens the ranges of the channels by the entries of the head from `first` on.
 void Widen(LayerView& view, KvSide side, int64_t head, int64_t first, ChannelRange* channels) {
   if (view.lengths()[static_cast<size_t>(head)] <= first) return;
   const Tensor rows = ChannelRows(view, side, head, first);

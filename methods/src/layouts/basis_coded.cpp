@@ -13,8 +13,8 @@ namespace {
 constexpr int64_t kGroupUnit = 8, kScaleBits = 32;
 constexpr int kBitChoices[] = {1, 2, 3, 4, 6, 8};
 
-// Of a group's coordinates: the sum of variances where it is given up; else of errors of even steps
-// over six standard deviations of its loudest.
+// What a group of coordinates loses: the sum of variances where it is given up; else of even steps
+// over six standard deviations of its loudest one.
 double LossOf(std::span<const float> variances, int bits) {
   double sum = 0, most = 0;
   for (const float v : variances) {

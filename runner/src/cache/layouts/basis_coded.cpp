@@ -75,7 +75,7 @@ void CodeCoordinates(const CoderSide& side, std::span<const float> coordinates, 
   }
 }
 
-// Of tokens [first, end).
+// The coordinates of tokens [first, end).
 std::vector<float> CoordinatesOf(const CoderSide& side, const CoderCodes& coded, int64_t first,
                                  int64_t end) {
   std::vector<float> out(static_cast<size_t>((end - first) * side.width()));

@@ -10,9 +10,11 @@
 namespace kvgauge {
 namespace {
 
-// For streams of that many numbers: a group that is a whole entry stays one.
+// For streams of that many numbers: a group that is a whole entry stays one. Groups of entries are
+// of any size.
 KvCodec Fitted(KvCodec codec, int64_t dim) {
-  if (codec.coded() && codec.axis == CodeAxis::kToken) {
+  const bool along_entry = codec.axis == CodeAxis::kToken && codec.kind != KvCodecKind::kPolarPairs;
+  if (codec.coded() && along_entry) {
     codec.group = codec.group == codec.dim ? dim : std::min(codec.group, dim);
   }
   codec.dim = dim;
