@@ -6,10 +6,12 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstring>
 
 #include "core/entropy.h"
 #include "core/strings.h"
 #include "methods/tensors.h"
+#include "src/cache/blocks.h"
 #include "src/cache/bytes.h"
 #include "src/cache/layer_layout.h"
 
@@ -24,6 +26,35 @@ constexpr int64_t kCoderTokens = 256;
 struct CoderCodes {
   std::vector<uint16_t> scales;  // [tokens][groups][2]
   std::vector<uint8_t> codes;    // [tokens][kept]
+};
+
+// The same in a block of a pool that the host can read, as long as the layer has them.
+class HeldCodes {
+ public:
+  static Result<std::shared_ptr<const HeldCodes>> Of(const CoderCodes& from, BlockPool& pool) {
+    auto held = std::make_shared<HeldCodes>(pool);
+    const size_t scales = from.scales.size() * sizeof(uint16_t), codes = from.codes.size();
+    if (scales + codes == 0) return std::shared_ptr<const HeldCodes>(std::move(held));
+    KVG_TRY(held->memory_.Push(static_cast<int64_t>(scales + codes)));
+    auto* const bytes = static_cast<uint8_t*>(held->memory_[0]);
+    if (scales > 0) std::memcpy(bytes, from.scales.data(), scales);
+    if (codes > 0) std::memcpy(bytes + scales, from.codes.data(), codes);
+    held->scales_ = {reinterpret_cast<const uint16_t*>(bytes), from.scales.size()};
+    held->codes_ = {bytes + scales, codes};
+    return std::shared_ptr<const HeldCodes>(std::move(held));
+  }
+  explicit HeldCodes(BlockPool& pool) : memory_(pool) {}
+  HeldCodes(const HeldCodes&) = delete;
+  HeldCodes& operator=(const HeldCodes&) = delete;
+
+  std::span<const uint16_t> scales() const { return scales_; }
+  std::span<const uint8_t> codes() const { return codes_; }
+  int64_t allocated_bytes() const { return memory_.allocated_bytes(); }
+
+ private:
+  BlockList memory_;
+  std::span<const uint16_t> scales_;
+  std::span<const uint8_t> codes_;
 };
 
 // One side of the plan on the host, and its numbers on the device.
@@ -111,15 +142,13 @@ std::vector<SymbolTable> TablesOfGroups(const CoderSide& side,
   return tables;
 }
 
-void PutCoder(const CoderSide& side, const CoderCodes& coded, int64_t first, int64_t end,
+void PutCoder(const CoderSide& side, const HeldCodes& coded, int64_t first, int64_t end,
               std::string& out) {
   const int64_t scales = 2 * side.coded_groups(), kept = side.kept();
-  PutBytes(out, std::span(coded.scales)
-                    .subspan(static_cast<size_t>(first * scales),
-                             static_cast<size_t>((end - first) * scales)));
-  const std::span<const uint8_t> codes =
-      std::span(coded.codes)
-          .subspan(static_cast<size_t>(first * kept), static_cast<size_t>((end - first) * kept));
+  PutBytes(out, coded.scales().subspan(static_cast<size_t>(first * scales),
+                                       static_cast<size_t>((end - first) * scales)));
+  const std::span<const uint8_t> codes = coded.codes().subspan(
+      static_cast<size_t>(first * kept), static_cast<size_t>((end - first) * kept));
   std::vector<SymbolTable> of_groups;
   int64_t begin = 0;
   for (const BasisCoded::Group& group : side.groups) {
@@ -254,18 +283,18 @@ class BasisCodedLayer final : public LayerLayout {
     coded_ = std::max<int64_t>(0, n - first_ - recent_);
     LayerPart rounded = EmptyPart(entries);
     for (const KvSide side : {KvSide::kKeys, KvSide::kValues}) {
-      auto codes = std::make_shared<CoderCodes>();
+      CoderCodes codes;
       std::vector<Stream>& streams = rounded.of(side);
       KVG_TRY(Append(entries, Rows(entries, side, 0, first_), side, streams));
       for (int64_t at = 0; at < coded_; at += kCoderTokens) {
         const int64_t end = std::min(at + kCoderTokens, coded_);
         const std::vector<float> rows = Rows(entries, side, first_ + at, first_ + end);
-        CodeCoordinates(Of(side), Turned(entries, side, rows), codes.get());
-        KVG_TRY(Append(entries, TurnedBack(entries, side, CoordinatesOf(Of(side), *codes, at, end)),
+        CodeCoordinates(Of(side), Turned(entries, side, rows), &codes);
+        KVG_TRY(Append(entries, TurnedBack(entries, side, CoordinatesOf(Of(side), codes, at, end)),
                        side, streams));
       }
       KVG_TRY(Append(entries, Rows(entries, side, first_ + coded_, n), side, streams));
-      codes_[static_cast<size_t>(side)] = std::move(codes);
+      KVG_ASSIGN(codes_[static_cast<size_t>(side)], HeldCodes::Of(codes, HostPool(entries)));
     }
     entries.parts.clear();
     entries.parts.push_back(std::move(rounded));
@@ -292,16 +321,16 @@ class BasisCodedLayer final : public LayerLayout {
     KVG_TRY(TakeNumber(in, "coded entries", 0, n - first_, &coded_));
     for (const KvSide side : {KvSide::kKeys, KvSide::kValues}) {
       std::vector<Stream>& streams = entries.parts[0].of(side);
-      auto codes = std::make_shared<CoderCodes>();
+      CoderCodes codes;
       KVG_TRY(TakeRows(in, entries, side, first_, streams));
       for (int64_t at = 0; at < coded_; at += kCoderTokens) {
         const int64_t end = std::min(at + kCoderTokens, coded_);
-        KVG_TRY(TakeCoder(in, Of(side), end - at, codes.get()));
-        KVG_TRY(Append(entries, TurnedBack(entries, side, CoordinatesOf(Of(side), *codes, at, end)),
+        KVG_TRY(TakeCoder(in, Of(side), end - at, &codes));
+        KVG_TRY(Append(entries, TurnedBack(entries, side, CoordinatesOf(Of(side), codes, at, end)),
                        side, streams));
       }
       KVG_TRY(TakeRows(in, entries, side, n - first_ - coded_, streams));
-      codes_[static_cast<size_t>(side)] = std::move(codes);
+      KVG_ASSIGN(codes_[static_cast<size_t>(side)], HeldCodes::Of(codes, HostPool(entries)));
     }
     return {};
   }
@@ -310,15 +339,22 @@ class BasisCodedLayer final : public LayerLayout {
   // entries.
   void AddBytes(const LayerEntries& entries, KvBytes& bytes) const override {
     LayerLayout::AddBytes(entries, bytes);
-    for (const auto& side : sides_) {
-      bytes.projections += (std::ssize(side->mean) + std::ssize(side->basis)) * 4;
-      bytes.payload += coded_ * side->kept();
-      bytes.scales += coded_ * side->coded_groups() * 4;
+    for (size_t i = 0; i < sides_.size(); ++i) {
+      const CoderSide& side = *sides_[i];
+      const int64_t codes = coded_ * side.kept(), scales = coded_ * side.coded_groups() * 4;
+      bytes.projections += (std::ssize(side.mean) + std::ssize(side.basis)) * 4;
+      bytes.payload += codes;
+      bytes.scales += scales;
+      if (codes_[i] != nullptr) bytes.slack += codes_[i]->allocated_bytes() - codes - scales;
     }
   }
 
  private:
   const CoderSide& Of(KvSide side) const { return *sides_[static_cast<size_t>(side)]; }
+  // A device's pool has no memory that the host can read.
+  static BlockPool& HostPool(const LayerEntries& entries) {
+    return entries.pool->OnHost() ? *entries.pool : entries.setup->pools->of(Tier::kHost);
+  }
   static int64_t WidthOf(const LayerEntries& entries, KvSide side) {
     return entries.setup->kv_heads * entries.HeadDim(side);
   }
@@ -430,7 +466,7 @@ class BasisCodedLayer final : public LayerLayout {
   }
 
   std::array<std::shared_ptr<const CoderSide>, 2> sides_;
-  std::array<std::shared_ptr<const CoderCodes>, 2> codes_;  // null before Convert
+  std::array<std::shared_ptr<const HeldCodes>, 2> codes_;  // null before Convert
   int64_t sinks_ = 0, recent_ = 0;
   int64_t first_ = 0, coded_ = 0;  // entries before those that are coded, and these
 };

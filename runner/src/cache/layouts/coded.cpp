@@ -15,7 +15,8 @@ namespace {
 KvCodec Fitted(KvCodec codec, int64_t dim) {
   const bool along_entry = codec.axis == CodeAxis::kToken && codec.kind != KvCodecKind::kPolarPairs;
   if (codec.coded() && along_entry) {
-    codec.group = codec.group == codec.dim ? dim : std::min(codec.group, dim);
+    const bool whole = codec.group > 0 && codec.group == codec.dim;
+    codec.group = whole ? dim : std::min(codec.group, dim);
   }
   codec.dim = dim;
   return codec;
