@@ -75,7 +75,8 @@ int64_t SegmentTables::SizeBytes(const KvHead& head) const {
       const KvCoded& coded = CodedOf(segment, side);
       if (coded.entries == 0) continue;
       bytes += static_cast<int64_t>(sizeof(CodecView)) + 12 * coded.codec->dim +
-               RoomOf(coded.entries) * static_cast<int64_t>(sizeof(CodedPage)) + 5 * Tables::kGap;
+               RecordTableBytes(*coded.codec) +
+               RoomOf(coded.entries) * static_cast<int64_t>(sizeof(CodedPage)) + 6 * Tables::kGap;
     }
   }
   return bytes;

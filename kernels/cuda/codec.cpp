@@ -63,7 +63,7 @@ class CudaCodec final : public CodecOps {
     CodecView view = ViewOf(codec);
     tables_.Begin(static_cast<int64_t>(sizeof view) +
                   count * static_cast<int64_t>(sizeof(PagePart)) + 12 * codec.dim +
-                  5 * Tables::kGap);
+                  RecordTableBytes(codec) + 6 * Tables::kGap);
     PutRanges(codec, tables_, &view);
     const CodecCall call = {.codec = tables_.Put(std::span<const CodecView>(&view, 1)),
                             .parts = tables_.Put(parts),
@@ -168,8 +168,22 @@ class CudaCodec final : public CodecOps {
 
 }  // namespace
 
+int64_t RecordTableBytes(const KvCodec& codec) {
+  return codec.table.empty() ? 0 : codec.table.SizeBytes();
+}
+
 CodecView ViewOf(const KvCodec& codec) {
   CodecView view = {};
+  if (IsRecord(codec.kind)) {
+    view.kind = codec.kind;
+    view.keys = codec.side == KvSide::kKeys;
+    view.by_token = true;
+    view.dim = static_cast<int>(codec.dim);
+    view.width = (view.dim + 15) / 16 * 16;
+    view.group = 1;
+    view.record = RecordOf(codec);
+    return view;
+  }
   const CodeForm form = FormOf(codec);
   const bool affine = codec.kind == KvCodecKind::kAffine;
   const bool book = codec.kind == KvCodecKind::kCodebook;
@@ -204,6 +218,10 @@ CodecView ViewOf(const KvCodec& codec) {
 
 void PutRanges(const KvCodec& codec, Tables& tables, CodecView* view) {
   const auto dims = static_cast<size_t>(codec.dim);
+  if (!codec.table.empty()) {
+    const auto count = static_cast<size_t>(codec.table.Numel());
+    view->record.table = tables.Put(std::span<const float>(codec.table.f32(), count));
+  }
   if (view->fixed_range) {
     view->low = tables.Put(std::span<const float>(codec.channel_low.f32(), dims));
     view->high = tables.Put(std::span<const float>(codec.channel_high.f32(), dims));

@@ -350,12 +350,34 @@ KVG_DEVICE void StoreScales(const CodecView& c, const PagePart& part, const Numb
   }
 }
 
+// A thread for each pair of dims of a group of entries, then one for each entry.
+KVG_DEVICE void EncodeRecords(const CodecView& c, const PagePart& part, const Numbers& x) {
+  const RecordView& view = c.record;
+  if (view.kind == KvCodecKind::kPolarPairs) {
+    const int pairs = view.dim / 2, first = part.begin / view.group;
+    const int groups = part.end / view.group - first;
+    const record::RecordRows rows = {x.first, x.stride};
+    for (int i = Thread(); i < groups * pairs; i += BlockThreads()) {
+      record::PutPairRange<DeviceMath>(view, rows, first + i / pairs, i % pairs, part.page.codes);
+    }
+  }
+  SyncBlock();
+  for (int e = part.begin + Thread(); e < part.end; e += BlockThreads()) {
+    float rest[kMostRecordDims];
+    record::CodeRecord<DeviceMath>(view, x.first + e * x.stride, e, part.page.codes, rest);
+  }
+}
+
 KVG_KERNEL(kThreads) EncodeKernel(CodecCall call, Float2* scratch, int64_t scales) {
   const PagePart part = call.parts[BlockX()];
   const CodecView& c = *call.codec;
   const Numbers x = NumbersOf(call, part);
   Float2* const factors = scratch + BlockX() * scales;
   uint8_t* const codes = part.page.codes;
+  if (IsRecord(c.kind)) {
+    EncodeRecords(c, part, x);
+    return;
+  }
   if (c.scales > 0) StoreScales(c, part, x, factors);
   SyncBlock();
   for (int s = Thread(); s < c.width * 8; s += BlockThreads()) {

@@ -4,6 +4,7 @@
 
 #include "cuda/codec_view.h"
 #include "cuda/device/simt.h"
+#include "src/record_code.h"
 
 namespace kvgauge::cuda {
 
@@ -94,8 +95,27 @@ KVG_DEVICE float FixedScale(const CodecView& c, int dim) {
   return c.fixed_scale == nullptr ? 1.0f : c.fixed_scale[dim];
 }
 
+// For records.
+struct DeviceMath {
+  KVG_MEMBER static uint32_t Bits(float v) { return BitsOf(v); }
+  KVG_MEMBER static float Float(uint32_t bits) { return FloatOf(bits); }
+  KVG_MEMBER static uint16_t ToHalf(float v) { return ClampedHalf(v); }
+  KVG_MEMBER static float FromHalf(uint16_t bits) { return HalfToFloat(bits); }
+  KVG_MEMBER static float Root(float v) { return Sqrt(v); }
+  KVG_MEMBER static float Even(float v) { return RoundEven(v); }
+  KVG_MEMBER static int Ones(uint32_t bits) { return PopCount(bits); }
+  KVG_MEMBER static float Angle(float y, float x) {
+    constexpr double kTurn = 6.283185307179586;
+    const double angle = ::atan2(static_cast<double>(y), static_cast<double>(x));
+    return static_cast<float>(angle < 0 ? angle + kTurn : angle);
+  }
+  KVG_MEMBER static float Cosine(float v) { return static_cast<float>(::cos(double{v})); }
+  KVG_MEMBER static float Sine(float v) { return static_cast<float>(::sin(double{v})); }
+};
+
 // What a code stands for, without correction and outliers.
 KVG_DEVICE float CodedNumber(const CodecView& c, const uint8_t* codes, int entry, int dim) {
+  if (IsRecord(c.kind)) return record::RecordNumber<DeviceMath>(c.record, codes, entry, dim);
   const int code = CodeAt(c, codes, entry, dim);
   const bool float8 = c.kind == KvCodecKind::kFp8E4M3 || c.kind == KvCodecKind::kFp8E5M2;
   if (float8 && c.scale == ScaleType::kNone) {

@@ -10,6 +10,7 @@
 #include <cstdint>
 
 #include "kernels/kv_codec.h"
+#include "src/record_view.h"
 
 #ifdef __CUDACC__
 #define KVG_BOTH __host__ __device__
@@ -45,6 +46,7 @@ struct CodecView {
   const float* low;  // [dim]
   const float* high;
   const float* fixed_scale;  // [dim], or null: float8
+  RecordView record;         // of records, of which only kind, keys, dim and width are set above
 };
 
 // One page. Null: none.
@@ -69,6 +71,7 @@ KVG_BOTH inline int ScaleBytes(const CodecView& c) {
   }
 }
 KVG_BOTH inline int CodedPageBytes(const CodecView& c) {
+  if (IsRecord(c.kind)) return static_cast<int>(RecordPageBytes(c.record));
   return CodeBytes(c) + c.scales * (ScaleBytes(c) + (c.has_zeros ? 2 : 0));
 }
 
@@ -115,6 +118,8 @@ KVG_BOTH inline int ScaleIndex(const CodecView& c, int entry, int dim) {
 
 // Everything but the ranges of dims; PutRanges adds those.
 CodecView ViewOf(const KvCodec& codec);
+// What PutRanges needs for tables of records.
+int64_t RecordTableBytes(const KvCodec& codec);
 class Tables;
 void PutRanges(const KvCodec& codec, Tables& tables, CodecView* view);
 

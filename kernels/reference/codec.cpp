@@ -14,6 +14,7 @@
 #include "core/rng.h"
 #include "kernels/attention.h"
 #include "kernels/kv_codec.h"
+#include "reference/records.h"
 #include "reference/reference.h"
 
 namespace kvgauge {
@@ -433,7 +434,10 @@ void Orthonormalize(Rows* rows) {
 
 class ReferenceCodec final : public CodecOps {
  public:
-  int64_t PageBytes(const KvCodec& codec) const override { return Page(codec, nullptr).Bytes(); }
+  int64_t PageBytes(const KvCodec& codec) const override {
+    if (IsRecord(codec.kind)) return ReferenceRecordPageBytes(codec);
+    return Page(codec, nullptr).Bytes();
+  }
   int64_t OutlierCount(const void* block) const override {
     return static_cast<int64_t>(ReadOutliers(block).size());
   }
@@ -457,6 +461,18 @@ class ReferenceCodec final : public CodecOps {
       const int64_t begin = first_entry + row - p * kKvPageEntries;
       const int64_t end = std::min(kKvPageEntries, begin + n - row);
       const auto in_page = [&](int64_t entry, int64_t d) { return number(row + entry - begin, d); };
+      if (IsRecord(codec.kind)) {
+        std::vector<std::vector<float>> some;
+        for (int64_t e = begin; e < end; ++e) {
+          for (int64_t d = 0; d < dim; ++d) {
+            if (d == 0) some.emplace_back();
+            some.back().push_back(in_page(e, d));
+          }
+        }
+        EncodeReferenceRecords(codec, some, begin, pages.codes[p]);
+        row += end - begin;
+        continue;
+      }
       Page page(codec, pages.codes[p]);
       Outliers outliers;
       std::map<int64_t, float> replaced;
@@ -565,6 +581,11 @@ class ReferenceCodec final : public CodecOps {
     Outliers outliers;
     for (int64_t i = 0; i < rows.shape[0]; ++i) {
       const int64_t p = (first_entry + i) / kKvPageEntries, e = (first_entry + i) % kKvPageEntries;
+      if (IsRecord(codec.kind)) {
+        const std::vector<float> row = DecodeReferenceRecord(codec, pages.codes[p], e);
+        std::copy(row.begin(), row.end(), rows.f32() + i * rows.stride[0]);
+        continue;
+      }
       if (p != read && pages.outliers != nullptr) outliers = ReadOutliers(pages.outliers[p]);
       read = p;
       const Page page(codec, pages.codes[p]);

@@ -7,6 +7,7 @@
 #include "core/strings.h"
 #include "kernels/attention.h"
 #include "src/op_checks.h"
+#include "src/record_view.h"
 
 namespace kvgauge {
 namespace {
@@ -136,6 +137,7 @@ Status CheckCodec(const KvCodec& codec) {
     }
     KVG_TRY(CheckGroup(codec));
   }
+  if (IsRecord(codec.kind)) KVG_TRY(CheckRecord(codec));
   KVG_TRY(CheckFixedScale(codec));
   if (SizeOf(FormOf(codec).scale) == 1 && codec.dim > kMostByteScaleDims) {
     return BadInput(StrCat("dim ", codec.dim, " with scales of one byte: must be at most ",
@@ -155,6 +157,9 @@ Status CheckCodec(const KvCodec& codec) {
     return BadInput(StrCat("dim ", codec.dim, " with outliers: must be at most ", kMostOutlierDims,
                            ", so that a place in a page has 16 bits"));
   }
+  if (codec.rank > 0 && IsRecord(codec.kind)) {
+    return BadInput(StrCat("rank ", codec.rank, ": records have no correction"));
+  }
   if (codec.rank < 0 || codec.rank > codec.dim || (codec.rank > 0 && !codec.coded())) {
     return BadInput(StrCat("rank ", codec.rank, ": must be 0 to ", codec.coded() ? codec.dim : 0));
   }
@@ -163,7 +168,9 @@ Status CheckCodec(const KvCodec& codec) {
 
 int64_t SealUnit(const KvCodec& codec) {
   if (codec.has_outliers() || codec.rank > 0) return kKvPageEntries;
-  const bool over_entries = codec.kind == KvCodecKind::kAffine && codec.axis == CodeAxis::kChannel;
+  const bool over_entries =
+      codec.kind == KvCodecKind::kPolarPairs ||
+      (codec.kind == KvCodecKind::kAffine && codec.axis == CodeAxis::kChannel);
   return over_entries ? codec.group : 1;
 }
 
@@ -182,6 +189,11 @@ KvBytes& KvBytes::operator+=(const KvBytes& other) {
 
 int64_t CodeBits(const KvCodec& codec) {
   return codec.coded() ? FormOf(codec).bits : 8 * SizeOf(codec.dtype);
+}
+
+int64_t EntryCodeBits(const KvCodec& codec) {
+  if (IsRecord(codec.kind)) return RecordBits(codec);
+  return codec.dim * CodeBits(codec);
 }
 
 CodeForm FormOf(const KvCodec& codec) {
@@ -241,12 +253,24 @@ CodeForm FormOf(const KvCodec& codec) {
       form = block(8, codec.group > 0 ? Scale::kF32 : Scale::kNone, false, 0, codec.group);
       form.float8 = true;
       return form;
+    case Kind::kClusters:
+    case Kind::kPolarPairs:
+    case Kind::kPolarTree:
+    case Kind::kVectors:
+    case Kind::kSketched:
+      return form;  // records have bytes of their own
   }
   return form;
 }
 
 KvBytes CodedBytes(const KvCodec& codec, int64_t entries) {
   KvBytes bytes;
+  if (IsRecord(codec.kind)) {
+    bytes.payload = entries * CeilDiv(RecordBits(codec), 8);
+    const RecordView view = RecordOf(codec);
+    bytes.scales = entries * ScaleBytesOf(view) + view.header_bytes * entries / kKvPageEntries;
+    return bytes;
+  }
   bytes.payload = CeilDiv(entries * codec.dim * CodeBits(codec), 8);
   if (const CodeForm form = FormOf(codec); form.scale != ScaleType::kNone) {
     const int64_t groups = form.by_token ? entries * CeilDiv(codec.dim, form.group)

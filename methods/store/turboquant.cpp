@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Randomly turned entries in levels that are best for normal numbers, with the length of each.
 //
-// Paper: TurboQuant, arXiv:2504.19874, in its form for the mean square error. Needs nothing. A
-// random rotation makes the coordinates of any entry nearly normal, of one variance: that of its
-// mean square, which is stored.
+// Paper: TurboQuant, arXiv:2504.19874. Needs nothing. A random rotation makes the coordinates of
+// any entry nearly normal, of one variance: that of its mean square, which is stored. The form for
+// inner products takes one bit of a number from the levels, and keeps the length of the error that
+// they leave and the signs of its projections, so that products with it are right on average.
 #include <array>
 #include <utility>
 
+#include "core/strings.h"
 #include "methods/basis_change.h"
 #include "methods/registry.h"
 #include "methods/tensors.h"
@@ -42,15 +44,23 @@ class TurboQuant final : public Store {
   explicit TurboQuant(const Params& params)
       : key_bits_(params.Int("key_bits")),
         value_bits_(params.Int("value_bits")),
+        products_(params.Text("form") == "products"),
         recent_(params.Int("keep_recent")),
         sinks_(params.Int("sinks")),
         basis_(params) {}
 
-  Status Check(const ModelShape& shape) const override { return basis_.Check(shape, nullptr); }
+  Status Check(const ModelShape& shape) const override {
+    if (products_ && key_bits_ < 2) {
+      return BadInput(StrCat("key_bits ", key_bits_,
+                             ": a bit is for signs of the error, so form 'products' needs 2"));
+    }
+    return basis_.Check(shape, nullptr);
+  }
 
   Result<StorePlan> Plan(const ModelShape& shape, int64_t layer) const override {
     Coded layout(shape);
-    Fill(key_bits_, layout.keys);
+    Fill(products_ ? key_bits_ - 1 : key_bits_, layout.keys);
+    if (products_) layout.keys.kind = KvCodecKind::kSketched;
     Fill(value_bits_, layout.values);
     layout.seal_keys = SealWhole(layout.keys, recent_);
     layout.seal_values = SealWhole(layout.values, recent_);
@@ -68,7 +78,9 @@ class TurboQuant final : public Store {
     codec.levels = View(levels, {std::ssize(levels)});
   }
 
-  int64_t key_bits_, value_bits_, recent_, sinks_;
+  int64_t key_bits_, value_bits_;
+  bool products_;
+  int64_t recent_, sinks_;
   BasisChoice basis_;
 };
 
@@ -76,6 +88,8 @@ std::vector<ParamSpec> TurboQuantParams() {
   std::vector<ParamSpec> specs = {
       IntParam("key_bits", 4, 1, 4, "bits of a key's number"),
       IntParam("value_bits", 4, 1, 4, "bits of a value's number"),
+      ChoiceParam("form", "mean_square", {"mean_square", "products"},
+                  "what codes of keys are best for; values are coded for the mean square"),
       IntParam("keep_recent", 0, 0, 1 << 20, "newest entries that stay uncoded"),
       IntParam("sinks", 0, 0, 4096, "first entries that stay uncoded")};
   for (ParamSpec& spec : BasisParams(LearnedBasis::kNo)) specs.push_back(std::move(spec));
@@ -89,10 +103,12 @@ KVG_REGISTER_STAGE({
     .summary = "turned entries in levels for normal numbers, with the length of each",
     .departures = {"levels are a normal distribution's, not those of a coordinate of the sphere, "
                    "which it tends to",
-                   "no sketch of the residual (the form for inner products)",
+                   "signs of the error are those of its Hadamard transform, not of Gaussian "
+                   "projections; behind the random rotation both have the same mean",
                    "no more bits for outlier channels, so whole bits alone",
                    "attention of the prompt reads uncoded entries"},
-    .bytes = "for each side: dim * bits / 8 + 2; matrices of coordinates once a model",
+    .bytes = "for each side: dim * bits / 8 + 2, keys in the form for products 2 more; matrices of "
+             "coordinates once a model",
     .params = TurboQuantParams(),
     .make = Make<TurboQuant>(),
 });

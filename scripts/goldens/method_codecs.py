@@ -4,6 +4,7 @@ takes rows [n, dim] f32 and returns what reading them back gives. Codes are comp
 scales already rounded to f16, as the papers' kernels do.
 """
 
+import functools
 import math
 
 import numpy as np
@@ -293,12 +294,75 @@ def write_matrices(directory):
               metadata=made | {"stage": "store.duquant", "params": "{\"block\":16,\"seed\":0}"})
     tables = {}
     for s, side in enumerate(sides):
+        for l in range(4):
+            for what, numbers in zip(("mean", "basis", "variances"), coder_tables(s, l)):
+                tables[f"{side}.{what}.{l}"] = numbers
+    save_file(tables, directory / "kvtc.safetensors", metadata=made | {"stage": "store.kvtc", "params": "{}"})
+    tables = {}
+    for s, side in enumerate(sides):
         for l, there in enumerate(affine_matrices()[s]):
             tables[f"{side}.{l}.there"] = there
             back = np.linalg.inv(there.astype(np.float64)).swapaxes(-1, -2)
             tables[f"{side}.{l}.back"] = np.ascontiguousarray(back, F)
     save_file(tables, directory / "affine_matrices.safetensors",
               metadata=made | {"stage": "store.affine", "params": "{\"raw_keys\":false}"})
+
+
+def coder_tables(side, layer, width=64):
+    """KVTC's, made up: a mean, an orthonormal basis and falling variances."""
+    rng = np.random.default_rng(51 + 8 * layer + side)
+    basis = np.linalg.qr(rng.standard_normal((width, width)))[0].astype(F)
+    return (rng.standard_normal((1, width)) / 10).astype(F), basis, (4 * 0.9 ** np.arange(width)[None]).astype(F)
+
+
+def best_groups(variances, budget):
+    """KVTC's search: groups of coordinates and their bits that lose least; 32 bits for a group's scale.
+    An error is that of even steps over six deviations of the loudest coordinate."""
+    n, unit = len(variances), 8
+
+    @functools.cache
+    def best(begin, left):
+        if begin == n:
+            return 0.0, ()
+        found = None
+        for size in (8, 16, 32, 64, 128):
+            some = variances[begin : begin + size].astype(np.float64)
+            for bits in (0, 1, 2, 3, 4, 6, 8):
+                asked = -(-(len(some) * bits + 32) // unit) if bits else 0
+                if asked > left:
+                    continue
+                loss = some.sum()
+                if bits:
+                    loss = min(loss, len(some) * (6 * math.sqrt(some.max()) / (2**bits - 1)) ** 2 / 12)
+                rest, groups = best(begin + len(some), left - asked)
+                if found is None or loss + rest < found[0]:
+                    found = loss + rest, ((len(some), bits), *groups)
+            if begin + size >= n:
+                break
+        return found
+
+    return best(0, budget // unit)[1]
+
+
+def transform_coded(x, mean, basis, groups):
+    """KVTC: even steps of a token's coordinates between the least and the largest of each group."""
+    turned = (x.astype(np.float64) - mean) @ basis.astype(np.float64)
+    out, unsure, begin = np.zeros_like(turned), np.zeros(len(x), bool), 0
+    for size, bits in groups:
+        part = turned[:, begin : begin + size]
+        if bits:
+            low, high = part.min(1, keepdims=True), part.max(1, keepdims=True)
+            step = (high - low) / (2**bits - 1)
+            least, by = half(low).astype(np.float64), half(step).astype(np.float64)
+            off = 2e-7 * np.abs(turned).max(1, keepdims=True)
+            unsure |= ((half(low - off) != half(low + off)) | (half(step - off) != half(step + off)))[:, 0]
+            ratio = (part - least) / by
+            unsure |= ((np.abs(np.abs(ratio - np.floor(ratio)) - 0.5) < 3 * off / by).any(1))
+            out[:, begin : begin + size] = np.clip(np.rint(ratio), 0, 2**bits - 1) * by + least
+        begin += size
+    done = out @ basis.astype(np.float64).T + mean
+    done[unsure] = np.nan
+    return done
 
 
 def random_orthogonal(dim, blocks, seed):

@@ -89,9 +89,10 @@ class Llama:
         i = np.arange(0, self.dim, 2, dtype=np.float64)
         self.frequencies = config["rope_parameters"]["rope_theta"] ** (-i / self.dim)
 
-    def rotate(self, x, positions):
-        """x [..., n, dim], each row by its position."""
-        angle = np.asarray(positions, dtype=np.float64)[:, None] * self.frequencies
+    def rotate(self, x, positions, dtype=np.float64):
+        """x [..., n, dim], each row by its position; angles are products of numbers of that type."""
+        angle = np.asarray(positions, dtype=dtype)[:, None] * self.frequencies.astype(dtype)
+        angle = angle.astype(np.float64)
         c, s, half = np.cos(angle), np.sin(angle), self.dim // 2
         low, high = x[..., :half], x[..., half:]
         return np.concatenate([low * c - high * s, high * c + low * s], -1)

@@ -96,6 +96,25 @@ std::vector<Scene> CodedScenes(DType dtype, int64_t rows) {
   side.keys.rank = side.values.rank = 2;
   pairs.push_back(side);
 
+  static const std::vector<float> groups = [] {
+    std::vector<float> all;
+    for (int i = 0; i < 64; ++i) all.push_back(static_cast<float>(i % 3));
+    return all;
+  }();
+  Pair polar = {"polar", PlainCodec(KvCodecKind::kPolarPairs, 0),
+                PlainCodec(KvCodecKind::kPolarTree, 0)};
+  polar.keys.bits = 4;
+  polar.keys.group = 64;
+  pairs.push_back(polar);
+  Pair records = {"records", PlainCodec(KvCodecKind::kClusters, 0),
+                  PlainCodec(KvCodecKind::kSketched, 0)};
+  records.keys.bits = 2;
+  records.keys.stages = 3;
+  records.keys.table = View(groups, {std::ssize(groups)});
+  records.values.bits = 3;
+  records.values.levels = View(levels, {std::ssize(levels)});
+  pairs.push_back(records);
+
   std::vector<Scene> scenes;
   for (const Pair& pair : pairs) {
     Scene s;

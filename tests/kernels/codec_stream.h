@@ -160,16 +160,55 @@ inline std::vector<KvCodec> FormatCodecs(int64_t dim, const std::vector<float>& 
   return codecs;
 }
 
+// Every form of records. `numbers` of them, at least 12 dim^2, must outlive the codecs.
+inline std::vector<KvCodec> RecordCodecs(int64_t dim, const std::vector<float>& numbers,
+                                         const std::vector<float>& levels,
+                                         const std::vector<float>& groups) {
+  using Kind = KvCodecKind;
+  std::vector<KvCodec> codecs;
+  const auto add = [&](Kind kind, int bits, int64_t group) -> KvCodec& {
+    codecs.push_back(PlainCodec(kind, dim));
+    codecs.back().bits = bits;
+    codecs.back().group = group;
+    return codecs.back();
+  };
+  const auto table = [&](int64_t count) {
+    return View(numbers, {std::ssize(numbers)}).Slice(0, count);
+  };
+  KvCodec& clusters = add(Kind::kClusters, 2, 0);
+  clusters.stages = 3;
+  clusters.clip = 0.96f;
+  clusters.table = View(groups, {std::ssize(groups)}).Slice(0, dim);
+  if (dim % 2 == 0) {
+    add(Kind::kPolarPairs, 4, 32).apart = dim / 2;
+    add(Kind::kPolarPairs, 3, 64).apart = 1;
+    KvCodec& turning = add(Kind::kVectors, 4, dim);
+    turning.stages = 3;
+    turning.commuting = true;
+    turning.apart = dim / 2;
+    turning.range = CodeRange::kRms;
+    turning.table = table(3 * 4 * dim);
+    KvCodec& runs = add(Kind::kVectors, 4, 2);
+    runs.stages = 2;
+    runs.table = table(2 * 16 * dim);
+  }
+  if (dim % 16 == 0) add(Kind::kPolarTree, 0, 0);
+  add(Kind::kSketched, 3, 0).levels = View(levels, {std::ssize(levels)});
+  return codecs;
+}
+
 inline std::string NameOf(const KvCodec& codec) {
-  static const char* const kKinds[] = {"float",    "affine", "q8_0", "q4_0", "fp8",
-                                       "codebook", "q4_1",   "q5_0", "q5_1", "iq4_nl",
-                                       "fp8_e5m2", "mxfp4",  "nvfp4"};
+  static const char* const kKinds[] = {
+      "float", "affine",   "q8_0",        "q4_0",       "fp8",      "codebook",
+      "q4_1",  "q5_0",     "q5_1",        "iq4_nl",     "fp8_e5m2", "mxfp4",
+      "nvfp4", "clusters", "polar pairs", "polar tree", "vectors",  "sketched"};
   return StrCat(codec.side == KvSide::kKeys ? "keys " : "values ",
                 kKinds[static_cast<int>(codec.kind)], " bits ", codec.bits,
                 codec.axis == CodeAxis::kToken ? " token" : " channel", " group ", codec.group,
                 codec.symmetric ? " symmetric" : "", " range ", static_cast<int>(codec.range),
                 " fixed ", codec.fixed_scale.empty() ? 0 : codec.fixed_scale.Numel(), " share ",
-                codec.outlier_share, " rank ", codec.rank, " dim ", codec.dim);
+                codec.outlier_share, " rank ", codec.rank, " dim ", codec.dim, " stages ",
+                codec.stages, " apart ", codec.apart);
 }
 
 }  // namespace kvgauge

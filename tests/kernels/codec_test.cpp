@@ -65,6 +65,20 @@ std::vector<KvCodec> PlainCodecs(int64_t dim) {
   return codecs;
 }
 
+const std::vector<float>& RecordNumbers() {
+  static const std::vector<float> kNumbers = RandomValues(12 * 128 * 128, 77);
+  return kNumbers;
+}
+std::vector<KvCodec> Records(int64_t dim) {
+  static const std::vector<float> kLevels = NormalLevels(3);
+  static const std::vector<float> kGroups = [] {
+    std::vector<float> groups;
+    for (int i = 0; i < 1024; ++i) groups.push_back(static_cast<float>(i * 7 % 3));
+    return groups;
+  }();
+  return RecordCodecs(dim, RecordNumbers(), kLevels, kGroups);
+}
+
 // Constant, zero, tied, tiny and huge numbers; kinds from 8 on are ordinary.
 float Hard(uint64_t kind, int64_t i, float v) {
   switch (kind) {
@@ -141,6 +155,76 @@ TEST_F(EveryCodecBackend, AgreesWithTwinToTheBit) {
       }
     }
   }
+}
+
+// Numbers whose squares are finite.
+TEST_F(EveryCodecBackend, RecordsAgreeWithTwinToTheBit) {
+  for (const int64_t dim : {7, 32, 48, 128}) {
+    std::vector<float> rows = HardRows(192, dim, 23 + dim);
+    for (float& v : rows) v = std::abs(v) > 1e9f ? v * 1e-25f : v;
+    for (KvCodec codec : Some(Records(dim), 2)) {
+      for (const KvSide side : {KvSide::kKeys, KvSide::kValues}) {
+        codec.side = side;
+        ASSERT_TRUE(CheckCodec(codec).ok()) << CheckCodec(codec).error().message;
+        const int64_t entries = SealUnit(codec) == 1 ? 165 : 192;
+        const std::vector<float> these(rows.begin(), rows.begin() + entries * dim);
+        CodecStream want(*twin, codec, entries);
+        want.Encode(these);
+        const std::vector<float> wanted = want.Decode();
+        for (size_t i = 0; i < backends.size(); i += 2) {
+          SCOPED_TRACE(StrCat(backends[i].name, " ", NameOf(codec)));
+          CodecOps& ops = *backends[i].ops;
+          CodecStream got(ops, codec, entries), pieces(ops, codec, entries);
+          got.Encode(these);
+          const std::vector<float> decoded = got.Decode();
+          const int64_t at = FirstDifference(decoded, wanted);
+          ASSERT_EQ(at, -1) << "entry " << at / dim << " dim " << at % dim << ": " << decoded[at]
+                            << ", expected " << wanted[at] << " for " << these[at];
+          const int64_t half = 64 + SealUnit(codec);
+          pieces.Encode({these.begin() + half * dim, these.end()}, half);
+          pieces.Encode({these.begin(), these.begin() + half * dim});
+          for (int64_t p = 0; p < 3; ++p) ASSERT_EQ(pieces.PageMemory(p), got.PageMemory(p));
+          ASSERT_TRUE(got.Intact() && pieces.Intact());
+          const KvBytes bytes = CodedBytes(codec, 64);
+          ASSERT_EQ(ops.PageBytes(codec), bytes.payload + bytes.scales);
+          ASSERT_EQ(twin->PageBytes(codec), bytes.payload + bytes.scales);
+        }
+      }
+    }
+  }
+}
+
+// What the papers promise of normal numbers: TurboQuant's estimate is right on average, and the
+// tree of angles has 3.875 bits a number.
+TEST_F(EveryCodecBackend, SketchedProductsAreRightOnAverage) {
+  const int64_t dim = 64, n = 4096;
+  const std::vector<float> levels = NormalLevels(1);
+  KvCodec codec = PlainCodec(KvCodecKind::kSketched, dim);
+  codec.bits = 1;
+  codec.levels = View(levels, {2});
+  // What a random rotation leaves of any entry: normal numbers without outliers.
+  Rng rng(3, 4);
+  std::vector<float> rows(n * dim), queries(n * dim);
+  for (float& v : rows) v = static_cast<float>(rng.NextGaussian());
+  for (float& v : queries) v = static_cast<float>(rng.NextGaussian());
+  CodecStream stream(*backends[0].ops, codec, n);
+  stream.Encode(rows);
+  const std::vector<float> decoded = stream.Decode();
+  double met = 0, own = 0;
+  for (int64_t i = 0; i < n; ++i) {
+    double product = 0, estimate = 0;
+    for (int64_t d = 0; d < dim; ++d) {
+      // Half of it along the entry, so that products are large.
+      const float q = queries[i * dim + d] + rows[i * dim + d];
+      product += double{q} * rows[i * dim + d];
+      estimate += double{q} * decoded[i * dim + d];
+    }
+    met += product * estimate;
+    own += product * product;
+  }
+  EXPECT_NEAR(met / own, 1.0, 0.01);
+  const KvCodec tree = PlainCodec(KvCodecKind::kPolarTree, dim);
+  EXPECT_EQ(CodedBytes(tree, 64).logical() * 8.0 / 64 / dim, 3.875);
 }
 
 TEST_F(EveryCodecBackend, EntriesSealedInPiecesAreTheSame) {
@@ -378,6 +462,57 @@ TEST(KvCodecChecks, NameWhatIsWrong) {
   codec = PlainCodec(KvCodecKind::kFloat, 64);
   codec.dtype = DType::kI8;
   EXPECT_THAT(message(codec), HasSubstr("dtype i8"));
+}
+
+TEST(KvCodecChecks, NameWhatIsWrongWithRecords) {
+  const auto message = [](const KvCodec& codec) {
+    const Status status = CheckCodec(codec);
+    return status.ok() ? std::string() : status.error().message;
+  };
+  const std::vector<float> numbers(4096, 0.5f), groups(64, 0.0f);
+  KvCodec codec = PlainCodec(KvCodecKind::kClusters, 64);
+  codec.bits = 2;
+  codec.stages = 2;
+  EXPECT_THAT(message(codec), HasSubstr("must be f32[64]"));
+  codec.table = View(groups, {64});
+  EXPECT_EQ(message(codec), "");
+  codec.clip = 1.5f;
+  EXPECT_THAT(message(codec), HasSubstr("clip 1.5: must be above 0 and at most 1"));
+  codec.clip = 1;
+  const std::vector<float> beyond(64, 2.0f);
+  codec.table = View(beyond, {64});
+  EXPECT_THAT(message(codec), HasSubstr("dim 0 is in group 2; groups are 0 to 1"));
+  codec.table = View(groups, {64});
+  codec.rank = 1;
+  EXPECT_THAT(message(codec), HasSubstr("records have no correction"));
+  codec = PlainCodec(KvCodecKind::kPolarPairs, 64);
+  codec.bits = 4;
+  codec.group = 128;
+  EXPECT_THAT(message(codec), HasSubstr("group 128 over entries: must be 16, 32 or 64"));
+  codec.group = 64;
+  codec.apart = 7;
+  EXPECT_THAT(message(codec), HasSubstr("must be 1 or 32 apart"));
+  EXPECT_THAT(message(PlainCodec(KvCodecKind::kPolarTree, 40)), HasSubstr("multiple of 16"));
+  codec = PlainCodec(KvCodecKind::kVectors, 64);
+  codec.bits = 4;
+  codec.group = 5;
+  EXPECT_THAT(message(codec), HasSubstr("group 5: must divide the 64 dims"));
+  codec.group = 4;
+  codec.table = View(numbers, {4096}).Slice(0, 1000);
+  EXPECT_THAT(message(codec), HasSubstr("must be f32[1024]"));
+  std::vector<float> unknown(1024, 0.5f);
+  unknown[17] = std::nanf("");
+  codec.table = View(unknown, {1024});
+  EXPECT_THAT(message(codec), HasSubstr("table: number 17 is nan; all must be finite"));
+  codec.commuting = true;
+  EXPECT_THAT(message(codec), HasSubstr("commuting: codewords are of whole entries"));
+  codec = PlainCodec(KvCodecKind::kSketched, 64);
+  codec.bits = 2;
+  const std::vector<float> levels = {-1, 0, 0, 1};
+  codec.levels = View(levels, {4});
+  EXPECT_THAT(message(codec), HasSubstr("level 2 is 0: levels must ascend"));
+  codec.dim = 1024;
+  EXPECT_THAT(message(codec), HasSubstr("dim 1024 of a record: must be at most 512"));
 }
 
 using CodecDeathTest = EveryCodecBackend;

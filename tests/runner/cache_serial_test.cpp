@@ -113,8 +113,8 @@ TEST_F(SerialTest, BytesBringBackWhatWasStored) {
   for (const StorePlan& plan : Plans()) {
     CachePools pools(*ops_);
     KvCache cache = NewCache(pools, DType::kF16);
-    const Status fed = Fill(cache, plan);
-    ASSERT_TRUE(fed.ok()) << fed.error().message;
+    const Status stored = Fill(cache, plan);
+    ASSERT_TRUE(stored.ok()) << stored.error().message;
     const Result<std::string> bytes = cache.Serialize();
     ASSERT_TRUE(bytes.ok()) << bytes.error().message;
     KvCache again = NewCache(pools, DType::kF16);
@@ -143,8 +143,8 @@ TEST_F(SerialTest, BytesThatLieDoNoHarm) {
   for (const StorePlan& plan : Plans()) {
     CachePools pools(*ops_);
     KvCache cache = NewCache(pools, DType::kF16);
-    const Status fed = Fill(cache, plan);
-    ASSERT_TRUE(fed.ok()) << fed.error().message;
+    const Status stored = Fill(cache, plan);
+    ASSERT_TRUE(stored.ok()) << stored.error().message;
     const std::string bytes = *cache.Serialize();
     int refused = 0;
     for (int i = 0; i < 300; ++i) {

@@ -85,6 +85,20 @@ TEST_F(TransportedTest, WrittenCachesHoldCodesAndGoOnAlike) {
   }
 }
 
+// Entries that come in the place of coded ones are as they are.
+TEST_F(TransportedTest, CutCachesGoOnPlain) {
+  CachePools pools(*ops_);
+  KvCache cache = NewCache(pools);
+  ASSERT_TRUE(Fill(cache).ok());
+  ASSERT_TRUE(cache.Truncate(270).ok());
+  ASSERT_TRUE(Feed(cache, 20, 5).ok());
+  KvCache again = NewCache(pools);
+  ASSERT_TRUE(again.Deserialize(*cache.Serialize()).ok());
+  for (int64_t layer = 0; layer < kLayers; ++layer) {
+    EXPECT_EQ(Keys(again, layer, 1), Keys(cache, layer, 1));
+  }
+}
+
 TEST_F(TransportedTest, BytesThatLieAreRefusedOrReadable) {
   CachePools pools(*ops_);
   KvCache cache = NewCache(pools, DType::kF16);

@@ -6,6 +6,7 @@
 
 #include "core/check.h"
 #include "cpu/codec/codec_kernels.h"
+#include "cpu/codec/codec_records.h"
 #include "cpu/codec/codec_side.h"
 #include "cpu/cpu.h"
 #include "cpu/split_work.h"
@@ -102,6 +103,9 @@ class CpuCodec final : public CodecOps {
     auto* zero = reinterpret_cast<uint16_t*>(page + layout.zero_offset);
     const float* x = rows.As<float>() + part.row * rows.stride[0];
     int64_t stride = rows.stride[0];
+    if (IsRecord(plan.kind)) {
+      return EncodeRecords(plan.record, x, stride, part.begin, part.end, page);
+    }
     if (outliers != nullptr) {
       scratch.rows.resize(static_cast<size_t>(kCodePageEntries) * layout.dim);
       for (int64_t e = 0; e < kCodePageEntries; ++e) {
@@ -218,6 +222,7 @@ CodedPage PageOf(const KvPages& pages, int64_t page) {
 
 void DecodeTile(const CodecKernels& kernels, const CodecPlan& plan, const CodedPage& page,
                 float* tile) {
+  if (IsRecord(plan.kind)) return DecodeRecords(plan.record, plan.layout, page.codes, tile);
   kernels.decode(plan, page.codes, tile);
   if (plan.rank > 0) kernels.correct(plan, page.latents, page.basis, tile);
   if (page.outliers != nullptr) ApplyOutliers(plan.layout, page.outliers, tile);

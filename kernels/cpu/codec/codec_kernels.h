@@ -8,6 +8,7 @@
 
 #include "cpu/codec/codec_layout.h"
 #include "cpu/cpu.h"
+#include "src/record_view.h"
 
 namespace kvgauge {
 
@@ -32,6 +33,7 @@ struct CodecPlan {
   float fixed_scale;          // kNvFp4: what block scales are multiples of
   const float* fixed_scales;  // float8 with scales fixed ahead: [width]; else null
   std::vector<float> fixed_memory;
+  RecordView record;  // of records, which have none of the above
 };
 
 // One page and its side blocks; null where there is none.

@@ -5,6 +5,7 @@
 
 #include "cpu/codec/codec_kernels.h"
 #include "kernels/attention.h"
+#include "src/record_view.h"
 
 namespace kvgauge {
 namespace {
@@ -32,6 +33,11 @@ CodedLayout::CodedLayout(const KvCodec& codec)
       scale_offset(0),
       zero_offset(0),
       bytes(0) {
+  if (IsRecord(codec.kind)) {
+    group = dim;
+    bytes = RecordPageBytes(RecordOf(codec));
+    return;
+  }
   const CodeForm form = FormOf(codec);
   bits = form.bits;
   group = static_cast<int>(form.group);
@@ -77,7 +83,9 @@ CodecPlan::CodecPlan(const KvCodec& codec)
       low(nullptr),
       high(nullptr),
       fixed_scale(1),
-      fixed_scales(nullptr) {
+      fixed_scales(nullptr),
+      record(IsRecord(codec.kind) ? RecordOf(codec) : RecordView()) {
+  if (IsRecord(codec.kind)) return;
   const CodeForm form = FormOf(codec);
   offset = static_cast<float>(form.offset);
   const int count = std::min(1 << layout.bits, 16);

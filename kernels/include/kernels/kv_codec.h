@@ -34,8 +34,15 @@ enum class KvCodecKind : uint8_t {
   kFp8E5M2,   // as kFp8E4M3, with 5 bits of exponent
   kMxFp4,     // blocks of 32: a power of two in 8 bits, 4-bit floats e2m1 (OCP microscaling)
   kNvFp4,     // blocks of 16: an e4m3 scale, 4-bit floats e2m1; times `fixed_scale`
+  // Records: a number is rebuilt from several codes of its entry (docs/codes.md).
+  kClusters,    // n-bit codes of dims in groups of any dims: scale and zero e4m3
+  kPolarPairs,  // pairs of dims as radius and angle, n bits each, ranges over `group` entries
+  kPolarTree,   // blocks of 16 dims as an f16 radius and angles of 4, 2, 2 and 2 bits
+  kVectors,     // runs of `group` dims as a sum of `stages` codewords of `table`
+  kSketched,    // levels as kCodebook with kRms, the length of the error and signs of its transform
 };
-inline constexpr KvCodecKind kLastCodecKind = KvCodecKind::kNvFp4;
+inline constexpr KvCodecKind kLastCodecKind = KvCodecKind::kSketched;
+constexpr bool IsRecord(KvCodecKind kind) { return kind >= KvCodecKind::kClusters; }
 
 // How the scale of a group is stored.
 enum class ScaleType : uint8_t {
@@ -85,6 +92,17 @@ struct KvCodec {
   // that block scales are multiples of (kNvFp4). Empty: 1. Host memory, as above.
   Tensor fixed_scale;
 
+  // Records. Host memory; it must outlive the codec.
+  // kClusters: [dim] f32, the number of each dim's group, 0 .. stages - 1.
+  // kVectors: f32 [stages][dim / group][2^bits][group]; commuting, where `group` is dim and `bits`
+  // are even: [stages][2^(bits / 2)][2][dim / 2]. A code (A, B), A in its upper half, then stands
+  // for the pairs (x_A - y_B, x_B + y_A), which is a code that turns with its pairs of dims.
+  Tensor table;
+  int64_t stages = 1;      // kVectors: codewords that are added; kClusters: groups
+  int64_t apart = 1;       // from one dim of a pair to the other: 1 or dim / 2
+  bool commuting = false;  // kVectors
+  float clip = 1.0f;       // kClusters: both ends of a group's range are multiplied by it
+
   // Side-cars. Both need whole pages: see SealUnit.
   // The largest and smallest `outlier_share / 2` of each vector (kChannel: of each dim over the
   // page's entries; kToken: of each entry; rounded half up to a count) are kept exactly, as f16,
@@ -128,8 +146,10 @@ struct KvBytes {
   bool operator==(const KvBytes&) const = default;
 };
 
-// Bits stored for one number, without what it shares with others.
+// Bits stored for one number, without what it shares with others; of an entry's numbers together.
+// Records have the second alone.
 int64_t CodeBits(const KvCodec& codec);
+int64_t EntryCodeBits(const KvCodec& codec);
 
 // What a codec is to whoever lays out its pages: one row of a table of formats.
 struct CodeForm {

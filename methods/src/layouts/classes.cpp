@@ -22,7 +22,8 @@ double BytesOfOne(const KvCodec& codec) {
 Status CheckClassCodec(const KvCodec& codec) {
   if (!codec.coded()) return {};
   const bool tables = !codec.levels.empty() || !codec.channel_low.empty() ||
-                      !codec.channel_high.empty() || !codec.fixed_scale.empty();
+                      !codec.channel_high.empty() || !codec.fixed_scale.empty() ||
+                      !codec.table.empty();
   if (tables || codec.kind == KvCodecKind::kCodebook || codec.has_outliers() || codec.rank > 0) {
     return BadInput(
         "a class has codes with scales of their own: no codebooks, fixed scales, outliers or "
@@ -71,8 +72,7 @@ double Classes::HeadBytes(const ModelShape& shape, int64_t entries) const {
 int64_t Classes::EntryBits(const ModelShape&) const {
   double bits = 0;
   for (const Class& one : classes) {
-    bits += one.share * static_cast<double>(one.keys.dim * CodeBits(one.keys) +
-                                            one.values.dim * CodeBits(one.values));
+    bits += one.share * static_cast<double>(EntryCodeBits(one.keys) + EntryCodeBits(one.values));
   }
   return static_cast<int64_t>(std::ceil(bits));
 }

@@ -9,8 +9,16 @@ namespace kvgauge {
 namespace {
 
 // A codec whose fields fit each other and the rule that seals its pages.
-Status CheckCodedSide(const char* side, KvCodec codec, const SealRule& seal) {
+Status CheckCodedSide(const char* side, KvCodec codec, const SealRule& seal, const Tensor& tables,
+                      bool found_later) {
   if (!codec.coded()) return {};
+  if (found_later && tables.empty() && IsRecord(codec.kind)) return {};
+  for (int64_t head = 1; !tables.empty() && head < tables.shape[0]; ++head) {
+    codec.table = tables[head];
+    const Status status = CheckCodec(codec);
+    if (!status.ok()) return status.error().Wrap(StrCat(side, " of head ", head));
+  }
+  if (!tables.empty()) codec.table = tables[0];
   // Ranges that Calibrate will fill in.
   const std::vector<float> zeros(static_cast<size_t>(codec.dim));
   if (codec.kind == KvCodecKind::kCodebook && codec.axis == CodeAxis::kChannel &&
@@ -43,8 +51,8 @@ StoreTraits Coded::traits() const {
 }
 
 Status Coded::Check(const StoreUse&) const {
-  KVG_TRY(CheckCodedSide("keys", keys, seal_keys));
-  return CheckCodedSide("values", values, seal_values);
+  KVG_TRY(CheckCodedSide("keys", keys, seal_keys, tables.keys, tables.found));
+  return CheckCodedSide("values", values, seal_values, tables.values, tables.found);
 }
 
 double Coded::HeadBytes(const ModelShape&, int64_t entries) const {
@@ -53,7 +61,10 @@ double Coded::HeadBytes(const ModelShape&, int64_t entries) const {
 }
 
 int64_t Coded::EntryBits(const ModelShape& shape) const {
-  return shape.key_dim * CodeBits(keys) + shape.value_dim * CodeBits(values);
+  const auto bits = [](const KvCodec& codec, int64_t dim) {
+    return IsRecord(codec.kind) ? EntryCodeBits(codec) : dim * CodeBits(codec);
+  };
+  return bits(keys, shape.key_dim) + bits(values, shape.value_dim);
 }
 
 int64_t Coded::PlannedLayerBytes(const ModelShape& shape, int64_t entries, int64_t fresh) const {

@@ -152,12 +152,12 @@ Status Transformed::Check(const StoreUse& use) const {
 
 namespace {
 
-// The mean width of a head's entries on that side.
-double MeanWidth(const BasisChange& change, const ModelShape& shape, int64_t own) {
-  if (!change.cut()) return static_cast<double>(own);
+// The bits of an entry's codes on that side: the mean of the heads where they keep unlike widths.
+double SideBits(const BasisChange& change, const KvCodec& codec, const ModelShape& shape) {
+  if (!change.cut()) return static_cast<double>(EntryCodeBits(codec));
   double sum = 0;
   for (int64_t h = 0; h < shape.kv_heads; ++h) sum += static_cast<double>(change.width(h));
-  return sum / static_cast<double>(shape.kv_heads);
+  return sum / static_cast<double>(shape.kv_heads) * static_cast<double>(CodeBits(codec));
 }
 
 }  // namespace
@@ -176,10 +176,7 @@ double Transformed::HeadBytes(const ModelShape& shape, int64_t entries) const {
 }
 
 int64_t Transformed::EntryBits(const ModelShape& shape) const {
-  const double bits =
-      MeanWidth(key_change, shape, keys.dim) * static_cast<double>(CodeBits(keys)) +
-      MeanWidth(value_change, shape, values.dim) * static_cast<double>(CodeBits(values));
-  return std::llround(bits);
+  return std::llround(SideBits(key_change, keys, shape) + SideBits(value_change, values, shape));
 }
 
 }  // namespace kvgauge

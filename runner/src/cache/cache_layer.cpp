@@ -416,7 +416,9 @@ Status CacheLayer::Truncate(int64_t tokens) {
     }
     kept.push_back(std::move(one));
   }
-  return Rebuild(kept, {});
+  KVG_TRY(Rebuild(kept, {}));
+  layout_->Truncated(entries_);
+  return {};
 }
 
 Status CacheLayer::KeepScores(const Tensor& scores) {

@@ -88,6 +88,8 @@ class LayerLayout {
   virtual Status SealTogether(LayerEntries& entries, const LayerPair& above, Buffer* memory);
   // Why a plan cannot be executed on these entries; without heads: entries at the end are dropped.
   virtual Status CheckReduce(std::span<const HeadPlan> plan) const;
+  // Entries at the end were dropped.
+  virtual void Truncated(const LayerEntries&) {}
 
   // -- Reading.
   // Entries of a head from `first` on as [n, head dim] f32: keys as they were written, before or

@@ -21,6 +21,12 @@ struct FixedScales {
   bool constant = false;  // as above
 };
 
+// Tables of heads for codecs that are records: f32 [kv_heads, numbers].
+struct HeadTables {
+  Tensor keys, values;  // empty: the codec has its own or needs none, or Calibrate is to set them
+  bool found = false;   // in this sequence; else constants of the model
+};
+
 struct Coded : StoreLayout {
   KvCodec keys, values;  // kFloat: entries stay in the cache's dtype
   SealRule seal_keys, seal_values;
@@ -28,6 +34,7 @@ struct Coded : StoreLayout {
   Tier tier = Tier::kDevice;  // of all after them
   KeyRanges ranges;
   FixedScales scales;
+  HeadTables tables;
 
   Coded() = default;
   // Uncoded, with sides and dims filled in.

@@ -10,10 +10,13 @@
 namespace kvgauge {
 namespace {
 
-// For streams of that many numbers: a group that is a whole entry stays one.
+// For streams of that many numbers: a group that is a whole entry stays one. Groups of entries are
+// of any size.
 KvCodec Fitted(KvCodec codec, int64_t dim) {
-  if (codec.coded() && codec.axis == CodeAxis::kToken) {
-    codec.group = codec.group == codec.dim ? dim : std::min(codec.group, dim);
+  const bool along_entry = codec.axis == CodeAxis::kToken && codec.kind != KvCodecKind::kPolarPairs;
+  if (codec.coded() && along_entry) {
+    const bool whole = codec.group > 0 && codec.group == codec.dim;
+    codec.group = whole ? dim : std::min(codec.group, dim);
   }
   codec.dim = dim;
   return codec;
@@ -49,6 +52,12 @@ void PutCodec(std::string& out, const KvCodec& codec) {
        {&codec.levels, &codec.channel_low, &codec.channel_high, &codec.fixed_scale}) {
     PutTable(out, *table);
   }
+  if (!IsRecord(codec.kind)) return;
+  for (const int64_t number : {codec.stages, codec.apart, static_cast<int64_t>(codec.commuting),
+                               static_cast<int64_t>(std::bit_cast<uint32_t>(codec.clip))}) {
+    PutNumber(out, number);
+  }
+  PutTable(out, codec.table);
 }
 
 // Scales of owners, or of their channels.
@@ -87,8 +96,8 @@ Status CodedLayer::OwnTables(const LayerEntries& entries) {
     own(table, tables->emplace_back(static_cast<size_t>(table.Numel())).data());
   };
   for (KvCodec* codec : {&plan_.keys, &plan_.values}) {
-    for (Tensor* table :
-         {&codec->levels, &codec->channel_low, &codec->channel_high, &codec->fixed_scale}) {
+    for (Tensor* table : {&codec->levels, &codec->channel_low, &codec->channel_high,
+                          &codec->fixed_scale, &codec->table}) {
       if (!table->empty()) constant(*table);
     }
   }
@@ -96,7 +105,7 @@ Status CodedLayer::OwnTables(const LayerEntries& entries) {
   BlockPool& pool =
       ops.device == Device::kHost ? *entries.pool : entries.setup->pools->of(Tier::kHost);
   auto found = std::make_shared<BlockList>(pool);
-  for (Tensor* table : HeadTables()) {
+  for (Tensor* table : TablesOfHeads()) {
     if (table->empty()) continue;
     if (IsConstant(*table)) {
       constant(*table);
@@ -110,11 +119,13 @@ Status CodedLayer::OwnTables(const LayerEntries& entries) {
   return {};
 }
 
-std::array<Tensor*, 4> CodedLayer::HeadTables() {
-  return {&plan_.ranges.low, &plan_.ranges.high, &plan_.scales.keys, &plan_.scales.values};
+std::array<Tensor*, 6> CodedLayer::TablesOfHeads() {
+  return {&plan_.ranges.low,    &plan_.ranges.high, &plan_.scales.keys,
+          &plan_.scales.values, &plan_.tables.keys, &plan_.tables.values};
 }
 
 bool CodedLayer::IsConstant(const Tensor& table) const {
+  if (&table == &plan_.tables.keys || &table == &plan_.tables.values) return !plan_.tables.found;
   const bool range = &table == &plan_.ranges.low || &table == &plan_.ranges.high;
   return range ? plan_.ranges.constant : plan_.scales.constant;
 }
@@ -133,6 +144,10 @@ Status CodedLayer::Put(std::string& out) const {
   PutNumber(out, static_cast<int64_t>(plan_.scales.constant));
   PutTable(out, plan_.scales.keys);
   PutTable(out, plan_.scales.values);
+  if (!IsRecord(plan_.keys.kind) && !IsRecord(plan_.values.kind)) return {};
+  PutNumber(out, static_cast<int64_t>(plan_.tables.found));
+  PutTable(out, plan_.tables.keys);
+  PutTable(out, plan_.tables.values);
   return {};
 }
 
@@ -156,6 +171,11 @@ Status CodedLayer::Take(std::string_view& in, const LayerEntries& entries) {
                      &plan_.scales.keys));
   KVG_TRY(TakeScales(in, heads, entries.HeadDim(KvSide::kValues), &tables->emplace_back(),
                      &plan_.scales.values));
+  if (IsRecord(plan_.keys.kind) || IsRecord(plan_.values.kind)) {
+    KVG_TRY(TakeFlag(in, "tables of this sequence", &plan_.tables.found));
+    KVG_TRY(TakeHeadTable(in, heads, tables.get(), &plan_.tables.keys));
+    KVG_TRY(TakeHeadTable(in, heads, tables.get(), &plan_.tables.values));
+  }
   return OwnTables(entries);
 }
 
@@ -201,6 +221,8 @@ KvCodec CodedLayer::CodecOf(KvSide side, int64_t owner) const {
   KvCodec codec = keys ? plan_.keys : plan_.values;
   const Tensor& scales = keys ? plan_.scales.keys : plan_.scales.values;
   if (!scales.empty()) codec.fixed_scale = scales[scales.shape[0] == 1 ? 0 : owner];
+  const Tensor& of_heads = keys ? plan_.tables.keys : plan_.tables.values;
+  if (!of_heads.empty()) codec.table = of_heads[owner];
   if (keys && !plan_.ranges.low.empty()) {
     codec.channel_low = plan_.ranges.low[owner];
     codec.channel_high = plan_.ranges.high[owner];
@@ -267,15 +289,15 @@ Status CodedLayer::Seal(LayerEntries& entries, bool* changed) {
 void CodedLayer::AddBytes(const LayerEntries& entries, KvBytes& bytes) const {
   LayerLayout::AddBytes(entries, bytes);
   for (const KvCodec* codec : {&plan_.keys, &plan_.values}) {
-    for (const Tensor* table :
-         {&codec->levels, &codec->channel_low, &codec->channel_high, &codec->fixed_scale}) {
+    for (const Tensor* table : {&codec->levels, &codec->channel_low, &codec->channel_high,
+                                &codec->fixed_scale, &codec->table}) {
       if (!table->empty()) bytes.codebooks += table->SizeBytes();
     }
   }
   // Those found in this sequence are its own.
   int64_t found = 0;
-  for (const Tensor* table :
-       {&plan_.ranges.low, &plan_.ranges.high, &plan_.scales.keys, &plan_.scales.values}) {
+  for (const Tensor* table : {&plan_.ranges.low, &plan_.ranges.high, &plan_.scales.keys,
+                              &plan_.scales.values, &plan_.tables.keys, &plan_.tables.values}) {
     if (table->empty()) continue;
     (IsConstant(*table) ? bytes.codebooks : found) += table->SizeBytes();
   }
@@ -297,7 +319,7 @@ Status CodedLayer::TakeCodec(std::string_view& in, KvSide side, KvCodec* codec, 
   KVG_TRY(TakeEnum(in, "kind of codec", kLastCodecKind, &codec->kind));
   KVG_TRY(TakeNumber(in, "dims of a codec", 0, kMost, &codec->dim));
   KVG_TRY(TakeEnum(in, "type of a codec", DType::kBF16, &codec->dtype));
-  KVG_TRY(TakeNumber(in, "bits of a codec", 0, 8, &bits));
+  KVG_TRY(TakeNumber(in, "bits of a codec", 0, 12, &bits));
   codec->bits = static_cast<int>(bits);
   KVG_TRY(TakeEnum(in, "axis of a codec", CodeAxis::kChannel, &codec->axis));
   KVG_TRY(TakeNumber(in, "group of a codec", 0, kMost, &codec->group));
@@ -310,6 +332,26 @@ Status CodedLayer::TakeCodec(std::string_view& in, KvSide side, KvCodec* codec, 
        {&codec->levels, &codec->channel_low, &codec->channel_high, &codec->fixed_scale}) {
     KVG_TRY(TakeTable(in, tables, table));
   }
+  if (!IsRecord(codec->kind)) return {};
+  int64_t clip = 0;
+  KVG_TRY(TakeNumber(in, "stages of a record", 0, kMost, &codec->stages));
+  KVG_TRY(TakeNumber(in, "distance of paired dims", 0, kMost, &codec->apart));
+  KVG_TRY(TakeFlag(in, "commuting codewords", &codec->commuting));
+  KVG_TRY(TakeNumber(in, "clipping of a record", 0, UINT32_MAX, &clip));
+  codec->clip = std::bit_cast<float>(static_cast<uint32_t>(clip));
+  return TakeTable(in, tables, &codec->table);
+}
+
+// A row of a table for each head.
+Status CodedLayer::TakeHeadTable(std::string_view& in, int64_t heads, Tables* tables,
+                                 Tensor* table) {
+  KVG_TRY(TakeTable(in, tables, table));
+  if (table->empty()) return {};
+  if (table->Numel() % heads != 0) {
+    return BadInput(StrCat("cache bytes: a table of ", table->Numel(), " numbers for ", heads,
+                           " heads; expected a multiple"));
+  }
+  *table = table->Reshape({heads, table->Numel() / heads});
   return {};
 }
 

@@ -33,13 +33,14 @@ class CodedLayer : public LayerLayout {
   // Copies a plan's tensors to the host, where codecs want them, for as long as they are used:
   // constants beside the pools, what was found in this sequence into blocks of one.
   Status OwnTables(const LayerEntries& entries);
-  // Tables of heads: ranges of keys, fixed scales; empty where the plan has none.
-  std::array<Tensor*, 4> HeadTables();
+  // Tables of heads: ranges of keys, fixed scales, records; empty where the plan has none.
+  std::array<Tensor*, 6> TablesOfHeads();
   bool IsConstant(const Tensor& table) const;  // of these: of the model, not of this sequence
   // From bytes: `tables` hold what a tensor has until OwnTables.
   using Tables = std::vector<std::vector<float>>;
   static Status TakeTable(std::string_view& in, Tables* tables, Tensor* table);
   static Status TakeCodec(std::string_view& in, KvSide side, KvCodec* codec, Tables* tables);
+  static Status TakeHeadTable(std::string_view& in, int64_t heads, Tables* tables, Tensor* table);
   Status TakeRanges(std::string_view& in, const LayerEntries& entries, Tables* tables);
   // The codec of an owner's stream: a head may have ranges of its own.
   KvCodec CodecOf(KvSide side, int64_t owner) const;

@@ -137,6 +137,10 @@ class TransportedLayer final : public LayerLayout {
     if (plan.empty()) return {};
     return Unsupported("entries whose codes heads share cannot be dropped or merged");
   }
+  // Those that come in their place are as they are.
+  void Truncated(const LayerEntries& entries) override {
+    transported_ = std::min(transported_, entries.width());
+  }
 
   Status Convert(LayerEntries& entries, std::span<const LayerPair>) override {
     KVG_TRY(CheckAlike(entries));

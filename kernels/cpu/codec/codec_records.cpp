@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cpu/codec/codec_records.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <numbers>
+
+#include "src/record_code.h"
+
+namespace kvgauge {
+namespace {
+
+struct HostMath {
+  static uint32_t Bits(float v) { return std::bit_cast<uint32_t>(v); }
+  static float Float(uint32_t bits) { return std::bit_cast<float>(bits); }
+  static uint16_t ToHalf(float v) { return F32ToF16(std::clamp(v, -65504.0f, 65504.0f)); }
+  static float FromHalf(uint16_t bits) { return F16ToF32(bits); }
+  static float Root(float v) { return std::sqrt(v); }
+  static float Even(float v) { return std::nearbyint(v); }
+  static int Ones(uint32_t bits) { return std::popcount(bits); }
+  static float Angle(float y, float x) {
+    const double angle = std::atan2(double{y}, double{x});
+    return static_cast<float>(angle < 0 ? angle + 2 * std::numbers::pi : angle);
+  }
+  static float Cosine(float v) { return static_cast<float>(std::cos(double{v})); }
+  static float Sine(float v) { return static_cast<float>(std::sin(double{v})); }
+};
+
+void Put(const CodedLayout& layout, float* tile, int entry, int d, float v) {
+  if (layout.side == KvSide::kKeys) {
+    tile[int64_t{d} * kCodePageEntries + entry] = v;
+  } else {
+    tile[int64_t{entry} * layout.width + d] = v;
+  }
+}
+
+// Each pair has few angles in a group of entries, so their sines are looked up.
+void DecodePairs(const RecordView& view, const CodedLayout& layout, uint8_t* page, float* tile) {
+  constexpr int kMostTabled = 5;  // bits
+  const int codes = 1 << view.bits;
+  float cosines[1 << kMostTabled], sines[1 << kMostTabled], radii[1 << kMostTabled];
+  for (int group = 0; group < kRecordPage / view.group; ++group) {
+    for (int pair = 0; pair < view.dim / 2; ++pair) {
+      const uint8_t* range = record::PairRange(view, page, group, pair);
+      for (int code = 0; code < codes; ++code) {
+        const auto step = static_cast<uint32_t>(code);
+        const float angle = record::MiddleOf<HostMath>(step, range + 4);
+        radii[code] = record::MiddleOf<HostMath>(step, range);
+        cosines[code] = HostMath::Cosine(angle);
+        sines[code] = HostMath::Sine(angle);
+      }
+      const int d = record::FirstOfPair(view, pair);
+      const int64_t at = int64_t{2} * pair * view.bits;
+      for (int e = group * view.group; e < (group + 1) * view.group; ++e) {
+        const uint8_t* one = record::RecordAt(view, page, e);
+        const float radius = radii[record::FieldAt(one, at, view.bits)];
+        const uint32_t angle = record::FieldAt(one, at + view.bits, view.bits);
+        Put(layout, tile, e, d, radius * cosines[angle]);
+        Put(layout, tile, e, d + view.apart, radius * sines[angle]);
+      }
+    }
+  }
+}
+
+// From the root of each block down.
+void DecodeTrees(const RecordView& view, const CodedLayout& layout, uint8_t* page, float* tile) {
+  const int blocks = view.dim / kTreeBlock;
+  const record::TreeLevel levels[] = {record::LevelOfTree(2), record::LevelOfTree(3),
+                                      record::LevelOfTree(4)};
+  for (int e = 0; e < kRecordPage; ++e) {
+    const uint8_t* one = record::RecordAt(view, page, e);
+    for (int block = 0; block < blocks; ++block) {
+      const uint8_t* codes = one + 2 * blocks;
+      const int64_t bit = int64_t{block} * kTreeBits;
+      float radii[kTreeBlock] = {F16ToF32(record::HalfAt(one + 2 * block))};
+      for (int level = 4, count = 1; level >= 2; --level, count *= 2) {
+        for (int i = count - 1; i >= 0; --i) {
+          const uint32_t code = record::FieldAt(codes, bit + record::LevelBit(level) + 2 * i, 2);
+          const float radius = radii[i];
+          radii[2 * i] = radius * levels[level - 2].cosines[code];
+          radii[2 * i + 1] = radius * levels[level - 2].sines[code];
+        }
+      }
+      for (int i = kTreeBlock / 2 - 1; i >= 0; --i) {
+        const uint32_t code = record::FieldAt(codes, bit + 4 * i, 4);
+        const int d = block * kTreeBlock + 2 * i;
+        Put(layout, tile, e, d, radii[i] * record::SectorCosine(code));
+        Put(layout, tile, e, d + 1, radii[i] * record::SectorSine(code));
+      }
+    }
+  }
+}
+
+}  // namespace
+
+void EncodeRecords(const RecordView& view, const float* x, int64_t stride, int begin, int end,
+                   uint8_t* page) {
+  float rest[kMostRecordDims];
+  const auto entry = [&](int e) { return x + (e - begin) * stride; };
+  if (view.kind == KvCodecKind::kPolarPairs) {
+    for (int group = begin / view.group; group < end / view.group; ++group) {
+      const record::RecordRows rows = {x - begin * stride, stride};
+      for (int pair = 0; pair < view.dim / 2; ++pair) {
+        record::PutPairRange<HostMath>(view, rows, group, pair, page);
+      }
+    }
+  }
+  for (int e = begin; e < end; ++e) record::CodeRecord<HostMath>(view, entry(e), e, page, rest);
+}
+
+void DecodeRecords(const RecordView& view, const CodedLayout& layout, const void* page,
+                   float* tile) {
+  auto* bytes = static_cast<uint8_t*>(const_cast<void*>(page));
+  if (layout.side == KvSide::kValues && layout.width > layout.dim) {
+    std::fill_n(tile, int64_t{kCodePageEntries} * layout.width, 0.0f);
+  }
+  if (view.kind == KvCodecKind::kPolarPairs && view.bits <= 5) {
+    return DecodePairs(view, layout, bytes, tile);
+  }
+  if (view.kind == KvCodecKind::kPolarTree) return DecodeTrees(view, layout, bytes, tile);
+  for (int e = 0; e < kRecordPage; ++e) {
+    for (int d = 0; d < view.dim; ++d) {
+      Put(layout, tile, e, d, record::RecordNumber<HostMath>(view, bytes, e, d));
+    }
+  }
+}
+
+}  // namespace kvgauge
