@@ -6,6 +6,7 @@
 // and diagonals are those to which the last 64 rows pay most; blocks are those whose mean key is
 // most alike to the mean query.
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "core/strings.h"
@@ -23,7 +24,7 @@ constexpr const char* kBlocks = "block_sparse";
 constexpr int64_t kLeastColumns = 30, kLeastDiagonals = 50;
 
 // One of these tables has a head's two numbers, the others -1.
-const char* const kPatterns[] = {kLines, kBand, kBlocks};
+std::array<const char*, 3> Patterns() { return {kLines, kBand, kBlocks}; }
 
 class MInference final : public Attend {
  public:
@@ -43,7 +44,7 @@ class MInference final : public Attend {
   }
   Status Check(const ModelShape& shape) const override {
     if (calibration_ == nullptr) return {};
-    for (const char* pattern : kPatterns) {
+    for (const char* pattern : Patterns()) {
       const Result<Tensor> table = Table(shape, pattern);
       if (!table.ok()) return table.error();
     }
@@ -92,7 +93,7 @@ class MInference final : public Attend {
               Scaled(static_cast<double>(diagonals_))};
     }
     const int64_t at = 2 * (layer * shape.query_heads + head);
-    for (const char* pattern : kPatterns) {
+    for (const char* pattern : Patterns()) {
       const Result<Tensor> table = Table(shape, pattern);
       KVG_CHECK(table.ok(), "a calibration that was not checked");
       const float* numbers = table->f32() + at;
@@ -183,8 +184,7 @@ Result<Calibration::Tables> ImportPatterns(const Calibration::Tables& published)
   Calibration::Tables tables;
   std::vector<int64_t> shape;
   for (const auto& [name, table] : published) {
-    const auto known = std::find(std::begin(kPatterns), std::end(kPatterns), name);
-    if (known == std::end(kPatterns)) {
+    if (name != kLines && name != kBand && name != kBlocks) {
       return BadInput(
           StrCat("has a pattern '", name, "'; expected ", kLines, ", ", kBand, " or ", kBlocks));
     }
@@ -200,7 +200,7 @@ Result<Calibration::Tables> ImportPatterns(const Calibration::Tables& published)
     }
   }
   if (tables.empty()) return BadInput("has no patterns");
-  for (const char* pattern : kPatterns) {
+  for (const char* pattern : Patterns()) {
     Calibration::Table& table = tables[pattern];
     if (!table.shape.empty()) continue;
     table.shape = shape;

@@ -76,11 +76,11 @@ KVG_REGISTER_STAGE({
     .summary = "16, 8, 4, then 2 bits for all entries of a head, as the cache grows",
     .departures = {"memory is counted in entries, the same for all layers; the paper gives more to "
                    "layers whose error a gradient finds dear",
-                   "the first 16 bits are entries as they are, not integers",
                    "keys are not divided by scales that calibration texts were searched for",
                    "codes of fewer bits are made of what the codes before stand for, whose range "
                    "they keep; the paper shifts them, which is the same but for ties",
-                   "attention of the prompt reads uncoded entries"},
+                   "the first 16 bits are entries as they are, not integers, and attention of the "
+                   "prompt reads those"},
     .bytes = "for each side dim * (bits / 8 + 4 / group) an entry, of 16 bits dim * 2",
     .params = {IntParam("capacity", 256, 1, 1 << 30,
                         "uncoded entries that a head has memory for; half the bits from there on, "

@@ -535,7 +535,7 @@ TEST_F(CliTest, BenchLatencySetsPublishedNumbersBesideItsOwn) {
     EXPECT_GT(claim["measured"], peak ? 0.9 : 1.2) << claim.dump();
     EXPECT_LT(claim["measured"], peak ? 1.1 : 6.0) << claim.dump();
   }
-  const Outcome wrong = Run("bench latency llama-3.1-7b --weights random:1");
+  const Outcome wrong = Run("bench latency llama-3.1-8c --weights random:1");
   EXPECT_EQ(wrong.exit_code, 2);
   EXPECT_THAT(wrong.err, HasSubstr("did you mean 'llama-3.1-8b'"));
 }

@@ -129,7 +129,8 @@ bool RunsHere(const std::string& example) {
     return false;
   return example.find("~/") == std::string::npos && example.find("cuda") == std::string::npos &&
          example.find("--check") == std::string::npos &&
-         example.find("longbench/qasper") == std::string::npos;
+         example.find("longbench/qasper") == std::string::npos &&
+         !example.starts_with("reproduce snapkv");  // LongBench, too
 }
 
 TEST_F(FirstCommandTest, ExamplesOfHelpRun) {
@@ -145,6 +146,14 @@ TEST_F(FirstCommandTest, ExamplesOfHelpRun) {
   Write("mine.json", R"({"models": ["models/ref-gqa"], "methods": ["full", "snapkv"],
     "tasks": [{"task": "passkey", "source": {"lengths": "256"}, "samples": 2}],
     "budgets": ["20%"]})");
+  // Results of other programs, as they write them.
+  Write("results.json", R"({"results": {"arc_easy": {"alias": "arc_easy", "acc,none": 0.75}},
+    "model_name": "some/model"})");
+  std::filesystem::create_directory(Path("results/ruler"));
+  Write("results/ruler/metrics.json", R"({"niah_single_1": {"string_match": 100.0}})");
+  Write("results/ruler/config.yaml",
+        "dataset: ruler\ndata_dir: '4096'\nmodel: some/model\npress_name: snapkv\n"
+        "compression_ratio: 0.5\nquery_aware: false\n");
   // What commands about results are shown: two cells of two methods.
   Write("some.json", R"({"models": ["models/ref-gqa"], "methods": ["snapkv", "h2o"],
     "tasks": [{"task": "reference/needle", "source": {"lengths": "1024"}, "samples": 4}],
