@@ -233,8 +233,10 @@ void PromptReach::Measure() {
                                [](const PageBits& page) { return page.bits != 0; });
       }
       for (const uint64_t word : look.column_bits) columns += std::popcount(word);
-      computed += static_cast<double>(tiles + (columns + kPage - 1) / kPage);
-      all += static_cast<double>((end - 1) / kPage + 1);
+      tiles += (columns + kPage - 1) / kPage;
+      computed += static_cast<double>(tiles);
+      const int64_t whole_tiles = (end - 1) / kPage + 1;
+      all += static_cast<double>(whole_tiles);
     }
   }
   density_ = all > 0 ? computed / all : 1;
