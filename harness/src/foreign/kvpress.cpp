@@ -74,8 +74,9 @@ std::string KvpressProtocol(const Settings& settings) {
 }
 
 // Numbers at any depth: the keys above one are its task, the last its metric.
-Status FlattenScores(const std::string& where, const Json& json, std::vector<std::string> above,
-                     const ForeignRow& row, std::vector<ForeignRow>& rows) {
+Status FlattenScores(const std::string& where, const Json& json,
+                     const std::vector<std::string>& above, const ForeignRow& row,
+                     std::vector<ForeignRow>& rows) {
   constexpr size_t kMostDepth = 8;
   if (above.size() > kMostDepth) return BadInput(StrCat(where, ": nested too deeply"));
   for (const auto& [key, value] : json.items()) {
@@ -85,7 +86,7 @@ Status FlattenScores(const std::string& where, const Json& json, std::vector<std
     if (value.is_object()) {
       std::vector<std::string> below = above;
       below.push_back(key);
-      KVG_TRY(FlattenScores(at, value, std::move(below), row, rows));
+      KVG_TRY(FlattenScores(at, value, below, row, rows));
       continue;
     }
     if (!value.is_number()) {

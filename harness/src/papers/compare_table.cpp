@@ -194,7 +194,7 @@ Result<std::vector<PaperCell>> CompareTable(const PaperTable& table,
         cell.change =
             PaperNumber{.theirs = *row.scores[c] - *full->scores[c], .ours = found.change};
       }
-      cells.push_back(std::move(cell));
+      cells.push_back(cell);
     }
   }
   std::vector<PaperNumber*> scores, changes;
