@@ -9,6 +9,7 @@
 #include "core/log.h"
 #include "core/strings.h"
 #include "datasets/judge.h"
+#include "datasets/task.h"
 #include "src/cli/print.h"
 #include "src/data/local_judge.h"
 #include "src/model/shipped_files.h"

@@ -7,6 +7,7 @@
 #include <tuple>
 #include <utility>
 
+#include "core/json.h"
 #include "core/strings.h"
 #include "src/cli/markdown.h"
 #include "src/cli/print.h"
