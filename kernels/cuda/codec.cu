@@ -374,7 +374,7 @@ KVG_KERNEL(kThreads) EncodeKernel(CodecCall call, Float2* scratch, int64_t scale
   const Numbers x = NumbersOf(call, part);
   Float2* const factors = scratch + BlockX() * scales;
   uint8_t* const codes = part.page.codes;
-  if (IsRecord(c.kind)) {
+  if (HoldsRecords(c)) {
     EncodeRecords(c, part, x);
     return;
   }

@@ -115,7 +115,7 @@ struct DeviceMath {
 
 // What a code stands for, without correction and outliers.
 KVG_DEVICE float CodedNumber(const CodecView& c, const uint8_t* codes, int entry, int dim) {
-  if (IsRecord(c.kind)) return record::RecordNumber<DeviceMath>(c.record, codes, entry, dim);
+  if (HoldsRecords(c)) return record::RecordNumber<DeviceMath>(c.record, codes, entry, dim);
   const int code = CodeAt(c, codes, entry, dim);
   const bool float8 = c.kind == KvCodecKind::kFp8E4M3 || c.kind == KvCodecKind::kFp8E5M2;
   if (float8 && c.scale == ScaleType::kNone) {

@@ -70,8 +70,10 @@ KVG_BOTH inline int ScaleBytes(const CodecView& c) {
       return 1;
   }
 }
+// IsRecord, for code of both sides.
+KVG_BOTH inline bool HoldsRecords(const CodecView& c) { return c.kind >= KvCodecKind::kClusters; }
 KVG_BOTH inline int CodedPageBytes(const CodecView& c) {
-  if (IsRecord(c.kind)) return static_cast<int>(RecordPageBytes(c.record));
+  if (HoldsRecords(c)) return static_cast<int>(RecordPageBytes(c.record));
   return CodeBytes(c) + c.scales * (ScaleBytes(c) + (c.has_zeros ? 2 : 0));
 }
 
