@@ -145,7 +145,7 @@ class DuQuant final : public Store {
       for (int64_t i = 0; i < dim; ++i) {
         for (int64_t j = 0; j < dim; ++j) {
           double sum = 0;
-          for (int64_t k = 0; k < dim; ++k) {
+          for (int64_t k = i / block_ * block_; k < (i / block_ + 1) * block_; ++k) {
             sum += first[static_cast<size_t>(i * dim + k)] *
                    second[static_cast<size_t>(place[static_cast<size_t>(k)] * dim + j)];
           }
