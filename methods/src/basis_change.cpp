@@ -3,31 +3,17 @@
 
 #include <cmath>
 #include <functional>
-#include <map>
-#include <mutex>
 #include <utility>
 
 #include "core/rng.h"
 #include "core/strings.h"
+#include "methods/shared_numbers.h"
 #include "methods/tensors.h"
 
 namespace kvgauge {
 namespace {
 
 using Matrices = BasisChange::Matrices;
-
-// One copy of what the same words make, as long as anybody uses it.
-Matrices Shared(const std::string& words, const std::function<std::vector<float>()>& make) {
-  static std::mutex mutex;
-  static std::map<std::string, std::weak_ptr<const std::vector<float>>> known;
-  const std::lock_guard lock(mutex);
-  std::erase_if(known, [](const auto& one) { return one.second.expired(); });
-  auto& slot = known[words];
-  if (Matrices held = slot.lock()) return held;
-  auto fresh = std::make_shared<const std::vector<float>>(make());
-  slot = fresh;
-  return fresh;
-}
 
 std::vector<float> Hadamard(int64_t dim, const std::function<bool(int64_t)>& negative) {
   const int64_t block = dim & -dim;
@@ -109,7 +95,7 @@ std::vector<ParamSpec> BasisParams(LearnedBasis learned) {
 BasisChange HadamardBasis(int64_t dim) {
   BasisChange change;
   change.dim = change.stored = dim;
-  change.there = Shared(StrCat("hadamard ", dim),
+  change.there = SharedNumbers(StrCat("hadamard ", dim),
                         [&] { return Hadamard(dim, [](int64_t) { return false; }); });
   return change;
 }
@@ -117,7 +103,7 @@ BasisChange HadamardBasis(int64_t dim) {
 BasisChange SignedHadamardBasis(int64_t dim, uint64_t seed) {
   BasisChange change;
   change.dim = change.stored = dim;
-  change.there = Shared(StrCat("signed hadamard ", dim, " ", seed), [&] {
+  change.there = SharedNumbers(StrCat("signed hadamard ", dim, " ", seed), [&] {
     Rng rng(seed, 1);
     std::vector<bool> negative;
     for (int64_t i = 0; i < dim; ++i) negative.push_back(rng.NextBelow(2) == 1);
@@ -147,10 +133,10 @@ BasisChange RandomBasis(int64_t dim, int64_t stored, double scale, uint64_t seed
   BasisChange change;
   change.dim = dim;
   change.stored = stored;
-  change.there = Shared(words, [&] { return make(scale); });
+  change.there = SharedNumbers(words, [&] { return make(scale); });
   if (blocks > 1 || scale != 1) {
     change.back =
-        Shared(words + " back", [&] { return make(1 / (scale * static_cast<double>(blocks))); });
+        SharedNumbers(words + " back", [&] { return make(1 / (scale * static_cast<double>(blocks))); });
   }
   return change;
 }

@@ -18,6 +18,7 @@
 #include "methods/calibration.h"
 #include "methods/layouts/transformed.h"
 #include "methods/registry.h"
+#include "methods/shared_numbers.h"
 #include "methods/tensors.h"
 
 namespace kvgauge {
@@ -118,43 +119,57 @@ class DuQuant final : public Store {
   // A matrix [dim, dim] for each head: the first rotation, its columns dealt, times the second.
   Result<BasisChange> Rotations(const ModelShape& shape, KvSide side, int64_t layer) const {
     const int64_t dim = SideDim(shape, side);
-    const std::vector<double> first =
-        SignedBlocks(dim, block_, RotationSeed(seed_, side, layer, 0));
-    const std::vector<double> second =
-        SignedBlocks(dim, block_, RotationSeed(seed_, side, layer, 1));
     BasisChange change;
     change.dim = change.stored = dim;
-    change.heads = calibration_ == nullptr ? 1 : shape.kv_heads;
-    Tensor table;
-    if (calibration_ != nullptr) {
-      const int64_t sizes[] = {shape.kv_heads, dim};
-      KVG_ASSIGN(table, calibration_->Find(LoudChannels(side, layer), sizes));
-      change.source = StrCat(calibration_->path, ": ", LoudChannels(side, layer));
+    if (calibration_ == nullptr) {
+      change.heads = 1;
+      change.there =
+          SharedNumbers(StrCat("duquant ", dim, " ", block_, " ",
+                               RotationSeed(seed_, side, layer, 0)),
+                        [&] { return Rotation(std::vector<float>(Size(dim)), side, layer); });
+      return change;
     }
+    change.heads = shape.kv_heads;
+    change.source = StrCat(calibration_->path, ": ", LoudChannels(side, layer));
+    const int64_t sizes[] = {shape.kv_heads, dim};
+    KVG_ASSIGN(const Tensor table, calibration_->Find(LoudChannels(side, layer), sizes));
     auto all = std::make_shared<std::vector<float>>();
     for (int64_t head = 0; head < change.heads; ++head) {
-      std::vector<float> loud(static_cast<size_t>(dim));
-      if (!table.empty()) loud.assign(table[head].f32(), table[head].f32() + dim);
+      const std::span<const float> loud(table[head].f32(), Size(dim));
       for (const float v : loud) {
         if (std::isfinite(v) && v >= 0) continue;
         return BadInput(StrCat(change.source, ": holds ", v,
                                ", which is no finite number of at "
                                "least 0"));
       }
-      const std::vector<int64_t> place = DealChannels(loud, block_);
-      for (int64_t i = 0; i < dim; ++i) {
-        for (int64_t j = 0; j < dim; ++j) {
-          double sum = 0;
-          for (int64_t k = i / block_ * block_; k < (i / block_ + 1) * block_; ++k) {
-            sum += first[static_cast<size_t>(i * dim + k)] *
-                   second[static_cast<size_t>(place[static_cast<size_t>(k)] * dim + j)];
-          }
-          all->push_back(static_cast<float>(sum));
-        }
-      }
+      const std::vector<float> one = Rotation(loud, side, layer);
+      all->insert(all->end(), one.begin(), one.end());
     }
     change.there = std::move(all);
     return change;
+  }
+
+  static size_t Size(int64_t count) { return static_cast<size_t>(count); }
+
+  std::vector<float> Rotation(std::span<const float> loud, KvSide side, int64_t layer) const {
+    const auto dim = std::ssize(loud);
+    const std::vector<double> first =
+        SignedBlocks(dim, block_, RotationSeed(seed_, side, layer, 0));
+    const std::vector<double> second =
+        SignedBlocks(dim, block_, RotationSeed(seed_, side, layer, 1));
+    const std::vector<int64_t> place = DealChannels(loud, block_);
+    std::vector<float> rotation;
+    rotation.reserve(Size(dim * dim));
+    for (int64_t i = 0; i < dim; ++i) {
+      for (int64_t j = 0; j < dim; ++j) {
+        double sum = 0;
+        for (int64_t k = i / block_ * block_; k < (i / block_ + 1) * block_; ++k) {
+          sum += first[Size(i * dim + k)] * second[Size(place[Size(k)] * dim + j)];
+        }
+        rotation.push_back(static_cast<float>(sum));
+      }
+    }
+    return rotation;
   }
 
   int64_t key_bits_, value_bits_, block_, recent_, sinks_;

@@ -8,7 +8,7 @@
 // root of its mean square first, which is kept.
 #include <algorithm>
 #include <cmath>
-#include <list>
+#include <map>
 #include <mutex>
 #include <string>
 #include <utility>
@@ -18,6 +18,7 @@
 #include "methods/codebooks.h"
 #include "methods/layouts/coded.h"
 #include "methods/registry.h"
+#include "methods/shared_numbers.h"
 #include "methods/tensors.h"
 
 namespace kvgauge {
@@ -146,21 +147,21 @@ class Vectors final : public Store {
   // Kept for as long as the stage: plans have views of it.
   Tensor Drawn(const ModelShape& shape, KvSide side, int64_t layer) const {
     const CodewordShape words = choice_.Shape(shape, side);
-    std::vector<float> all;
-    for (int64_t head = 0; head < shape.kv_heads; ++head) {
-      const std::vector<float> one =
-          DrawnWords(words, choice_.Seed(side, layer, head), kWordStream);
-      all.insert(all.end(), one.begin(), one.end());
-    }
-    const int64_t numbers = words.numbers();
-    return Keep(std::move(all), shape.kv_heads, numbers);
-  }
-  Tensor Keep(std::vector<float> numbers, int64_t heads, int64_t each) const {
+    const std::string what = StrCat("codewords ", words.dim, " ", words.width, " ", words.stages,
+                                    " ", words.bits, " ", words.commuting, " ", words.apart, " ",
+                                    shape.kv_heads, " ", choice_.Seed(side, layer, 0));
+    SharedNumbersPtr numbers = SharedNumbers(what, [&] {
+      std::vector<float> all;
+      for (int64_t head = 0; head < shape.kv_heads; ++head) {
+        const std::vector<float> one =
+            DrawnWords(words, choice_.Seed(side, layer, head), kWordStream);
+        all.insert(all.end(), one.begin(), one.end());
+      }
+      return all;
+    });
     const std::lock_guard lock(mutex_);
-    for (const std::vector<float>& held : drawn_) {
-      if (held == numbers) return View(held, {heads, each});
-    }
-    return View(drawn_.emplace_back(std::move(numbers)), {heads, each});
+    return View(*drawn_.emplace(what, std::move(numbers)).first->second,
+                {shape.kv_heads, words.numbers()});
   }
 
   // Clusters of each run of the prompt's entries, from evenly spaced ones.
@@ -199,7 +200,7 @@ class Vectors final : public Store {
   int64_t recent_, sinks_;
   std::shared_ptr<const Calibration> calibration_;
   mutable std::mutex mutex_;
-  mutable std::list<std::vector<float>> drawn_;
+  mutable std::map<std::string, SharedNumbersPtr> drawn_;
 };
 
 // Learns codewords from rows of the texts, at most so many of each head.

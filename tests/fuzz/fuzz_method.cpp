@@ -48,16 +48,19 @@ int64_t StoredDim(const StorePlan& plan, KvSide side, int64_t dim) {
   return transformed->change(side).stored;
 }
 
-// The plans of a method's layers that can be made.
-std::vector<StorePlan> PlansOf(const Method& method, const ModelShape& shape) {
+// A method's stages and the plans of its layers that can be made.
+struct Planned {
+  kvgauge::Pipeline pipeline;
   std::vector<StorePlan> plans;
-  const kvgauge::Pipeline pipeline = kvgauge::MakePipeline(method);
-  if (!kvgauge::CheckMethod(method, shape, *Budget::Parse("none"), 1).ok()) return plans;
+};
+Planned PlansOf(const Method& method, const ModelShape& shape) {
+  Planned held = {kvgauge::MakePipeline(method), {}};
+  if (!kvgauge::CheckMethod(method, shape, *Budget::Parse("none"), 1).ok()) return held;
   for (int64_t layer = 0; layer < shape.layers; ++layer) {
-    kvgauge::Result<StorePlan> plan = pipeline.store->Plan(shape, layer);
-    if (plan.ok()) plans.push_back(std::move(*plan));
+    kvgauge::Result<StorePlan> plan = held.pipeline.store->Plan(shape, layer);
+    if (plan.ok()) held.plans.push_back(std::move(*plan));
   }
-  return plans;
+  return held;
 }
 
 void CheckOn(const Method& method, const ModelShape& shape, const Budget& budget, int64_t tokens) {
@@ -110,7 +113,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static const std::vector<ModelShape> shapes = Shapes();
   for (const ModelShape& shape : shapes) {
     // Held meanwhile, for what plans share is made anew when nobody holds it.
-    const std::vector<StorePlan> held = PlansOf(*method, shape);
+    const Planned held = PlansOf(*method, shape);
     for (const char* text : {"none", "0.25", "1.0", "7", "100B"}) {
       const kvgauge::Result<Budget> budget = Budget::Parse(text);
       for (const int64_t tokens : {int64_t{1}, int64_t{100}, int64_t{5000}}) {
