@@ -96,7 +96,7 @@ BasisChange HadamardBasis(int64_t dim) {
   BasisChange change;
   change.dim = change.stored = dim;
   change.there = SharedNumbers(StrCat("hadamard ", dim),
-                        [&] { return Hadamard(dim, [](int64_t) { return false; }); });
+                               [&] { return Hadamard(dim, [](int64_t) { return false; }); });
   return change;
 }
 
@@ -135,8 +135,8 @@ BasisChange RandomBasis(int64_t dim, int64_t stored, double scale, uint64_t seed
   change.stored = stored;
   change.there = SharedNumbers(words, [&] { return make(scale); });
   if (blocks > 1 || scale != 1) {
-    change.back =
-        SharedNumbers(words + " back", [&] { return make(1 / (scale * static_cast<double>(blocks))); });
+    change.back = SharedNumbers(words + " back",
+                                [&] { return make(1 / (scale * static_cast<double>(blocks))); });
   }
   return change;
 }

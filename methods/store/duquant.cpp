@@ -123,10 +123,9 @@ class DuQuant final : public Store {
     change.dim = change.stored = dim;
     if (calibration_ == nullptr) {
       change.heads = 1;
-      change.there =
-          SharedNumbers(StrCat("duquant ", dim, " ", block_, " ",
-                               RotationSeed(seed_, side, layer, 0)),
-                        [&] { return Rotation(std::vector<float>(Size(dim)), side, layer); });
+      change.there = SharedNumbers(
+          StrCat("duquant ", dim, " ", block_, " ", RotationSeed(seed_, side, layer, 0)),
+          [&] { return Rotation(std::vector<float>(Size(dim)), side, layer); });
       return change;
     }
     change.heads = shape.kv_heads;
