@@ -14,6 +14,7 @@
 #include "src/cache/blocks.h"
 #include "src/cache/bytes.h"
 #include "src/cache/layer_layout.h"
+#include "src/cache/token_rows.h"
 
 namespace kvgauge {
 namespace {
@@ -215,7 +216,7 @@ class BasisCodedLayer final : public LayerLayout {
     for (const KvSide side : {KvSide::kKeys, KvSide::kValues}) {
       const BasisCoded::Side& from = side == KvSide::kKeys ? asked.keys : asked.values;
       const char* name = side == KvSide::kKeys ? "keys" : "values";
-      KVG_TRY(CheckBasisCoded(name, from, WidthOf(entries, side)));
+      KVG_TRY(CheckBasisCoded(name, from, TokenWidth(entries, side)));
       auto own = std::make_shared<CoderSide>();
       own->groups = from.groups;
       own->mean = OnHost(entries.ops(), from.mean);
@@ -251,7 +252,7 @@ class BasisCodedLayer final : public LayerLayout {
       for (size_t i = 0; i + 1 < groups.size(); i += 2) {
         own->groups.push_back({groups[i], groups[i + 1]});
       }
-      const int64_t width = WidthOf(entries, side);
+      const int64_t width = TokenWidth(entries, side);
       if (own->width() != width || std::ssize(own->basis) != width * width) {
         return BadInput(StrCat("cache bytes: a basis of ", own->basis.size(), " numbers for ",
                                width, " numbers of a token"));
@@ -285,15 +286,15 @@ class BasisCodedLayer final : public LayerLayout {
     for (const KvSide side : {KvSide::kKeys, KvSide::kValues}) {
       CoderCodes codes;
       std::vector<Stream>& streams = rounded.of(side);
-      KVG_TRY(Append(entries, Rows(entries, side, 0, first_), side, streams));
+      KVG_TRY(AppendTokenRows(entries, ReadTokenRows(entries, side, 0, first_), side, streams));
       for (int64_t at = 0; at < coded_; at += kCoderTokens) {
         const int64_t end = std::min(at + kCoderTokens, coded_);
-        const std::vector<float> rows = Rows(entries, side, first_ + at, first_ + end);
+        const std::vector<float> rows = ReadTokenRows(entries, side, first_ + at, first_ + end);
         CodeCoordinates(Of(side), Turned(entries, side, rows), &codes);
-        KVG_TRY(Append(entries, TurnedBack(entries, side, CoordinatesOf(Of(side), codes, at, end)),
+        KVG_TRY(AppendTokenRows(entries, TurnedBack(entries, side, CoordinatesOf(Of(side), codes, at, end)),
                        side, streams));
       }
-      KVG_TRY(Append(entries, Rows(entries, side, first_ + coded_, n), side, streams));
+      KVG_TRY(AppendTokenRows(entries, ReadTokenRows(entries, side, first_ + coded_, n), side, streams));
       KVG_ASSIGN(codes_[static_cast<size_t>(side)], HeldCodes::Of(codes, HostPool(entries)));
     }
     entries.parts.clear();
@@ -305,12 +306,12 @@ class BasisCodedLayer final : public LayerLayout {
     PutNumber(out, first_);
     PutNumber(out, coded_);
     for (const KvSide side : {KvSide::kKeys, KvSide::kValues}) {
-      PutArray(out, Rows(entries, side, 0, first_));
+      PutArray(out, ReadTokenRows(entries, side, 0, first_));
       for (int64_t at = 0; at < coded_; at += kCoderTokens) {
         PutCoder(Of(side), *codes_[static_cast<size_t>(side)], at,
                  std::min(at + kCoderTokens, coded_), out);
       }
-      PutArray(out, Rows(entries, side, first_ + coded_, entries.width()));
+      PutArray(out, ReadTokenRows(entries, side, first_ + coded_, entries.width()));
     }
   }
 
@@ -326,7 +327,7 @@ class BasisCodedLayer final : public LayerLayout {
       for (int64_t at = 0; at < coded_; at += kCoderTokens) {
         const int64_t end = std::min(at + kCoderTokens, coded_);
         KVG_TRY(TakeCoder(in, Of(side), end - at, &codes));
-        KVG_TRY(Append(entries, TurnedBack(entries, side, CoordinatesOf(Of(side), codes, at, end)),
+        KVG_TRY(AppendTokenRows(entries, TurnedBack(entries, side, CoordinatesOf(Of(side), codes, at, end)),
                        side, streams));
       }
       KVG_TRY(TakeRows(in, entries, side, n - first_ - coded_, streams));
@@ -354,9 +355,6 @@ class BasisCodedLayer final : public LayerLayout {
   // A device's pool has no memory that the host can read.
   static BlockPool& HostPool(const LayerEntries& entries) {
     return entries.pool->OnHost() ? *entries.pool : entries.setup->pools->of(Tier::kHost);
-  }
-  static int64_t WidthOf(const LayerEntries& entries, KvSide side) {
-    return entries.setup->kv_heads * entries.HeadDim(side);
   }
   static std::vector<float> OnHost(Ops& ops, const Tensor& from) {
     std::vector<float> numbers(static_cast<size_t>(from.Numel()));
@@ -419,50 +417,10 @@ class BasisCodedLayer final : public LayerLayout {
                   std::vector<Stream>& streams) const {
     std::vector<float> rows;
     KVG_TRY(TakeArray(in, &rows));
-    if (std::ssize(rows) == n * WidthOf(entries, side)) {
-      return Append(entries, rows, side, streams);
+    if (std::ssize(rows) == n * TokenWidth(entries, side)) {
+      return AppendTokenRows(entries, rows, side, streams);
     }
     return BadInput(StrCat("cache bytes: ", rows.size(), " numbers of ", n, " entries"));
-  }
-
-  // Entries [first, end) on the host, all heads side by side.
-  static std::vector<float> Rows(const LayerEntries& entries, KvSide side, int64_t first,
-                                 int64_t end) {
-    const int64_t n = end - first, dim = entries.HeadDim(side), width = WidthOf(entries, side);
-    std::vector<float> rows(static_cast<size_t>(n * width));
-    if (n == 0) return rows;
-    Ops& ops = entries.ops();
-    const Buffer memory = ops.memory->Allocate(n * (dim + width) * 4);
-    const Tensor all = memory.As(DType::kF32, {n * (dim + width)});
-    const Tensor own = all.Slice(0, n * dim).Reshape({n, dim});
-    const Tensor beside = all.Slice(n * dim, n * (dim + width)).Reshape({n, width});
-    for (int64_t h = 0; h < entries.setup->kv_heads; ++h) {
-      entries.ReadStream(side, h, first, own);
-      ops.rows->Convert(own, Columns(beside, h * dim, (h + 1) * dim));
-    }
-    ops.memory->Copy(beside, View(rows, {n, width}));
-    ops.memory->Synchronize();
-    return rows;
-  }
-
-  static Status Append(const LayerEntries& entries, const std::vector<float>& rows, KvSide side,
-                       std::vector<Stream>& streams) {
-    const int64_t dim = entries.HeadDim(side), width = WidthOf(entries, side);
-    const int64_t n = std::ssize(rows) / width;
-    if (n == 0) return {};
-    Ops& ops = entries.ops();
-    const Buffer memory = ops.memory->Allocate(n * (dim + width) * 4);
-    const Tensor all = memory.As(DType::kF32, {n * (dim + width)});
-    const Tensor own = all.Slice(0, n * dim).Reshape({n, dim});
-    const Tensor beside = all.Slice(n * dim, n * (dim + width)).Reshape({n, width});
-    ops.memory->Copy(View(rows, {n, width}), beside);
-    for (size_t h = 0; h < streams.size(); ++h) {
-      const auto at = static_cast<int64_t>(h) * dim;
-      ops.rows->Convert(Columns(beside, at, at + dim), own);
-      KVG_TRY(streams[h].Append(own));
-    }
-    ops.memory->Synchronize();
-    return {};
   }
 
   std::array<std::shared_ptr<const CoderSide>, 2> sides_;

@@ -11,6 +11,7 @@
 #include "methods/tensors.h"
 #include "src/cache/bytes.h"
 #include "src/cache/layer_layout.h"
+#include "src/cache/token_rows.h"
 
 namespace kvgauge {
 namespace {
@@ -147,11 +148,11 @@ class TransportedLayer final : public LayerLayout {
     transported_ = entries.width();
     LayerPart rounded = EmptyPart(entries);
     for (const KvSide side : {KvSide::kKeys, KvSide::kValues}) {
-      const int64_t width = WidthOf(entries, side), bins = BinsOf(side);
+      const int64_t width = TokenWidth(entries, side), bins = BinsOf(side);
       for (int64_t at = 0; at < transported_; at += kTransportTokens) {
         const int64_t end = std::min(at + kTransportTokens, transported_);
-        const std::vector<float> rows = Rows(entries, side, at, end);
-        KVG_TRY(Append(entries, RowsOf(CodesOf(rows, width, bins), width, bins), side,
+        const std::vector<float> rows = ReadTokenRows(entries, side, at, end);
+        KVG_TRY(AppendTokenRows(entries, RowsOf(CodesOf(rows, width, bins), width, bins), side,
                        rounded.of(side)));
       }
     }
@@ -164,13 +165,13 @@ class TransportedLayer final : public LayerLayout {
     const int64_t coded = std::min(transported_, entries.width());
     PutNumber(out, coded);
     for (const KvSide side : {KvSide::kKeys, KvSide::kValues}) {
-      const int64_t width = WidthOf(entries, side), bins = BinsOf(side);
+      const int64_t width = TokenWidth(entries, side), bins = BinsOf(side);
       for (int64_t at = 0; at < coded; at += kTransportTokens) {
         const std::vector<float> rows =
-            Rows(entries, side, at, std::min(at + kTransportTokens, coded));
+            ReadTokenRows(entries, side, at, std::min(at + kTransportTokens, coded));
         PutCodes(CodesOf(rows, width, bins), width, bins, out);
       }
-      PutArray(out, Rows(entries, side, coded, entries.width()));
+      PutArray(out, ReadTokenRows(entries, side, coded, entries.width()));
     }
   }
 
@@ -178,12 +179,12 @@ class TransportedLayer final : public LayerLayout {
     KVG_TRY(CheckAlike(entries));
     KVG_TRY(TakeNumber(in, "transported entries", 0, entries.width(), &transported_));
     for (const KvSide side : {KvSide::kKeys, KvSide::kValues}) {
-      const int64_t width = WidthOf(entries, side), bins = BinsOf(side);
+      const int64_t width = TokenWidth(entries, side), bins = BinsOf(side);
       std::vector<Stream>& streams = entries.parts[0].of(side);
       for (int64_t at = 0; at < transported_; at += kTransportTokens) {
         TokenCodes coded;
         KVG_TRY(TakeCodes(in, std::min(kTransportTokens, transported_ - at), width, bins, &coded));
-        KVG_TRY(Append(entries, RowsOf(coded, width, bins), side, streams));
+        KVG_TRY(AppendTokenRows(entries, RowsOf(coded, width, bins), side, streams));
       }
       std::vector<float> rest;
       KVG_TRY(TakeArray(in, &rest));
@@ -191,7 +192,7 @@ class TransportedLayer final : public LayerLayout {
         return BadInput(StrCat("cache bytes: ", rest.size(), " numbers behind ", transported_,
                                " transported entries of ", entries.width()));
       }
-      KVG_TRY(Append(entries, rest, side, streams));
+      KVG_TRY(AppendTokenRows(entries, rest, side, streams));
     }
     return {};
   }
@@ -200,9 +201,6 @@ class TransportedLayer final : public LayerLayout {
   int64_t BinsOf(KvSide side) const {
     return side == KvSide::kKeys ? plan_.key_bins : plan_.value_bins;
   }
-  static int64_t WidthOf(const LayerEntries& entries, KvSide side) {
-    return entries.setup->kv_heads * entries.HeadDim(side);
-  }
   static Status CheckAlike(const LayerEntries& entries) {
     for (int64_t h = 1; h < entries.setup->kv_heads; ++h) {
       if (entries.length(h) == entries.length(0)) continue;
@@ -210,47 +208,6 @@ class TransportedLayer final : public LayerLayout {
                                 " and ", entries.length(h),
                                 " entries, so they cannot share what a token is coded by"));
     }
-    return {};
-  }
-
-  // Entries [first, end) on the host, all heads side by side.
-  static std::vector<float> Rows(const LayerEntries& entries, KvSide side, int64_t first,
-                                 int64_t end) {
-    const int64_t n = end - first, dim = entries.HeadDim(side);
-    const int64_t heads = entries.setup->kv_heads, width = heads * dim;
-    std::vector<float> rows(static_cast<size_t>(n * width));
-    if (n == 0) return rows;
-    Ops& ops = entries.ops();
-    const Buffer memory = ops.memory->Allocate(n * (dim + width) * 4);
-    const Tensor all = memory.As(DType::kF32, {n * (dim + width)});
-    const Tensor own = all.Slice(0, n * dim).Reshape({n, dim});
-    const Tensor beside = all.Slice(n * dim, n * (dim + width)).Reshape({n, width});
-    for (int64_t h = 0; h < heads; ++h) {
-      entries.ReadStream(side, h, first, own);
-      ops.rows->Convert(own, Columns(beside, h * dim, (h + 1) * dim));
-    }
-    ops.memory->Copy(beside, View(rows, {n, width}));
-    ops.memory->Synchronize();
-    return rows;
-  }
-
-  static Status Append(const LayerEntries& entries, const std::vector<float>& rows, KvSide side,
-                       std::vector<Stream>& streams) {
-    const int64_t dim = entries.HeadDim(side), width = WidthOf(entries, side);
-    const int64_t n = std::ssize(rows) / width;
-    if (n == 0) return {};
-    Ops& ops = entries.ops();
-    const Buffer memory = ops.memory->Allocate(n * (dim + width) * 4);
-    const Tensor all = memory.As(DType::kF32, {n * (dim + width)});
-    const Tensor own = all.Slice(0, n * dim).Reshape({n, dim});
-    const Tensor beside = all.Slice(n * dim, n * (dim + width)).Reshape({n, width});
-    ops.memory->Copy(View(rows, {n, width}), beside);
-    for (size_t h = 0; h < streams.size(); ++h) {
-      const auto at = static_cast<int64_t>(h) * dim;
-      ops.rows->Convert(Columns(beside, at, at + dim), own);
-      KVG_TRY(streams[h].Append(own));
-    }
-    ops.memory->Synchronize();
     return {};
   }
 
