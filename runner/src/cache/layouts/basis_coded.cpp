@@ -291,10 +291,12 @@ class BasisCodedLayer final : public LayerLayout {
         const int64_t end = std::min(at + kCoderTokens, coded_);
         const std::vector<float> rows = ReadTokenRows(entries, side, first_ + at, first_ + end);
         CodeCoordinates(Of(side), Turned(entries, side, rows), &codes);
-        KVG_TRY(AppendTokenRows(entries, TurnedBack(entries, side, CoordinatesOf(Of(side), codes, at, end)),
-                       side, streams));
+        KVG_TRY(AppendTokenRows(entries,
+                                TurnedBack(entries, side, CoordinatesOf(Of(side), codes, at, end)),
+                                side, streams));
       }
-      KVG_TRY(AppendTokenRows(entries, ReadTokenRows(entries, side, first_ + coded_, n), side, streams));
+      KVG_TRY(AppendTokenRows(entries, ReadTokenRows(entries, side, first_ + coded_, n), side,
+                              streams));
       KVG_ASSIGN(codes_[static_cast<size_t>(side)], HeldCodes::Of(codes, HostPool(entries)));
     }
     entries.parts.clear();
@@ -327,8 +329,9 @@ class BasisCodedLayer final : public LayerLayout {
       for (int64_t at = 0; at < coded_; at += kCoderTokens) {
         const int64_t end = std::min(at + kCoderTokens, coded_);
         KVG_TRY(TakeCoder(in, Of(side), end - at, &codes));
-        KVG_TRY(AppendTokenRows(entries, TurnedBack(entries, side, CoordinatesOf(Of(side), codes, at, end)),
-                       side, streams));
+        KVG_TRY(AppendTokenRows(entries,
+                                TurnedBack(entries, side, CoordinatesOf(Of(side), codes, at, end)),
+                                side, streams));
       }
       KVG_TRY(TakeRows(in, entries, side, n - first_ - coded_, streams));
       KVG_ASSIGN(codes_[static_cast<size_t>(side)], HeldCodes::Of(codes, HostPool(entries)));

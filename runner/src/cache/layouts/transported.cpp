@@ -153,7 +153,7 @@ class TransportedLayer final : public LayerLayout {
         const int64_t end = std::min(at + kTransportTokens, transported_);
         const std::vector<float> rows = ReadTokenRows(entries, side, at, end);
         KVG_TRY(AppendTokenRows(entries, RowsOf(CodesOf(rows, width, bins), width, bins), side,
-                       rounded.of(side)));
+                                rounded.of(side)));
       }
     }
     entries.parts.clear();
