@@ -32,7 +32,7 @@ struct DrawnCell {
 
 using DrawnCells = std::unordered_map<std::string, DrawnCell>;
 
-std::string TextOf(const Json& facts, const char* key) {
+std::string FactText(const Json& facts, const char* key) {
   const auto at = facts.find(key);
   return at != facts.end() && at->is_string() ? at->get<std::string>() : std::string();
 }
@@ -68,7 +68,7 @@ Status ReadDraws(ResultStore& store, const std::set<std::string>& wanted, DrawnC
     if (!json.ok() || !json->is_object()) return;
     DrawnPrompt& prompt = place.cell->prompts[{place.seed, name.prompt}];
     prompt.group = group->second;
-    prompt.answers.push_back({name.draw, score, TextOf(*json, kVoteFact)});
+    prompt.answers.push_back({name.draw, score, FactText(*json, kVoteFact)});
   });
 }
 
@@ -175,8 +175,8 @@ std::vector<int64_t> CountsUpTo(int64_t draws) {
   return counts;
 }
 
-DrawTable TableOf(const LeaderboardTable& table, const DrawnBy& drawn, const DrawnCells& cells,
-                  const LeaderboardOptions& options) {
+DrawTable DrawTableOf(const LeaderboardTable& table, const DrawnBy& drawn, const DrawnCells& cells,
+                      const LeaderboardOptions& options) {
   DrawTable out;
   out.drawn = drawn;
   std::vector<std::map<std::string, DrawnPrompts>> lines;
@@ -278,7 +278,7 @@ Result<std::vector<DrawTable>> MakeDrawTables(std::span<ResultStore* const> stor
   for (ResultStore* store : stores) KVG_TRY(ReadDraws(*store, wanted, cells));
   for (size_t i = 0; i < tables.size(); ++i) {
     const LeaderboardTable& table = model.tables[i];
-    if (table.drawn) tables[i] = TableOf(table, *table.drawn, cells, model.options);
+    if (table.drawn) tables[i] = DrawTableOf(table, *table.drawn, cells, model.options);
   }
   return tables;
 }
