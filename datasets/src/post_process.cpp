@@ -325,6 +325,24 @@ std::string M4leHeadline(std::string_view text) {
   return std::string(PythonStrip(text.substr(0, text.find('\n'))));
 }
 
+// MATH's own graders take the last box whole; one that is not closed holds nothing. A command
+// without braces of its own takes the next group, as there.
+std::string BoxedMatched(std::string_view text) {
+  size_t box = text.rfind("\\boxed");
+  if (box == std::string_view::npos) box = text.rfind("\\fbox");
+  if (box == std::string_view::npos) return "";
+  int depth = 0;
+  size_t open = std::string_view::npos;
+  for (size_t at = box; at < text.size(); ++at) {
+    if (text[at] == '{') {
+      if (open == std::string_view::npos) open = at + 1;
+      ++depth;
+    }
+    if (text[at] == '}' && --depth == 0) return std::string(text.substr(open, at - open));
+  }
+  return "";
+}
+
 // kvpress's graders split a text at "boxed{" and take a part up to its first closing brace, so an
 // answer with braces of its own is cut. Where there is no box, the first rule finds nothing, and
 // the last takes the text itself as the last part.
@@ -353,6 +371,9 @@ const std::vector<Rule>& Rules() {
       {{"boxed_last",
         "what stands in the last 'boxed{...}', else in the text, up to a closing brace"},
        [](std::string_view text) { return Boxed(text, true); }},
+      {{"boxed_matched",
+        "what stands in the last '\\boxed{...}', braces matched; of \\fbox likewise"},
+       BoxedMatched},
       {{"capitalized", "the text with a capital at its front and none behind"}, Capitalized},
       {{"first_digits", "the first run of digits"}, FirstDigits},
       {{"first_integer", "the first run of digits, as a whole number: 0345 is 345"}, FirstInteger},

@@ -108,6 +108,7 @@ Draft StartDraft(const std::vector<const TaskData*>& tasks) {
   table.digits = first.digits;
   table.lower_is_better = first.lower_is_better;
   table.report_by = first.report_by;
+  table.drawn = DrawnByOf(first.signature);
   using Key = std::tuple<std::string, std::string, std::string, int64_t, std::string, int>;
   std::map<Key, size_t> place;
   for (size_t t = 0; t < tasks.size(); ++t) {
@@ -116,6 +117,10 @@ Draft StartDraft(const std::vector<const TaskData*>& tasks) {
     table.signatures.push_back(task.signature_key);
     if (task.metric != table.metric) table.metric = "several";
     if (task.report_by != table.report_by) table.report_by.clear();
+    if (table.drawn && DrawnByOf(task.signature) != table.drawn) {
+      table.drawn.reset();
+      table.notes.emplace_back("answers of its tasks were chosen in different ways");
+    }
     table.notes.insert(table.notes.end(), task.notes.begin(), task.notes.end());
     std::map<Key, int> twins;
     for (const TaskLine& line : task.lines) {

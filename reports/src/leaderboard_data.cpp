@@ -360,13 +360,16 @@ TaskData MakeTask(const Union& all, const std::vector<const UnionCell*>& cells,
   task.signature = first.signature;
   ReadTaskSpec(first.task, task);
   ReadSetScore(cells, set_scores, task);
+  // Draws depend on the seed.
+  const bool drawn = DrawnByOf(task.signature).has_value();
   const Units units(all, cells);
   task.clusters = units.clusters();
   task.cluster_count = units.cluster_count();
   for (const std::vector<const UnionCell*>& line : LinesOf(cells, task.notes)) {
     TaskLine& made = task.lines.emplace_back();
     FillLine(all, line, units, task, made);
-    if (line[0]->stored.cell.method.full_cache) SpreadFullCache(all, line, units, task, made);
+    if (line[0]->stored.cell.method.full_cache && !drawn)
+      SpreadFullCache(all, line, units, task, made);
     if (task.set_score) made.scores = SetValues(made.parts, task.part_count, task.set_score);
   }
   return task;

@@ -304,6 +304,7 @@ TEST(Metric, AllHaveGoldens) {
   }
   scored.insert({"coco_rouge_l", "coco_cider"});  // captions_test.cpp
   scored.insert("repobench_exact");               // text_tables_test.cpp
+  scored.insert({"math_string", "math_equal"});   // math_equal_test.cpp
   // task_golden_test.cpp: outputs of tasks, scored by the references' own code.
   for (const char* family : {"visual_haystacks", "v_niah", "vl_icl", "mmlongbench", "repobench"}) {
     const Result<Json> fixture =

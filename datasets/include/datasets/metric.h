@@ -43,6 +43,8 @@ struct MetricSpec {
   // Only where a sample has no score of its own, because words are weighed by all of the set
   // (CIDEr). `score` is an error then: a run keeps answers, and `kvgauge score` reads them.
   std::function<double(std::span<const MetricInput> set)> of_set = {};
+  // Only where equal answers are spelled in several ways: one spelling of them, for votes.
+  std::function<std::string(const std::string& answer)> canonical = {};
 };
 
 // The score of a set of samples: the mean, or what the metric makes of the sums. Sums are taken in

@@ -279,6 +279,11 @@ void AddRunFlags(CLI::App& command, RunOptions& options) {
       ->check(CLI::PositiveNumber);
   command.add_option("--samples", options.samples, "only these, by position from 0: 0-9,17");
   command.add_option("--seed", options.seeds, "other seeds than the configuration's, repeatable");
+  command.add_option("--temperature", options.temperature, "draw answers at it; 0: greedy")
+      ->check(CLI::NonNegativeNumber);
+  command.add_option("--top-p", options.top_p, "nucleus sampling, with a temperature");
+  command.add_option("--draws", options.draws, "answers to each prompt, with a temperature")
+      ->check(CLI::PositiveNumber);
   command.add_option("--shard", options.shard,
                      "one part of the samples, for several machines: 1/4 is the first of four");
   command.add_option("--only", options.only, "only these methods, and the full cache; repeatable");

@@ -8,10 +8,12 @@
 #include "core/counted.h"
 #include "core/json.h"
 #include "core/strings.h"
+#include "reports/draws.h"
 #include "reports/leaderboard_split.h"
 #include "src/cli/print.h"
 #include "src/cli/table.h"
 #include "src/foreign/foreign_rows.h"
+#include "src/results/draw_tables.h"
 #include "src/results/leaderboard_fields.h"
 #include "src/results/leaderboard_json.h"
 #include "src/results/open_stores.h"
@@ -143,6 +145,9 @@ std::string Title(std::string what, const LeaderboardTable& table,
     parts.push_back(table.lower_is_better ? StrCat(table.metric, ", lower is better")
                                           : table.metric);
   }
+  if (table.drawn) {
+    parts.push_back(StrCat("drawn at ", table.drawn->Text(), ", mean over draws"));
+  }
   int64_t scored = 0, contexts = 0;
   for (const RankedRow& row : rows) {
     scored = std::max(scored, row.line->scored);
@@ -236,7 +241,8 @@ std::string Head(const std::string& title, const Style& style) {
 }
 
 std::string Page(const LeaderboardTable& table, const LeaderboardSplit& split,
-                 const std::vector<std::string>& columns, int64_t unranked, const Style& style) {
+                 const DrawTable& draws, const std::vector<std::string>& columns, int64_t unranked,
+                 const Style& style) {
   const std::vector<RankedRow> rows = RowsOf(table);
   std::string out = Head(Title(StrCat(table.model, ", ", table.task), table, rows), style);
   std::vector<std::string> hidden;
@@ -251,6 +257,7 @@ std::string Page(const LeaderboardTable& table, const LeaderboardSplit& split,
       out += Draw(methods, style, ignored);
     }
   }
+  if (!draws.empty()) out += DrawsText(table, draws, style.markdown, style.colour);
   if (!split.empty()) out += SplitText(table, split, style.markdown, style.colour);
   return out + Notes(table.notes, unranked, hidden, style);
 }
@@ -364,6 +371,14 @@ std::string Legend(const LeaderboardModel& model, const std::vector<std::string>
     out +=
         "\nDifferences of a perplexity are turned round: + is better, lower than the full cache's.";
   }
+  const bool drawn = std::ranges::any_of(
+      model.tables, [](const LeaderboardTable& table) { return table.drawn.has_value(); });
+  if (drawn) {
+    out +=
+        "\nWhere answers were drawn, a sample is one draw: the score is pass@1 where answers are "
+        "right "
+        "or wrong.";
+  }
   if (related) {
     out +=
         "\nTimes are medians; (x): the median ratio to the full cache of the same round, not the "
@@ -451,8 +466,9 @@ Status RunLeaderboard(const LeaderboardFlags& flags) {
   KVG_ASSIGN(const std::vector<LeaderboardSplit> splits,
              SplitLeaderboard(stores.all, model, facts));
   KVG_TRY(CheckSplits(facts, splits, stores.all));
+  KVG_ASSIGN(const std::vector<DrawTable> draws, MakeDrawTables(stores.all, model));
   if (format == TableFormat::kJson) {
-    Json json = LeaderboardToJson(model, splits, flags.stores, FieldsOfNames(flags.columns));
+    Json json = LeaderboardToJson(model, splits, draws, flags.stores, FieldsOfNames(flags.columns));
     for (size_t i = 0; i < modalities.size(); ++i) {
       json["modalities"].push_back(ModalityJson(model.tables[i], modalities[i]));
     }
@@ -476,7 +492,7 @@ Status RunLeaderboard(const LeaderboardFlags& flags) {
     }
   }
   for (size_t i = 0; i < model.tables.size() && !flags.across_models; ++i) {
-    Print(Page(model.tables[i], splits[i], columns, unranked[i], style) + "\n");
+    Print(Page(model.tables[i], splits[i], draws[i], columns, unranked[i], style) + "\n");
     if (by_modality) {
       Print(ModalityText(model.tables[i], modalities[i], style.markdown, style.colour) + "\n");
     }

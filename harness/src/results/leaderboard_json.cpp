@@ -5,6 +5,7 @@
 
 #include "core/json.h"
 #include "src/cli/print.h"
+#include "src/results/draw_tables.h"
 #include "src/results/leaderboard_fields.h"
 
 namespace kvgauge {
@@ -108,11 +109,12 @@ Json ToJson(const LeaderboardTable& table, const LeaderboardSplit& split,
 }  // namespace
 
 Json LeaderboardToJson(const LeaderboardModel& model, const std::vector<LeaderboardSplit>& splits,
-                       const std::vector<std::string>& stores,
+                       const std::vector<DrawTable>& draws, const std::vector<std::string>& stores,
                        const std::vector<std::string>& fields) {
   Json tables = Json::array();
   for (size_t i = 0; i < model.tables.size(); ++i) {
-    tables.push_back(ToJson(model.tables[i], splits[i], fields));
+    Json& table = tables.emplace_back(ToJson(model.tables[i], splits[i], fields));
+    if (!draws[i].empty()) table["drawn"] = DrawsJson(model.tables[i], draws[i]);
   }
   return {{"stores", stores},
           {"samples", model.samples},

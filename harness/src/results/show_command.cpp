@@ -6,6 +6,7 @@
 #include "core/json.h"
 #include "core/strings.h"
 #include "reports/comparison.h"
+#include "reports/drawn_by.h"
 #include "src/cli/print.h"
 #include "src/cli/table.h"
 #include "src/results/open_stores.h"
@@ -188,7 +189,10 @@ Status ListSamples(ResultStore& store, const StoredCell& cell, const StoredCell*
     return {};
   }
   const bool colour = StdoutTakesColour();
-  Print(Coloured(CellLabel(cell), Tone::kStrong, colour) + "\n\n");
+  const std::optional<DrawnBy> drawn = DrawnByOf(cell.cell.signature);
+  const std::string how =
+      drawn ? StrCat(", a draw each at ", drawn->Text(), ", PROMPT#DRAW") : std::string();
+  Print(Coloured(CellLabel(cell) + how, Tone::kStrong, colour) + "\n\n");
   table.DropEmptyColumns();
   Print(table.ToText(colour));
   return {};

@@ -7,6 +7,7 @@
 #include "core/json.h"
 #include "core/strings.h"
 #include "datasets/task.h"
+#include "reports/drawn_by.h"
 #include "runner/tokenizer.h"
 #include "src/data/task_commands.h"
 #include "src/model/tokenizer_codec.h"
@@ -88,10 +89,12 @@ Result<MadePrompt> Make(const StoredCell& cell, const SampleRow& row,
     return MakeWindowAgain(task, options, *tokenizer, row);
   }
   KVG_ASSIGN(const std::unique_ptr<SampleStream> stream, OpenTask(task, options));
+  const bool drawn = DrawnByOf(cell.cell.signature).has_value();
+  const std::string id = drawn ? ParseDrawName(row.sample_id).prompt : row.sample_id;
   while (true) {
     KVG_ASSIGN(const std::optional<Sample> sample, stream->Next());
     if (!sample) break;
-    if (sample->id != row.sample_id) continue;
+    if (sample->id != id) continue;
     if (sample->hash != row.hash) {
       return BadInput(StrCat("the task now makes another sample than the recorded one",
                              directory.empty() ? "; if it needs the model's tokenizer, name its "

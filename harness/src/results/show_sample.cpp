@@ -10,6 +10,7 @@
 #include "core/json.h"
 #include "core/strings.h"
 #include "reports/comparison.h"
+#include "reports/drawn_by.h"
 #include "src/cli/print.h"
 #include "src/cli/table.h"
 #include "src/results/show_pictures.h"
@@ -64,6 +65,31 @@ void AddVisuals(const SampleRow& row, std::vector<std::pair<std::string, std::st
   }
 }
 
+// What a fact of the sample says; "" where it says nothing.
+std::string FactOf(const SampleRow& row, const char* key) {
+  const Result<Json> json = ParseJson(row.facts, "facts");
+  if (!json.ok() || !json->is_object()) return "";
+  const auto at = json->find(key);
+  return at != json->end() && at->is_string() ? at->get<std::string>() : "";
+}
+
+Json DrawJson(const StoredCell& cell, const SampleRow& row) {
+  if (!DrawnByOf(cell.cell.signature)) return nullptr;
+  const NamedDraw name = ParseDrawName(row.sample_id);
+  return {{"prompt", name.prompt}, {"number", name.draw}, {"vote", FactOf(row, kVoteFact)}};
+}
+
+// Which of several answers it is.
+void AddDraw(const StoredCell& cell, const SampleRow& row,
+             std::vector<std::pair<std::string, std::string>>& facts) {
+  const std::optional<DrawnBy> drawn = DrawnByOf(cell.cell.signature);
+  if (!drawn) return;
+  const NamedDraw name = ParseDrawName(row.sample_id);
+  const std::string vote = FactOf(row, kVoteFact);
+  facts.emplace_back("draw", StrCat(name.draw, " of prompt ", name.prompt, ", at ", drawn->Text(),
+                                    vote.empty() ? "" : StrCat("; it votes for ", Quoted(vote))));
+}
+
 std::string Facts(const ShownSample& shown) {
   const CellRow& c = shown.cell->cell;
   const SampleRow& row = shown.row;
@@ -73,6 +99,7 @@ std::string Facts(const ShownSample& shown) {
       {"model", c.model.name},
       {"sample", StrCat(row.sample_id, ", context ", row.group)},
       {"tokens", StrCat(WithCommas(row.tokens_in), " in, ", row.tokens_out, " out")}};
+  AddDraw(*shown.cell, row, facts);
   if (row.status != SampleStatus::kOk) {
     facts.emplace_back("status", StrCat(NameOf(row.status), ": ", row.reason));
   }
@@ -294,6 +321,7 @@ Json SampleToJson(const ShownSample& shown) {
                {"compress_at", c.compress_at},
                {"seed", c.seed},
                {"sample", row.sample_id},
+               {"draw", DrawJson(*shown.cell, row)},
                {"group", row.group},
                {"status", NameOf(row.status)},
                {"reason", row.reason},

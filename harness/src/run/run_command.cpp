@@ -25,6 +25,9 @@ constexpr size_t kMostReasons = 3;
 
 RunOverrides OverridesOf(const RunOptions& options) {
   return {.seeds = options.seeds,
+          .draws = options.draws,
+          .temperature = options.temperature,
+          .top_p = options.top_p,
           .only = options.only,
           .data_directory = options.data_directory,
           .max_memory = options.max_memory,

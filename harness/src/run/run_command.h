@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,8 @@ struct RunOptions {
   int64_t limit = -1;
   std::string samples;  // positions, "0-9,17"
   std::vector<int64_t> seeds;
+  std::optional<int64_t> draws;
+  std::optional<double> temperature, top_p;
   std::string shard;  // "1/4"
   std::vector<std::string> only;
   std::string data_directory;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <numeric>
 #include <set>
 #include <utility>
 
@@ -11,6 +12,7 @@
 #include "core/json.h"
 #include "core/strings.h"
 #include "methods/plugin.h"
+#include "reports/drawn_by.h"
 #include "src/data/task_commands.h"
 #include "src/latency/latency_phase.h"
 #include "src/model/method_flags.h"
@@ -24,6 +26,7 @@ namespace fs = std::filesystem;
 
 constexpr int64_t kMostSamples = 1 << 30;
 constexpr size_t kMostContenders = 4096;
+constexpr int64_t kMostDraws = 1024;
 
 // ".../ref-gqa" and ".../ref-gqa/config.json" are "ref-gqa", ".../bench-s.json" is "bench-s",
 // ".../tiny.gguf" is "tiny".
@@ -315,6 +318,11 @@ Json Canonical(const RunConfig& config, const std::vector<RunContender>& contend
                {"backend", config.backend},
                {"threads", config.threads}};
   if (ReadsChunks(config)) json["chunk_tokens"] = config.chunk_tokens;
+  if (config.sampling.sampled()) {
+    json["sampling"] = {{"temperature", config.sampling.temperature},
+                        {"top_p", config.sampling.top_p},
+                        {"draws", config.sampling.draws}};
+  }
   if (!config.plugins.empty()) json["plugins"] = config.plugins;
   if (config.latency != nullptr) json["latency"] = *config.latency;
   return json;
@@ -346,6 +354,47 @@ Status ReadAxes(const ConfigObject& object, RunConfig& config) {
       return object.Wrong("seeds", "whole numbers from 0");
     }
     config.seeds.push_back(seed.get<int64_t>());
+  }
+  return {};
+}
+
+// "sampling": {"temperature": 0.6, "top_p": 0.95, "draws": 8}, and what flags put over it.
+Status ReadSampling(const ConfigObject& object, const RunOverrides& overrides,
+                    RunSampling& sampling) {
+  Json given = Json::object();
+  if (const Json* json = object.Find("sampling"); json != nullptr) {
+    if (!json->is_object()) {
+      return object.Wrong("sampling", R"(an object such as {"temperature": 0.6, "draws": 8})");
+    }
+    given = *json;
+  }
+  const std::string at = object.At("sampling");
+  KVG_TRY(ConfigObject(given, at).Only({"temperature", "top_p", "draws"}));
+  if (overrides.temperature) given["temperature"] = *overrides.temperature;
+  if (overrides.top_p) given["top_p"] = *overrides.top_p;
+  if (overrides.draws) given["draws"] = *overrides.draws;
+  const ConfigObject settings(given, at);
+  constexpr double kHottest = 100;
+  const Json* temperature = settings.Find("temperature");
+  if (temperature != nullptr) {
+    if (!temperature->is_number() || !(temperature->get<double>() >= 0) ||
+        temperature->get<double>() > kHottest) {
+      return settings.Wrong("temperature", "a number from 0 (greedy) to 100");
+    }
+    sampling.temperature = temperature->get<double>();
+  }
+  if (const Json* top_p = settings.Find("top_p"); top_p != nullptr) {
+    if (!top_p->is_number() || !(top_p->get<double>() > 0) || top_p->get<double>() > 1) {
+      return settings.Wrong("top_p", "a number above 0, up to 1");
+    }
+    sampling.top_p = top_p->get<double>();
+  }
+  KVG_TRY(settings.Int("draws", 1, kMostDraws, sampling.draws));
+  if (sampling.sampled()) return {};
+  for (const char* key : {"draws", "top_p"}) {
+    const bool asks = std::string_view(key) == "draws" ? sampling.draws > 1 : sampling.top_p < 1;
+    if (!asks) continue;
+    return settings.Wrong(key, "a temperature above 0 beside it: greedy answers are all alike");
   }
   return {};
 }
@@ -474,6 +523,16 @@ std::string RunModel::directory() const {
   return parent.empty() ? "." : parent;
 }
 
+std::vector<int64_t> RunSampling::Numbers() const {
+  std::vector<int64_t> numbers(static_cast<size_t>(draws));
+  std::iota(numbers.begin(), numbers.end(), int64_t{0});
+  return numbers;
+}
+
+std::string RunSampling::NameOf(const std::string& prompt, int64_t draw) const {
+  return sampled() ? DrawName(prompt, draw) : prompt;
+}
+
 std::string RunConfig::PlaceName(CompressAt at) const {
   std::string place(NameOf(at));
   if (at == CompressAt::kChunk) place += StrCat(" ", chunk_tokens);
@@ -571,7 +630,7 @@ Result<RunConfig> ParseRunConfig(const Json& json, const std::string& origin,
                        "plugins",        "budgets",        "compress_at", "seeds",    "samples",
                        "max_new_tokens", "fidelity_steps", "unscored",    "skip_bad", "latency",
                        "dtype",          "max_memory",     "data",        "backend",  "threads",
-                       "chunk_tokens"}));
+                       "chunk_tokens",   "sampling"}));
   config.name = fs::path(origin).stem().string();
   KVG_TRY(object.Text("name", config.name));
   KVG_TRY(object.Text("description", config.description));
@@ -587,6 +646,7 @@ Result<RunConfig> ParseRunConfig(const Json& json, const std::string& origin,
   KVG_TRY(ReadAxes(object, config));
   if (!overrides.seeds.empty()) config.seeds = overrides.seeds;
   KVG_TRY(CheckAxes(object, config));
+  KVG_TRY(ReadSampling(object, overrides, config.sampling));
   KVG_TRY(ReadRecording(object, overrides, config));
   KVG_TRY(ReadPlace(object, overrides, config));
   const std::vector<RunContender> all = config.contenders;

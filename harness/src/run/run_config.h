@@ -49,6 +49,18 @@ struct RunContender {
   std::string Name() const;  // "snapkv 20%", for people
 };
 
+// How answers are chosen. Greedy by default: of one draw, and no other would differ.
+struct RunSampling {
+  double temperature = 0;  // 0: greedy
+  double top_p = 1;        // nucleus: the smallest set of likeliest tokens that reaches this mass
+  int64_t draws = 1;       // answers to each prompt; each is a sample of its own
+
+  bool sampled() const { return temperature > 0; }
+  std::vector<int64_t> Numbers() const;  // of the draws, from 0
+  // The id of the sample that a draw of a prompt is; a greedy answer has the prompt's own.
+  std::string NameOf(const std::string& prompt, int64_t draw) const;
+};
+
 struct RunConfig {
   std::string path;  // of the file
   std::string name;
@@ -63,6 +75,7 @@ struct RunConfig {
   // "prompt", "chunk 512": as cells and tables name it.
   std::string PlaceName(CompressAt at) const;
   std::vector<int64_t> seeds = {0};
+  RunSampling sampling;
   int64_t fidelity_steps = 0;
   bool unscored = false;  // keep answers that only a judge, or running them, can score
   bool skip_bad = false;  // leave out malformed records of published files
@@ -82,6 +95,8 @@ Result<int64_t> ParseBytes(const std::string& text);
 // What the command line puts over the file.
 struct RunOverrides {
   std::vector<int64_t> seeds = {};
+  std::optional<int64_t> draws = {};
+  std::optional<double> temperature = {}, top_p = {};
   std::vector<std::string> only = {};  // methods, beside the full cache
   std::string data_directory = {};
   std::string max_memory = {};

@@ -43,6 +43,7 @@ class MemoryPlanner {
     options_.compress_at = group.compress_at;
     options_.chunk_tokens = plan.config->chunk_tokens;
     options_.max_pool_lanes = kPoolLanes;
+    options_.draws = plan.config->sampling.draws;
     options_.max_memory_bytes = plan.config->max_memory_bytes;
     options_.fidelity_steps = plan.config->fidelity_steps;
     options_.vision_bytes =
@@ -280,11 +281,13 @@ Result<GroupEstimate> GroupEstimator::Estimate(const PlanGroup& group) {
   KVG_ASSIGN(const Samples* const read, Read(group));
   const std::vector<PlannedSample>& samples = read->samples;
   estimate.skipped_records = read->skipped_records;
+  const RunSampling& sampling = plan_.config->sampling;
+  const std::vector<int64_t> draws = sampling.Numbers();
   std::vector<std::string> ids;
   std::set<SampleLength> lengths;
   int64_t visual_bytes = 0;
   for (const PlannedSample& sample : samples) {
-    ids.push_back(sample.id);
+    for (const int64_t draw : draws) ids.push_back(sampling.NameOf(sample.id, draw));
     if (!sample.faulty.empty()) continue;
     lengths.insert(sample.length);
     // Samples join those that are held while these are within the bound.
@@ -292,16 +295,17 @@ Result<GroupEstimate> GroupEstimator::Estimate(const PlanGroup& group) {
     estimate.longest_prompt = std::max(estimate.longest_prompt, sample.prompt);
   }
   estimate.samples = std::ssize(samples);
-  estimate.cells = estimate.samples * std::ssize(group.contenders);
+  estimate.cells = std::ssize(ids) * std::ssize(group.contenders);
   int64_t open_cells = 0;
-  std::vector<std::vector<size_t>> pending(samples.size());  // contenders to be run on each sample
+  // Contenders to be run on each sample, once for each draw.
+  std::vector<std::vector<size_t>> pending(samples.size());
   for (size_t contender = 0; contender < group.cells.size(); ++contender) {
     KVG_ASSIGN(const std::vector<std::string> left, pending_(group.cells[contender], ids));
     open_cells += std::ssize(left);
     size_t next = 0;
     for (size_t i = 0; i < ids.size() && next < left.size(); ++i) {
       if (ids[i] != left[next]) continue;
-      pending[i].push_back(contender);
+      pending[i / draws.size()].push_back(contender);
       ++next;
     }
   }
@@ -312,10 +316,11 @@ Result<GroupEstimate> GroupEstimator::Estimate(const PlanGroup& group) {
     estimate.seconds += times.Of(samples[i].prompt, samples[i].steps * std::ssize(pending[i]));
     // What reads the prompt for itself, and whether anybody shares one then.
     int64_t alone = 0;
-    for (const size_t contender : pending[i]) {
+    const std::set<size_t> rows(pending[i].begin(), pending[i].end());
+    for (const size_t contender : rows) {
       alone += std::find(own.begin(), own.end(), contender) != own.end();
     }
-    const int64_t more = alone - (alone == std::ssize(pending[i]) ? 1 : 0);
+    const int64_t more = alone - (alone == std::ssize(rows) ? 1 : 0);
     estimate.own_prefills += alone;
     estimate.own_seconds += times.Of(samples[i].prompt * more, 0);
   }

@@ -40,10 +40,25 @@ std::string RandomKey() {
   return key;
 }
 
-// A sample and the contenders (of the group) that are still to be run on it.
+// Contenders (of the group) that lack the same draws of a sample: one run of the engine.
+struct CellBlock {
+  std::vector<size_t> contenders;
+  std::vector<int64_t> draws;
+
+  int64_t cells() const { return std::ssize(contenders) * std::ssize(draws); }
+  bool operator==(const CellBlock&) const = default;
+};
+
+// A sample and what is still to be run on it.
 struct Pending {
   std::shared_ptr<RunSample> sample;
-  std::vector<size_t> contenders;
+  std::vector<CellBlock> blocks;
+
+  int64_t cells() const {
+    int64_t count = 0;
+    for (const CellBlock& block : blocks) count += block.cells();
+    return count;
+  }
 };
 
 // The text of an answer as it grows, for stop texts.
@@ -79,17 +94,18 @@ class Executor {
   Status Build(SampleSource& source, Sample sample, int64_t position, Pending& pending);
   Status SkipUnfit(Pending& pending);
   Status RunWindow(std::vector<Pending>& window);
-  Status RunAlike(const std::vector<size_t>& contenders,
-                  std::vector<std::shared_ptr<RunSample>> samples);
+  Status RunAlike(const CellBlock& block, std::vector<std::shared_ptr<RunSample>> samples);
   // Asks what the answers lead to, and hands the cells on.
   Status Conclude(std::vector<FinishedCell> cells);
   Status NeedModel();
-  // Records a sample that could not be shown to the model as failed, for all of `contenders`.
-  Status FailSample(const std::shared_ptr<RunSample>& sample, const std::vector<size_t>& contenders,
+  // Records a sample that could not be shown to the model as failed, for all of the block.
+  Status FailSample(const std::shared_ptr<RunSample>& sample, const CellBlock& block,
                     const Error& why);
+  // Records the cells of one contender with a status of the sample's.
+  Status PutWithout(const std::shared_ptr<RunSample>& sample, size_t contender,
+                    const std::vector<int64_t>& draws, const Status& status, bool skipped);
   // Gives the samples the rows of their pictures, and takes out those whose pictures are faulty.
-  Status NeedVisuals(const std::vector<size_t>& contenders,
-                     std::vector<std::shared_ptr<RunSample>>& samples);
+  Status NeedVisuals(const CellBlock& block, std::vector<std::shared_ptr<RunSample>>& samples);
   // The first of several shards measures times.
   bool MeasuresTimes() const {
     return plan_.config->latency != nullptr && settings_.choice.shard == 0;
@@ -103,6 +119,7 @@ class Executor {
     return plan_.config->contenders[group_->contenders[contender]];
   }
   const RunTask& Entry() const { return plan_.config->tasks[group_->task]; }
+  const RunSampling& Sampling() const { return plan_.config->sampling; }
   const PlanPrefill& PrefillOf() const { return ModelOf().prefills[group_->prefill]; }
   const PlanModel& ModelOf() const { return plan_.models[group_->model]; }
 
@@ -131,7 +148,7 @@ class Executor {
   PictureShow pictures_;  // of the samples that have any
   LoadedModel original_;  // of a prefill that changes the model, where fidelity is asked for
 
-  std::map<std::tuple<int64_t, int64_t, int64_t>, GrowingAnswer> growing_;
+  std::map<std::tuple<int64_t, int64_t, int64_t, int64_t>, GrowingAnswer> growing_;
   CellRecorder recorder_;  // last: its thread sees all of the above
 };
 
@@ -205,30 +222,41 @@ Status Executor::Build(SampleSource& source, Sample sample, int64_t position, Pe
   // A picture that cannot be read fails its sample; a text that cannot be built is the task's.
   if (built->sample.pictures.empty()) return made;
   built->tokens = {};
-  progress_.BeginSample(std::ssize(pending.contenders));
-  KVG_TRY(FailSample(built, pending.contenders, made.error()));
-  pending.contenders.clear();
+  progress_.BeginSample(pending.cells());
+  for (const CellBlock& block : pending.blocks) KVG_TRY(FailSample(built, block, made.error()));
+  pending.blocks.clear();
   pending.sample = nullptr;
   return {};
 }
 
-// Which contenders lack the sample. What is recorded under its name must be the same sample: a data
-// file that changed since would be mixed with what it was.
+// Which contenders lack which draws of the sample. What is recorded under its name must be the same
+// sample: a data file that changed since would be mixed with what it was.
 Status Executor::FindPending(const Sample& sample, Pending& pending) {
   const auto lock = recorder_.LockStore();
   for (size_t contender = 0; contender < cells_.size(); ++contender) {
-    KVG_ASSIGN(const std::optional<ResultStore::Recorded> recorded,
-               store_.FindSample(cells_[contender], sample.id));
-    if (!recorded || (settings_.retry && recorded->status != SampleStatus::kOk)) {
-      pending.contenders.push_back(contender);
+    std::vector<int64_t> missing;
+    for (const int64_t draw : Sampling().Numbers()) {
+      KVG_ASSIGN(const std::optional<ResultStore::Recorded> recorded,
+                 store_.FindSample(cells_[contender], Sampling().NameOf(sample.id, draw)));
+      if (!recorded || (settings_.retry && recorded->status != SampleStatus::kOk)) {
+        missing.push_back(draw);
+      }
+      if (!recorded || recorded->hash == sample.hash) continue;
+      return BadInput(StrCat(
+          store_.path(), ": sample ", Quoted(sample.id), " of task ", Quoted(Entry().task.name),
+          " is recorded with another content (", recorded->hash.substr(0, 12), ", now ",
+          sample.hash.substr(0, 12),
+          "): ", FindSource(Entry().task.source)->generated ? "its generator" : "its data file",
+          " changed since, expected what was run before; bring that back, or run into "
+          "another --db"));
     }
-    if (!recorded || recorded->hash == sample.hash) continue;
-    return BadInput(StrCat(
-        store_.path(), ": sample ", Quoted(sample.id), " of task ", Quoted(Entry().task.name),
-        " is recorded with another content (", recorded->hash.substr(0, 12), ", now ",
-        sample.hash.substr(0, 12),
-        "): ", FindSource(Entry().task.source)->generated ? "its generator" : "its data file",
-        " changed since, expected what was run before; bring that back, or run into another --db"));
+    if (missing.empty()) continue;
+    const auto alike = std::ranges::find(pending.blocks, missing, &CellBlock::draws);
+    if (alike == pending.blocks.end()) {
+      pending.blocks.push_back({{contender}, std::move(missing)});
+    } else {
+      alike->contenders.push_back(contender);
+    }
   }
   return {};
 }
@@ -264,7 +292,7 @@ Result<bool> Executor::ReadWindow(SampleSource& source, std::vector<Pending>& wi
     ++chosen_;
     Pending pending;
     KVG_TRY(FindPending(*sample, pending));
-    if (pending.contenders.empty()) {
+    if (pending.blocks.empty()) {
       ++outcome_.had;
       progress_.SkipSample();
       continue;
@@ -272,7 +300,7 @@ Result<bool> Executor::ReadWindow(SampleSource& source, std::vector<Pending>& wi
     KVG_TRY(Build(source, std::move(*sample), position, pending));
     if (pending.sample == nullptr) continue;
     KVG_TRY(SkipUnfit(pending));
-    if (pending.contenders.empty()) {
+    if (pending.blocks.empty()) {
       progress_.BeginSample(0);
       continue;
     }
@@ -296,33 +324,27 @@ Result<bool> Executor::ReadWindow(SampleSource& source, std::vector<Pending>& wi
 // reason.
 Status Executor::SkipUnfit(Pending& pending) {
   const int64_t length = CompressedTokens(pending.sample->tokens, group_->compress_at);
-  std::vector<size_t> fitting;
-  for (const size_t contender : pending.contenders) {
-    const RunContender& spec = SpecOf(contender);
-    const auto [known, fresh] = fits_.try_emplace({contender, length});
-    if (fresh) {
-      known->second = CheckMoment(spec.method, group_->compress_at, plan_.config->chunk_tokens);
-      if (known->second.ok()) {
-        known->second = CheckMethod(spec.method, ModelOf().shape, spec.budget, length);
+  for (CellBlock& block : pending.blocks) {
+    std::vector<size_t> fitting;
+    for (const size_t contender : block.contenders) {
+      const RunContender& spec = SpecOf(contender);
+      const auto [known, fresh] = fits_.try_emplace({contender, length});
+      if (fresh) {
+        known->second = CheckMoment(spec.method, group_->compress_at, plan_.config->chunk_tokens);
+        if (known->second.ok()) {
+          known->second = CheckMethod(spec.method, ModelOf().shape, spec.budget, length);
+        }
       }
+      if (known->second.ok()) {
+        fitting.push_back(contender);
+        continue;
+      }
+      KVG_TRY(PutWithout(pending.sample, contender, block.draws, known->second, true));
+      progress_.SkipCells(std::ssize(block.draws));
     }
-    if (known->second.ok()) {
-      fitting.push_back(contender);
-      continue;
-    }
-    FinishedCell cell = {.scoring = scoring_.get(),
-                         .sample = pending.sample,
-                         .cell = cells_[contender],
-                         .run = run_,
-                         .contender = contender,
-                         .skipped = true,
-                         .result = {},
-                         .kept = {}};
-    cell.result.status = known->second;
-    KVG_TRY(recorder_.Put(std::move(cell)));
+    block.contenders = std::move(fitting);
   }
-  progress_.SkipCells(std::ssize(pending.contenders) - std::ssize(fitting));
-  pending.contenders = std::move(fitting);
+  std::erase_if(pending.blocks, [](const CellBlock& block) { return block.contenders.empty(); });
   return {};
 }
 
@@ -341,23 +363,33 @@ Status Executor::NeedModel() {
   return {};
 }
 
-Status Executor::FailSample(const std::shared_ptr<RunSample>& sample,
-                            const std::vector<size_t>& contenders, const Error& why) {
-  for (const size_t contender : contenders) {
+Status Executor::PutWithout(const std::shared_ptr<RunSample>& sample, size_t contender,
+                            const std::vector<int64_t>& draws, const Status& status, bool skipped) {
+  for (const int64_t draw : draws) {
     FinishedCell cell = {.scoring = scoring_.get(),
                          .sample = sample,
                          .cell = cells_[contender],
                          .run = run_,
                          .contender = contender,
+                         .skipped = skipped,
                          .result = {},
                          .kept = {}};
-    cell.result.status = why;
+    cell.result.draw = draw;
+    cell.result.status = status;
     KVG_TRY(recorder_.Put(std::move(cell)));
   }
   return {};
 }
 
-Status Executor::NeedVisuals(const std::vector<size_t>& contenders,
+Status Executor::FailSample(const std::shared_ptr<RunSample>& sample, const CellBlock& block,
+                            const Error& why) {
+  for (const size_t contender : block.contenders) {
+    KVG_TRY(PutWithout(sample, contender, block.draws, why, false));
+  }
+  return {};
+}
+
+Status Executor::NeedVisuals(const CellBlock& block,
                              std::vector<std::shared_ptr<RunSample>>& samples) {
   KVG_ASSIGN(const std::vector<Status> shown,
              pictures_.Show(samples, source_->eyes(), *model_.ops));
@@ -367,15 +399,15 @@ Status Executor::NeedVisuals(const std::vector<size_t>& contenders,
       samples[kept++] = samples[i];
       continue;
     }
-    progress_.BeginSample(std::ssize(contenders));
-    KVG_TRY(FailSample(samples[i], contenders, shown[i].error()));
+    progress_.BeginSample(block.cells());
+    KVG_TRY(FailSample(samples[i], block, shown[i].error()));
   }
   samples.resize(kept);
   return {};
 }
 
 bool Executor::GoOn(const EngineToken& token) {
-  GrowingAnswer& answer = growing_[{token.sample, token.contender, token.turn}];
+  GrowingAnswer& answer = growing_[{token.sample, token.contender, token.draw, token.turn}];
   if (answer.stream == nullptr) {
     answer.stream = std::make_unique<TextStream>(*ModelOf().tokenizer);
   }
@@ -386,29 +418,30 @@ bool Executor::GoOn(const EngineToken& token) {
                       });
 }
 
-// Samples that miss the same contenders are one run of the engine.
+// Samples that miss the same draws of the same contenders are one run of the engine.
 Status Executor::RunWindow(std::vector<Pending>& window) {
-  std::vector<std::vector<size_t>> kinds;
+  std::vector<CellBlock> kinds;
   for (const Pending& pending : window) {
-    if (std::find(kinds.begin(), kinds.end(), pending.contenders) == kinds.end()) {
-      kinds.push_back(pending.contenders);
+    for (const CellBlock& block : pending.blocks) {
+      if (std::ranges::find(kinds, block) == kinds.end()) kinds.push_back(block);
     }
   }
-  for (const std::vector<size_t>& contenders : kinds) {
+  for (const CellBlock& kind : kinds) {
     std::vector<std::shared_ptr<RunSample>> samples;
-    for (Pending& pending : window) {
-      if (pending.contenders == contenders) samples.push_back(pending.sample);
+    for (const Pending& pending : window) {
+      const bool has = std::ranges::find(pending.blocks, kind) != pending.blocks.end();
+      if (has) samples.push_back(pending.sample);
     }
     if (interrupt_.signal() != 0) return {};
-    KVG_TRY(RunAlike(contenders, std::move(samples)));
+    KVG_TRY(RunAlike(kind, std::move(samples)));
   }
   return {};
 }
 
-Status Executor::RunAlike(const std::vector<size_t>& contenders,
-                          std::vector<std::shared_ptr<RunSample>> samples) {
+Status Executor::RunAlike(const CellBlock& block, std::vector<std::shared_ptr<RunSample>> samples) {
+  const std::vector<size_t>& contenders = block.contenders;
   KVG_TRY(NeedModel());
-  KVG_TRY(NeedVisuals(contenders, samples));
+  KVG_TRY(NeedVisuals(block, samples));
   if (samples.empty()) return {};
   Model& model = *model_.model;
   std::vector<Contender> engine_contenders;
@@ -419,11 +452,13 @@ Status Executor::RunAlike(const std::vector<size_t>& contenders,
                                  .original = original_.model.get()});
   }
   // What `inspect` saw of cells that have not ended yet.
-  std::map<std::pair<int64_t, int64_t>, KeptEntries> looked;
+  std::map<std::tuple<int64_t, int64_t, int64_t>, KeptEntries> looked;
   EngineOptions options;
   options.compress_at = group_->compress_at;
   options.chunk_tokens = plan_.config->chunk_tokens;
   options.seed = static_cast<uint64_t>(group_->seed);
+  options.sampling = {.temperature = static_cast<float>(Sampling().temperature),
+                      .top_p = static_cast<float>(Sampling().top_p)};
   options.valid_vocab = std::min(ModelOf().tokenizer->VocabSize(), model.config().vocab_size);
   options.max_pool_lanes = kPoolLanes;
   options.max_memory_bytes = plan_.config->max_memory_bytes;
@@ -435,11 +470,11 @@ Status Executor::RunAlike(const std::vector<size_t>& contenders,
   options.begin = [&](int64_t) {
     if (interrupt_.signal() != 0) return false;
     ++outcome_.prefills;
-    progress_.BeginSample(std::ssize(contenders));
+    progress_.BeginSample(block.cells());
     return true;
   };
   options.inspect = [&](const CellResult& result, const KvCache& cache) {
-    looked[{result.sample, result.contender}] = FindKeptEntries(
+    looked[{result.sample, result.contender, result.draw}] = FindKeptEntries(
         cache, model.checkpoint_shape(), *samples[static_cast<size_t>(result.sample)]);
   };
   if (!Entry().task.stop.texts.empty()) {
@@ -455,12 +490,13 @@ Status Executor::RunAlike(const std::vector<size_t>& contenders,
                          .contender = contenders[contender],
                          .result = {},
                          .kept = {}};
-    if (auto found = looked.find({result.sample, result.contender}); found != looked.end()) {
+    const auto found = looked.find({result.sample, result.contender, result.draw});
+    if (found != looked.end()) {
       cell.kept = std::move(found->second);
       looked.erase(found);
     }
-    growing_.erase(growing_.lower_bound({result.sample, result.contender, 0}),
-                   growing_.lower_bound({result.sample, result.contender + 1, 0}));
+    growing_.erase(growing_.lower_bound({result.sample, result.contender, result.draw, 0}),
+                   growing_.lower_bound({result.sample, result.contender, result.draw + 1, 0}));
     cell.result = std::move(result);
     if (cell.result.status.ok() && HasConclusion(cell.sample->sample)) {
       unconcluded.push_back(std::move(cell));
@@ -473,7 +509,12 @@ Status Executor::RunAlike(const std::vector<size_t>& contenders,
 
   // What cannot be run at all is found one by one, and the others go on.
   std::vector<EngineSample> tokens;
-  for (const auto& sample : samples) tokens.push_back(sample->tokens);
+  const auto drawn = [&](const RunSample& sample) {
+    EngineSample of = sample.tokens;
+    of.draws = block.draws;
+    return of;
+  };
+  for (const auto& sample : samples) tokens.push_back(drawn(*sample));
   if (!engine.PlanMemory(tokens).ok()) {
     std::vector<std::shared_ptr<RunSample>> possible;
     tokens.clear();
@@ -481,11 +522,11 @@ Status Executor::RunAlike(const std::vector<size_t>& contenders,
       const Result<MemoryPlan> alone = engine.PlanMemory({&sample->tokens, 1});
       if (alone.ok()) {
         possible.push_back(sample);
-        tokens.push_back(sample->tokens);
+        tokens.push_back(drawn(*sample));
         continue;
       }
-      progress_.BeginSample(std::ssize(contenders));
-      KVG_TRY(FailSample(sample, contenders, alone.error()));
+      progress_.BeginSample(block.cells());
+      KVG_TRY(FailSample(sample, block, alone.error()));
     }
     samples = std::move(possible);
   }
@@ -522,12 +563,12 @@ Status Executor::RunGroup(size_t number) {
   }
   progress_.BeginGroup(number + 1, plan_.groups.size() + LatencyGroups(), group_->name, names,
                        settings_.choice.Count(entry.samples),
-                       entry.task.metric == kPerplexityMetric ? 1 : 100);
+                       entry.task.metric == kPerplexityMetric ? 1 : 100, Sampling().draws);
   pictures_.BeginGroup(*group_);
   const MetricSpec* metric = FindMetric(entry.task.metric);
   if (metric != nullptr && metric->of_set) metric = nullptr;  // of all answers, later
-  scoring_ =
-      std::make_unique<GroupScoring>(GroupScoring{&entry.task, metric, ModelOf().tokenizer.get()});
+  scoring_ = std::make_unique<GroupScoring>(
+      GroupScoring{&entry.task, metric, ModelOf().tokenizer.get(), Sampling().sampled()});
   KVG_ASSIGN(const std::unique_ptr<SampleSource> source,
              OpenSource(plan_, *group_, settings_.choice));
   source_ = source.get();

@@ -52,6 +52,7 @@ Result<std::vector<RunProgress::Work>> WorkLeft(const RunPlan& plan, const Sampl
     recorded[cell.cell.Key()] = at == counts.end() ? 0 : at->second;
   }
   std::vector<RunProgress::Work> groups;
+  const int64_t draws = plan.config->sampling.draws;
   for (const PlanGroup& group : plan.groups) {
     RunProgress::Work& work = groups.emplace_back();
     work.rate_s = rate_of(group).value_or(0);
@@ -59,7 +60,7 @@ Result<std::vector<RunProgress::Work>> WorkLeft(const RunPlan& plan, const Sampl
     if (samples < 0) continue;
     work.cells = 0;
     for (const CellRow& cell : group.cells) {
-      work.cells += std::max<int64_t>(0, samples - recorded[cell.Key()]);
+      work.cells += std::max<int64_t>(0, samples * draws - recorded[cell.Key()]);
     }
   }
   return groups;

@@ -10,6 +10,7 @@
 #include "core/sha256.h"
 #include "core/strings.h"
 #include "datasets/metric.h"
+#include "reports/drawn_by.h"
 #include "runner/chunk_prefill.h"
 #include "runner/vision.h"
 #include "src/run/sample_source.h"
@@ -105,7 +106,11 @@ Status TryMetric(const MetricSpec& metric) {
 Status CheckTask(const RunConfig& config, const RunTask& entry) {
   const Task& task = entry.task;
   const std::string what = StrCat(config.path, ": task ", Quoted(task.name));
-  if (task.metric == kPerplexityMetric) return {};
+  if (task.metric == kPerplexityMetric) {
+    if (!config.sampling.sampled()) return {};
+    return BadInput(StrCat(what, ": a perplexity has no answers that could be drawn; leave out ",
+                           "\"sampling\" (--temperature), or the task"));
+  }
   if (task.metric == kJudgeMetric || task.metric == kExecutionMetric) {
     if (config.unscored) return {};
     return BadInput(StrCat(what,
@@ -220,6 +225,12 @@ int64_t NewTokens(const RunTask& task) {
   return task.max_new_tokens > 0 ? task.max_new_tokens : task.task.max_new_tokens;
 }
 
+// How many draws there are moves none of them, as the number of samples moves no sample.
+Json SamplingProtocol(const RunSampling& sampling) {
+  if (!sampling.sampled()) return "greedy";
+  return {{"temperature", sampling.temperature}, {"top_p", sampling.top_p}};
+}
+
 Result<Json> Protocol(const RunPlan& plan, const PlanGroup& group,
                       const std::vector<int32_t>& stop_ids, bool pictures) {
   const PlanModel& model = plan.models[group.model];
@@ -246,7 +257,7 @@ Result<Json> Protocol(const RunPlan& plan, const PlanGroup& group,
                    {"metric_version", metric != nullptr ? metric->version : 0},
                    {"compress_at", NameOf(group.compress_at)},
                    {"prefill", "full"},
-                   {"sampling", "greedy"},
+                   {"sampling", SamplingProtocol(plan.config->sampling)},
                    {"budget", "of the entries seen, a head on average, protected ones included"}};
   if (group.compress_at == CompressAt::kChunk) {
     protocol["chunk_tokens"] = plan.config->chunk_tokens;
@@ -457,6 +468,10 @@ Result<RunPlan> MakeRunPlan(const RunConfig& config) {
                                .contenders = model.prefills[p].contenders};
             group.name = StrCat(model.spec->name, ", ", task.name, ", ", config.PlaceName(at),
                                 ", seed ", seed);
+            if (config.sampling.sampled()) {
+              group.name += StrCat(
+                  ", at ", DrawnBy{config.sampling.temperature, config.sampling.top_p}.Text());
+            }
             if (p > 0) group.name += StrCat(", ", model.prefills[p].name);
             if (p == 0 && seed == config.seeds[0]) {
               KVG_ASSIGN(const std::string reason, WhyNot(plan, group, pictures[{t, at}]));

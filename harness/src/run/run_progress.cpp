@@ -72,7 +72,7 @@ void RunProgress::Begin(size_t number, size_t of, const std::string& name,
   group_ = number;
   head_ = StrCat("[", number, "/", of, "] ", name);
   samples_ = samples;
-  rows_ = rows.size();
+  cells_each_ = std::ssize(rows);
   skipped_ = begun_ = cells_begun_ = cells_done_ = failed_ = 0;
   full_ = others_ = {};
   start_s_ = shown_s_ = NowSeconds();
@@ -89,11 +89,13 @@ void RunProgress::Begin(size_t number, size_t of, const std::string& name,
 }
 
 void RunProgress::BeginGroup(size_t number, size_t of, const std::string& name,
-                             const std::vector<std::string>& rows, int64_t samples, double scale) {
+                             const std::vector<std::string>& rows, int64_t samples, double scale,
+                             int64_t draws) {
   const std::lock_guard lock(mutex_);
   scale_ = scale;
   measures_ = false;
   Begin(number, of, name, rows, samples);
+  cells_each_ *= draws;
 }
 
 void RunProgress::BeginMeasurements(size_t number, size_t of, const std::string& name,
@@ -167,7 +169,7 @@ void RunProgress::AddCells(bool last, double rate, std::vector<LinePart>& parts)
   const int64_t to_come = std::max<int64_t>(0, samples_ - done);
   const int64_t running = measures_ ? 0 : std::max<int64_t>(0, cells_begun_ - cells_done_);
   const double left_s = SecondsLeft(NowSeconds() - start_s_, cells_done_, running,
-                                    measures_ ? to_come : to_come * static_cast<int64_t>(rows_));
+                                    measures_ ? to_come : to_come * cells_each_);
   parts.push_back({StrCat("ETA ", ClockTime(left_s)), 8});
   const std::string run = RunEta(left_s);
   if (!run.empty()) parts.push_back({StrCat("run ", run), 7});

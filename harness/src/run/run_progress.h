@@ -25,9 +25,10 @@ class RunProgress {
   };
   void PlanRun(std::vector<Work> groups);
   // `rows`: names, the full cache first where it is there. `samples`: -1 when not known yet.
-  // `scale`: scores are shown times this.
+  // `scale`: scores are shown times this. `draws`: cells of a row on each sample.
   void BeginGroup(size_t number, size_t of, const std::string& name,
-                  const std::vector<std::string>& rows, int64_t samples, double scale = 100);
+                  const std::vector<std::string>& rows, int64_t samples, double scale = 100,
+                  int64_t draws = 1);
   void SetSamples(int64_t samples);
   // Measurements instead of samples: so many in all, once that is known.
   void BeginMeasurements(size_t number, size_t of, const std::string& name,
@@ -70,7 +71,7 @@ class RunProgress {
   bool measures_ = false;  // times, one by one
   int64_t samples_ = -1, skipped_ = 0, begun_ = 0;
   int64_t cells_begun_ = 0, cells_done_ = 0, failed_ = 0;
-  size_t rows_ = 0;
+  int64_t cells_each_ = 0;  // of a sample
   Tally full_, others_;
   double scale_ = 100;
   double start_s_ = 0, shown_s_ = 0;

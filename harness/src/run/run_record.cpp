@@ -8,7 +8,9 @@
 
 #include "core/clock.h"
 #include "core/json.h"
+#include "core/sha256.h"
 #include "core/strings.h"
+#include "reports/drawn_by.h"
 #include "src/run/picture_record.h"
 
 namespace kvgauge {
@@ -169,6 +171,41 @@ Status AddPerplexity(const TurnResult& turn, int64_t counted, AnswerRow& answer,
   return {};
 }
 
+Json FactsOf(const Sample& sample) {
+  Json facts = Json::object();
+  for (const auto& [name, value] : sample.facts) facts[name] = RepairUtf8(value);
+  return facts;
+}
+
+// The facts of a draw.
+std::string DrawFacts(const Sample& sample, int64_t draw, const std::string& vote) {
+  Json facts = FactsOf(sample);
+  facts[kDrawFact] = StrCat(draw);
+  if (!vote.empty()) facts[kVoteFact] = vote;
+  return CanonicalJson(facts);
+}
+
+// What is scored of an answer: what the task's rules leave of it.
+std::string ScoredText(const GroupScoring& scoring, const std::string& answer) {
+  return PostProcess(scoring.task->post, CutAtStop(scoring.task->stop, answer));
+}
+
+// What a draw's answer votes for: the very text that is scored, in the metric's spelling. A sample
+// of several questions has several answers, which no vote decides together.
+std::string VoteOf(const FinishedCell& cell) {
+  constexpr size_t kLongest = 200;
+  if (!cell.result.status.ok() || cell.result.turns.size() != 1) return "";
+  const std::vector<int32_t>& ids =
+      cell.conclusions.empty() ? cell.result.turns[0].ids : cell.conclusions[0].ids;
+  const GroupScoring& scoring = *cell.scoring;
+  std::string scored = ScoredText(scoring, scoring.tokenizer->Decode(ids));
+  if (scoring.metric != nullptr && scoring.metric->canonical && !scored.empty()) {
+    scored = scoring.metric->canonical(scored);
+  }
+  const std::string vote(Trim(RepairUtf8(scored)));
+  return vote.size() > kLongest ? StrCat("sha256 ", Sha256Hex(vote)) : vote;
+}
+
 // Fills answers and scores; an error of the metric is the sample's.
 Status AddAnswers(const FinishedCell& cell, SampleRow& row) {
   const GroupScoring& scoring = *cell.scoring;
@@ -206,13 +243,11 @@ Status AddAnswers(const FinishedCell& cell, SampleRow& row) {
       row.tokens_out += answer.tokens_out;
     }
     if (scoring.metric != nullptr) {
-      const MetricInput input = {
-          .prediction =
-              PostProcess(scoring.task->post, CutAtStop(scoring.task->stop, answer.prediction)),
-          .answers = question.answers,
-          .all_classes = question.all_classes,
-          .language = sample.language,
-          .kind = question.kind};
+      const MetricInput input = {.prediction = ScoredText(scoring, answer.prediction),
+                                 .answers = question.answers,
+                                 .all_classes = question.all_classes,
+                                 .language = sample.language,
+                                 .kind = question.kind};
       KVG_ASSIGN(const double score, scoring.metric->score(input));
       answer.score = score;
       sum += score;
@@ -233,11 +268,7 @@ Status AddAnswers(const FinishedCell& cell, SampleRow& row) {
 
 }  // namespace
 
-std::string FactsJson(const Sample& sample) {
-  Json facts = Json::object();
-  for (const auto& [name, value] : sample.facts) facts[name] = RepairUtf8(value);
-  return CanonicalJson(facts);
-}
+std::string FactsJson(const Sample& sample) { return CanonicalJson(FactsOf(sample)); }
 
 KeptEntries FindKeptEntries(const KvCache& cache, const ModelShape& shape,
                             const RunSample& sample) {
@@ -295,11 +326,12 @@ SampleRow MakeSampleRow(const FinishedCell& cell) {
   SampleRow row;
   row.cell = cell.cell;
   row.run = cell.run;
-  row.sample_id = sample.id;
+  row.sample_id = cell.scoring->sampled ? DrawName(sample.id, result.draw) : sample.id;
   row.hash = sample.hash;
   row.group = sample.group.empty() ? sample.id : sample.group;
   row.position = run_sample.position;
   row.facts = run_sample.facts;
+  if (cell.scoring->sampled) row.facts = DrawFacts(sample, result.draw, VoteOf(cell));
   row.tokens_in = std::ssize(run_sample.tokens.context);
   for (const EngineTurn& turn : run_sample.tokens.turns) row.tokens_in += std::ssize(turn.ids);
   row.tokens_in += run_sample.unseen;

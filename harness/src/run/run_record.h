@@ -61,6 +61,7 @@ struct GroupScoring {
   const Task* task = nullptr;
   const MetricSpec* metric = nullptr;  // null: answers are kept without a score
   const Tokenizer* tokenizer = nullptr;
+  bool sampled = false;  // a cell is one draw of a sample's answer
 };
 
 struct FinishedCell {

@@ -78,6 +78,9 @@ Result<Json> ShorthandConfig(const RunShorthand& run, const RunOverrides& overri
   if (!run.budgets.empty()) json["budgets"] = run.budgets;
   if (limit > 0) json["samples"] = limit;
   if (!overrides.seeds.empty()) json["seeds"] = overrides.seeds;
+  if (overrides.temperature) json["sampling"]["temperature"] = *overrides.temperature;
+  if (overrides.top_p) json["sampling"]["top_p"] = *overrides.top_p;
+  if (overrides.draws) json["sampling"]["draws"] = *overrides.draws;
   if (overrides.unscored) json["unscored"] = true;
   if (overrides.skip_bad) json["skip_bad"] = true;
   if (!overrides.data_directory.empty()) json["data"] = overrides.data_directory;

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "core/result.h"
+#include "reports/drawn_by.h"
 #include "reports/set_score.h"
 #include "reports/statistics.h"
 #include "reports/store.h"
@@ -134,6 +135,8 @@ struct LeaderboardTable {
   double scale = 1;  // scores are shown times this
   int digits = -1;   // decimals of what is shown; -1: as the reader likes
   bool lower_is_better = false;
+  // How answers were drawn: a score is the mean over draws then, and a sample is one. None: greedy.
+  std::optional<DrawnBy> drawn;
   std::vector<std::string> report_by;  // facts of samples that the task's authors print scores by
 
   // Comparisons that p_adjusted is corrected over: those of all tables of this model and

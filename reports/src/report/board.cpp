@@ -232,6 +232,7 @@ Result<PageData> GatherPage(ResultStore& store, const LeaderboardOptions& option
   KVG_ASSIGN(data.by_task, MakeLeaderboard(stores, by));
   KVG_ASSIGN(data.group_splits, Splits(stores, data.by_group));
   KVG_ASSIGN(data.task_splits, Splits(stores, data.by_task));
+  KVG_ASSIGN(data.draws, MakeDrawTables(stores, data.by_task));
   KVG_ASSIGN(data.runs, store.Runs());
   KVG_ASSIGN(data.cells, store.Cells());
 
@@ -314,6 +315,13 @@ std::string ScoreRule(const Board& board) {
         " Where a task's authors print rounded scores, so does this page: of each task to their "
         "decimals, of a group the mean of these. Intervals, differences, verdicts, figures and "
         "the CSV come from means that were not rounded.");
+    break;
+  }
+  for (const LeaderboardTable* table : board.groups) {
+    if (!table->drawn) continue;
+    rule.append(StrCat(" Answers were drawn at ", table->drawn->Text(),
+                       ", and a sample is one draw: scores are means over draws, pass@1 where an "
+                       "answer is right or wrong."));
     break;
   }
   return rule;

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "reports/draws.h"
 #include "reports/leaderboard.h"
 #include "reports/leaderboard_split.h"
 #include "reports/store.h"
@@ -92,6 +93,7 @@ struct PageData {
   std::vector<Board> boards;
   // For each fact that tasks report by, beside the tables of by_group and by_task.
   std::vector<KeySplits> group_splits, task_splits;
+  std::vector<DrawTable> draws;                              // beside the tables of by_task
   std::map<int64_t, std::pair<size_t, size_t>> row_of_cell;  // board and row
 };
 Result<PageData> GatherPage(ResultStore& store, const LeaderboardOptions& options);

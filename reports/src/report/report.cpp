@@ -73,9 +73,10 @@ Result<std::string> RenderReport(ResultStore& store, const ReportOptions& option
   KVG_ASSIGN(const Html opening, report::OpeningSection(pairs, data, queries, options));
   if (counts != nullptr) *counts = held;
 
-  Html leaderboard, pareto, curves, needle, modalities, splits, ablation, inside, scaling;
+  Html leaderboard, draws, pareto, curves, needle, modalities, splits, ablation, inside, scaling;
   for (const report::Board& board : data.boards) {
     leaderboard.Put(report::LeaderboardSection(board, data));
+    draws.Put(report::DrawsSection(board, data));
     pareto.Put(report::ParetoSection(board));
     curves.Put(report::CurvesSection(board));
     needle.Put(report::NeedleSection(board, data, grid));
@@ -102,6 +103,7 @@ Result<std::string> RenderReport(ResultStore& store, const ReportOptions& option
     page.Add("opening", "Example", "Two methods before the same pictures", opening, "");
   }
   page.Add("leaderboard", "Leaderboard", "Leaderboard", leaderboard, "Nothing was run.");
+  if (!draws.empty()) page.Add("draws", "Draws", "Several answers to each prompt", draws, "");
   page.Add("pareto", "Fronts", "Score against size and speed", pareto,
            "A front needs two rows with scores and bytes: run <code>full</code> and a method.");
   page.Add("curves", "Curves", "Score over budgets", curves,

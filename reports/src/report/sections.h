@@ -26,6 +26,8 @@ Html NeedleSection(const Board& board, const PageData& data, const std::vector<G
 // What of text, pictures and videos rows hold.
 Html ModalitySection(const Board& board, const PageData& data,
                      const std::vector<ModalitySum>& sums);
+// Several draws of each answer; nothing where answers are greedy.
+Html DrawsSection(const Board& board, const PageData& data);
 // Scores by facts of samples that tasks report by.
 Html SplitsSection(const Board& board, const PageData& data);
 Html AblationSection(const Board& board);

@@ -6,10 +6,12 @@
 // snapshot; contenders that read prompts in chunks have prefills of their own. Every contender
 // forks it, compresses its fork and decodes in one pool with the others: one pass over the weights
 // per step for the whole pool, attention per contender over its own cache. Contenders leave when
-// they are done, and contenders of the next sample, which was prefilled meanwhile, join.
+// they are done, and contenders of the next sample, which was prefilled meanwhile, join. Where
+// several answers are drawn, every draw has a fork of its own.
 //
 // A contender's tokens and logits are bit-identical to running it alone, whatever the company, the
-// size of the pool and the number of threads. One thread drives an Engine.
+// size of the pool and the number of threads. The random numbers of a draw depend on the seed,
+// the sample's id and the number of the draw alone. One thread drives an Engine.
 #pragma once
 
 #include <compare>
@@ -85,6 +87,9 @@ struct EngineSample {
   std::vector<int64_t> passages = {};
   std::vector<EngineTurn> turns = {};  // at least one
   std::vector<int32_t> stop_ids = {};
+  // Which answers are drawn, each a cell of its own with random numbers of its own: at least one,
+  // and none twice. Greedy answers are all alike.
+  std::vector<int64_t> draws = {0};
   std::shared_ptr<const SampleVisuals> visuals = nullptr;  // where spans are
   // The sample as it was before a stage took rows of its pictures out: what the full cache reads
   // that fidelity is measured against. Null: this one.
@@ -121,10 +126,11 @@ struct TurnResult {
   std::vector<double> log_probs = {};  // of forced tokens, each given all before it; natural logs
 };
 
-// A cell: one contender on one sample.
+// A cell: one contender on one sample, in one draw of its answer.
 struct CellResult {
   int64_t sample = 0, contender = 0;
-  Status status;  // an error is a result too: it names the stage or allocation that failed
+  int64_t draw = 0;  // of EngineSample::draws
+  Status status;     // an error is a result too: it names the stage or allocation that failed
   std::vector<TurnResult> turns;
   CompressionRecord record;
   std::optional<ReuseFacts> reuse = {};  // of a method that reuses caches of texts
@@ -135,6 +141,7 @@ struct CellResult {
 struct EngineToken {
   int64_t sample = 0, contender = 0, turn = 0;
   std::span<const int32_t> answer;
+  int64_t draw = 0;
 };
 
 struct EngineOptions {
@@ -142,6 +149,7 @@ struct EngineOptions {
   int64_t chunk_tokens = kChunkTokens;  // kChunk: the most tokens of a chunk
   uint64_t seed = 0;
   SamplingOptions sampling = {};
+  int64_t draws = 1;             // of a sample at most, for plans without samples
   int64_t valid_vocab = 0;       // as Sampler takes it
   int64_t max_pool_lanes = 64;   // sequences that decode together
   int64_t max_memory_bytes = 0;  // weights, caches, captures and working memory; 0: no limit

@@ -30,6 +30,13 @@ uint64_t SampleSeed(uint64_t run_seed, const std::string& sample_id) {
   return Rng(run_seed, stream).NextU64();
 }
 
+uint64_t DrawStream(uint64_t sample_seed, int64_t turn, int64_t draw) {
+  if (turn == 0 && draw == 0) return sample_seed;
+  constexpr int kDrawBits = 32;
+  const auto number = static_cast<uint64_t>(turn) << kDrawBits | static_cast<uint64_t>(draw);
+  return Rng(sample_seed, number).NextU64();
+}
+
 void SampleVisuals::ShowIn(Prompt& prompt) const {
   prompt.embeddings = View(rows, {count(), hidden_size});
   prompt.deepstack.clear();
@@ -113,16 +120,20 @@ void EngineRun::PlanJobs() {
   for (size_t sample = 0; sample < samples_.size(); ++sample) {
     const bool split = AsksApart(options_.compress_at);
     const size_t turns = split ? samples_[sample].turns.size() : 1;
+    const std::vector<int64_t>& draws = samples_[sample].draws;
     for (size_t contender = 0; contender < contenders_.size(); ++contender) {
-      Cell& cell = CellOf(static_cast<int64_t>(sample), static_cast<int64_t>(contender));
-      cell.result.sample = static_cast<int64_t>(sample);
-      cell.result.contender = static_cast<int64_t>(contender);
-      cell.result.turns.resize(samples_[sample].turns.size());
-      cell.turns_left = static_cast<int64_t>(turns);
+      for (const int64_t draw : draws) {
+        Cell& cell = CellOf(static_cast<int64_t>(sample), {static_cast<int64_t>(contender), draw});
+        cell.result.sample = static_cast<int64_t>(sample);
+        cell.result.contender = static_cast<int64_t>(contender);
+        cell.result.draw = draw;
+        cell.result.turns.resize(samples_[sample].turns.size());
+        cell.turns_left = static_cast<int64_t>(turns);
+      }
     }
     for (size_t turn = 0; turn < turns; ++turn) {
       for (const Group& group : groups_) {
-        jobs_.push_back({static_cast<int64_t>(sample), static_cast<int64_t>(turn), &group});
+        jobs_.push_back({static_cast<int64_t>(sample), static_cast<int64_t>(turn), &group, draws});
       }
     }
   }

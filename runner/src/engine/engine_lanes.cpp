@@ -66,6 +66,7 @@ Status EngineRun::Admit() {
   if (options_.compress_at != CompressAt::kContext) {
     ready_->cache.reset();
     ready_->capture.reset();
+    ready_->compressor.reset();
     ready_->scores.reset();
   }
   ready_.reset();
@@ -77,8 +78,15 @@ Status EngineRun::ForkAndCompress(Lane& lane) const {
   const Contender& contender = contenders_[static_cast<size_t>(lane.contender)];
   return Guarded([&]() -> Status {
     if (snapshot.compressor != nullptr) {
-      lane.cache = std::move(snapshot.cache);
-      lane.compressor = std::move(snapshot.compressor);
+      if (snapshot.forked) {
+        lane.cache = std::make_unique<KvCache>(snapshot.cache->Fork());
+        lane.compressor =
+            std::make_unique<Compressor>(*contender.model, *contender.method, contender.budget);
+        lane.compressor->ContinueFrom(*snapshot.compressor, *lane.cache);
+      } else {
+        lane.cache = std::move(snapshot.cache);
+        lane.compressor = std::move(snapshot.compressor);
+      }
       lane.compressor->ReadFrom(lane.prompt);
       lane.compressor->seconds().prefill = snapshot.prefill_s;
       return {};
@@ -93,15 +101,16 @@ Status EngineRun::ForkAndCompress(Lane& lane) const {
   });
 }
 
-EngineRun::Lane& EngineRun::AddLane(int64_t contender) {
+EngineRun::Lane& EngineRun::AddLane(const Snapshot::Start& start) {
   lanes_.emplace_back();
   Lane& lane = lanes_.back();
-  lane.contender = contender;
+  lane.contender = start.contender;
+  lane.draw = start.draw;
   lane.snapshot = ready_;
   lane.turn = ready_->turn;
   lane.prompt = ready_->prompt;
-  // The stream is the sample's: contenders draw alike.
-  lane.sampler.emplace(options_.sampling, ready_->seed, options_.valid_vocab);
+  lane.sampler.emplace(options_.sampling, DrawStream(ready_->seed, lane.turn, lane.draw),
+                       options_.valid_vocab);
   return lane;
 }
 
@@ -192,9 +201,9 @@ Status EngineRun::TakeToken(Lane& lane, int32_t id) {
   if (!forced && Contains(SampleOf(lane).stop_ids, id)) return EndTurn(lane, true);
   lane.answer.ids.push_back(id);
   lane.prompt.AppendText(id);
-  const bool go_on =
-      forced || !options_.on_token ||
-      options_.on_token({lane.snapshot->sample, lane.contender, lane.turn, lane.answer.ids});
+  const bool go_on = forced || !options_.on_token ||
+                     options_.on_token({lane.snapshot->sample, lane.contender, lane.turn,
+                                        lane.answer.ids, lane.draw});
   if (!go_on) return EndTurn(lane, true);
   if (static_cast<int64_t>(lane.answer.ids.size()) < TurnOf(lane).max_new_tokens) return {};
   return EndTurn(lane, false);
@@ -202,7 +211,7 @@ Status EngineRun::TakeToken(Lane& lane, int32_t id) {
 
 Status EngineRun::EndTurn(Lane& lane, bool stopped) {
   lane.answer.stopped = stopped;
-  Cell& cell = CellOf(lane.snapshot->sample, lane.contender);
+  Cell& cell = CellOf(lane.snapshot->sample, {lane.contender, lane.draw});
   cell.result.turns[static_cast<size_t>(lane.turn)] = std::exchange(lane.answer, {});
   const bool last = AsksApart(options_.compress_at) ||
                     lane.turn + 1 == static_cast<int64_t>(SampleOf(lane).turns.size());
@@ -222,22 +231,22 @@ Status EngineRun::EndTurn(Lane& lane, bool stopped) {
     });
     if (cell.result.status.ok()) cell.result.status = looked;
   }
-  return EndCell(lane.snapshot->sample, lane.contender);
+  return EndCell(lane.snapshot->sample, {lane.contender, lane.draw});
 }
 
-Status EngineRun::EndCell(int64_t sample, int64_t contender) {
-  Cell& cell = CellOf(sample, contender);
+Status EngineRun::EndCell(int64_t sample, const Snapshot::Start& start) {
+  Cell& cell = CellOf(sample, start);
   if (--cell.turns_left > 0) return {};
   CellResult result = std::move(cell.result);
-  cells_.erase({sample, contender});
+  cells_.erase({sample, start.contender, start.draw});
   return on_result_(std::move(result));
 }
 
 Status EngineRun::FailLane(Lane& lane, const Status& status) {
   lane.done = true;
-  CellResult& result = CellOf(lane.snapshot->sample, lane.contender).result;
+  CellResult& result = CellOf(lane.snapshot->sample, {lane.contender, lane.draw}).result;
   if (result.status.ok()) result.status = status;
-  return EndCell(lane.snapshot->sample, lane.contender);
+  return EndCell(lane.snapshot->sample, {lane.contender, lane.draw});
 }
 
 void EngineRun::FinishStep(Lane& lane, const Passed& passed, int64_t row) const {

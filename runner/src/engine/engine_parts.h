@@ -16,8 +16,13 @@
 
 namespace kvgauge {
 
-// A finished prefill and the contenders that still have to start from it.
+// A finished prefill and what still has to start from it.
 struct Snapshot {
+  // A contender's answer in one of its draws.
+  struct Start {
+    int64_t contender = 0, draw = 0;
+  };
+
   int64_t sample = 0;
   int64_t turn = 0;  // kPrompt: the turn whose prompt this is
   Model* model = nullptr;
@@ -30,6 +35,7 @@ struct Snapshot {
   std::optional<ReuseFacts> reused;       // what came of that
   // That of the one contender that reads the prompt in chunks: `cache` is then its own, compressed.
   std::unique_ptr<Compressor> compressor;
+  bool forked = false;                   // several draws go on from forks of those two
   std::unique_ptr<ChunkPrefill> chunks;  // while it is prefilled
   std::unique_ptr<KvCache> unread;       // as `cache` was before, to read the prompt again
   bool partial = false;                  // whether entries may be missing
@@ -41,8 +47,9 @@ struct Snapshot {
   double prefill_s = 0;
   uint64_t seed = 0;
   std::optional<PromptScores> scores;
-  std::deque<int64_t> waiting;  // contenders
-  int64_t chunk_tokens = 0;     // where it is read in chunks
+  std::vector<int64_t> contenders;  // all that start from it
+  std::deque<Start> waiting;
+  int64_t chunk_tokens = 0;  // where it is read in chunks
 
   bool alone() const {
     return thin != nullptr || sparse != nullptr || reuse != nullptr || chunks != nullptr;
@@ -76,6 +83,8 @@ void AppendTokens(const ModelConfig& config, const EngineSample& sample,
                   std::span<const int32_t> ids, std::span<const VisualSpan> spans, Prompt& prompt);
 
 uint64_t SampleSeed(uint64_t run_seed, const std::string& sample_id);
+// The random numbers of one answer. Contenders draw alike.
+uint64_t DrawStream(uint64_t sample_seed, int64_t turn, int64_t draw);
 
 // How many tokens the store of a method holds that reuses caches of texts.
 int64_t StoredTokens(std::span<const SampleLength> lengths);

@@ -120,6 +120,11 @@ Status CheckSpans(const EngineSample& sample, std::span<const int32_t> ids,
 Status CheckSample(const EngineSample& sample, CompressAt at, int64_t vocab_size,
                    int64_t hidden_size) {
   if (sample.turns.empty()) return BadInput(StrCat("sample ", sample.id, ": no turns"));
+  const std::set<int64_t> draws(sample.draws.begin(), sample.draws.end());
+  if (draws.empty() || *draws.begin() < 0 || draws.size() != sample.draws.size()) {
+    return BadInput(StrCat("sample ", sample.id, ": ", sample.draws.size(),
+                           " draws; expected some from 0, none twice"));
+  }
   for (size_t i = 0; i < sample.turns.size(); ++i) {
     const EngineTurn& turn = sample.turns[i];
     if (turn.max_new_tokens <= 0) {
@@ -483,7 +488,8 @@ Result<MemoryPlan> PlanMemory(std::span<const PlannedContender> contenders,
   plan.working_bytes += visual_bytes + options.vision_bytes;
   if (visual_bytes > 0) plan.snapshot_bytes += LastRowBytes(models, lengths);
   return FitInto(plan, contenders[0].model->ops->memory->FreeBytes(), machine_bytes,
-                 std::ssize(contenders) * std::ssize(lengths), options.max_memory_bytes);
+                 std::ssize(contenders) * std::ssize(lengths) * options.draws,
+                 options.max_memory_bytes);
 }
 
 Result<MemoryPlan> Engine::PlanMemory(std::span<const EngineSample> samples) const {
@@ -521,7 +527,11 @@ Result<MemoryPlan> Engine::PlanMemory(std::span<const EngineSample> samples) con
     count(sample.visuals.get());
     if (sample.whole != nullptr) count(sample.whole->visuals.get());
   }
-  return kvgauge::PlanMemory(contenders, lengths, options_, UsableMemoryBytes(), visual_bytes);
+  EngineOptions options = options_;
+  for (const EngineSample& sample : samples) {
+    options.draws = std::max(options.draws, std::ssize(sample.draws));
+  }
+  return kvgauge::PlanMemory(contenders, lengths, options, UsableMemoryBytes(), visual_bytes);
 }
 
 }  // namespace kvgauge

@@ -11,10 +11,10 @@ namespace kvgauge {
 Status EngineRun::StartPrefill() {
   if (prefilling_ != nullptr || ready_ != nullptr || jobs_.empty()) return {};
   const Job job = jobs_.front();
-  const bool begins = job.turn == 0 && job.group == groups_.data();
+  const bool begins = job.turn == 0 && job.group == groups_.data() && !job.again;
   if (begins && options_.begin && !options_.begin(job.sample)) {
     jobs_.clear();
-    cells_.erase(cells_.lower_bound({job.sample, 0}), cells_.end());
+    cells_.erase(cells_.lower_bound({job.sample, 0, 0}), cells_.end());
     return {};
   }
   jobs_.pop_front();
@@ -25,7 +25,13 @@ Status EngineRun::StartPrefill() {
   snapshot->model = job.group->model;
   snapshot->seed = SampleSeed(options_.seed, sample.id);
   snapshot->prompt = PromptOf(snapshot->model->config(), sample, job.turn);
-  snapshot->waiting.assign(job.group->contenders.begin(), job.group->contenders.end());
+  snapshot->contenders = job.group->contenders;
+  // The first draws of all contenders come first: every row has an answer soon.
+  for (const int64_t draw : job.draws) {
+    for (const int64_t contender : job.group->contenders) {
+      snapshot->waiting.push_back({contender, draw});
+    }
+  }
   prefilling_ = std::move(snapshot);
   const Status begun = Guarded([&] { return BeginPrefill(job); });
   return begun.ok() ? begun : FailPrefill(std::move(prefilling_), begun);
@@ -88,9 +94,9 @@ Status EngineRun::BeginPrefill(const Job& job) {
 
 // NOLINTNEXTLINE(performance-unnecessary-value-param): the prefill ends here
 Status EngineRun::FailPrefill(std::shared_ptr<Snapshot> failed, const Status& status) {
-  for (const int64_t contender : failed->waiting) {
-    CellOf(failed->sample, contender).result.status = status;
-    KVG_TRY(EndCell(failed->sample, contender));
+  for (const Snapshot::Start& start : failed->waiting) {
+    CellOf(failed->sample, start).result.status = status;
+    KVG_TRY(EndCell(failed->sample, start));
   }
   return {};
 }
@@ -103,8 +109,8 @@ void EngineRun::KeepLogits(Snapshot& snapshot, const Tensor& logits, int64_t row
     snapshot.logits = HostRow(snapshot.model->ops(), logits, row);
   }
   HoldStops(snapshot.sample, snapshot.turn, 0, logits[row]);
-  for (const int64_t waiting : snapshot.waiting) {
-    if (!DraftsAnswers(*contenders_[static_cast<size_t>(waiting)].method)) continue;
+  for (const int64_t contender : snapshot.contenders) {
+    if (!DraftsAnswers(*contenders_[static_cast<size_t>(contender)].method)) continue;
     snapshot.valid_vocab = options_.valid_vocab;
     snapshot.draft_from =
         snapshot.model->BestTokens(logits.Slice(row, row + 1), options_.valid_vocab)[0];
@@ -147,8 +153,8 @@ Status EngineRun::FinishPrefill(int32_t best) {
   Snapshot& snapshot = *ready_;
   snapshot.best = best;
   std::vector<const Method*> methods;
-  for (const int64_t waiting : snapshot.waiting) {
-    methods.push_back(contenders_[static_cast<size_t>(waiting)].method);
+  for (const int64_t contender : snapshot.contenders) {
+    methods.push_back(contenders_[static_cast<size_t>(contender)].method);
   }
   // Where it was read in chunks, they are scored already.
   Status scored = snapshot.capture != nullptr ? snapshot.capture->status() : Status();
@@ -162,7 +168,32 @@ Status EngineRun::FinishPrefill(int32_t best) {
   if (options_.fidelity_steps > 0 && snapshot.turn == 0) MeasureSnapshot();
   HoldStops(snapshot.sample, snapshot.turn, 0,
             View(snapshot.logits, {std::ssize(snapshot.logits)}));
-  return {};
+  const Status shared = Guarded([&]() -> Status {
+    ShareChunks();
+    return {};
+  });
+  return shared.ok() ? shared : FailPrefill(std::move(ready_), shared);
+}
+
+// Several draws behind a prompt that their contender read in chunks go on from forks. Where stages
+// hold what cannot be copied, the first draw takes it, and the others have the prompt read anew.
+void EngineRun::ShareChunks() {
+  Snapshot& snapshot = *ready_;
+  if (snapshot.compressor == nullptr || snapshot.waiting.size() == 1) return;
+  const Contender& contender = contenders_[static_cast<size_t>(snapshot.contenders[0])];
+  KvCache fork = snapshot.cache->Fork();
+  snapshot.forked = Compressor(*contender.model, *contender.method, contender.budget)
+                        .ContinueFrom(*snapshot.compressor, fork);
+  if (snapshot.forked) return;
+  const auto group = std::find_if(groups_.begin(), groups_.end(), [&](const Group& g) {
+    return g.chunks && g.contenders == snapshot.contenders;
+  });
+  Job rest = {snapshot.sample, snapshot.turn, &*group, {}, true};
+  for (size_t i = 1; i < snapshot.waiting.size(); ++i) {
+    rest.draws.push_back(snapshot.waiting[i].draw);
+  }
+  snapshot.waiting.resize(1);
+  jobs_.push_front(std::move(rest));
 }
 
 // The snapshot's prompt, with what stages took out of its pictures, under the full cache of another
@@ -185,7 +216,7 @@ Status EngineRun::PrefillOriginal(Model& model, Original& original) {
 
 void EngineRun::MeasureSnapshot() {
   std::vector<Model*> leads;
-  for (const int64_t contender : ready_->waiting) {
+  for (const int64_t contender : ready_->contenders) {
     Model* lead = OriginalOf(contenders_[static_cast<size_t>(contender)]);
     if (std::find(leads.begin(), leads.end(), lead) == leads.end()) leads.push_back(lead);
   }
@@ -217,7 +248,7 @@ void EngineRun::MeasureAgainst(const FidelityLead& lead) {
   const EngineTurn& turn = sample.turns[0];
   const Prompt asked = AskedOf(lead.model->config(), sample, snapshot.prompt);
   std::vector<int64_t> followers;
-  for (const int64_t contender : snapshot.waiting) {
+  for (const int64_t contender : snapshot.contenders) {
     if (OriginalOf(contenders_[static_cast<size_t>(contender)]) == lead.model)
       followers.push_back(contender);
   }
@@ -233,8 +264,11 @@ void EngineRun::MeasureAgainst(const FidelityLead& lead) {
                     std::min(options_.fidelity_steps, turn.max_new_tokens), options_.valid_vocab,
                     jobs);
     for (size_t i = begin; i < end; ++i) {
-      CellResult& result = CellOf(snapshot.sample, followers[i]).result;
-      if (jobs[i - begin].status.ok()) result.fidelity = std::move(jobs[i - begin].result);
+      if (!jobs[i - begin].status.ok()) continue;
+      for (const Snapshot::Start& start : snapshot.waiting) {
+        if (start.contender != followers[i]) continue;
+        CellOf(snapshot.sample, start).result.fidelity = jobs[i - begin].result;
+      }
     }
   }
 }

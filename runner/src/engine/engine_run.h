@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -35,9 +36,10 @@ class EngineRun {
     int64_t turns_left = 0;
     int64_t recorded_turn = -1;  // whose record the result holds
   };
-  // One sequence of the pool: a contender on one prompt (kPrompt) or on all turns of a sample.
+  // One sequence of the pool: a contender on one prompt (kPrompt) or on all turns of a sample, in
+  // one draw.
   struct Lane {
-    int64_t contender = 0;
+    int64_t contender = 0, draw = 0;
     std::shared_ptr<Snapshot> snapshot;
     int64_t turn = 0;
     Prompt prompt;  // what the cache has seen, and what it is to see next
@@ -71,6 +73,8 @@ class EngineRun {
   struct Job {  // a prefill to come
     int64_t sample, turn;
     const Group* group;
+    std::vector<int64_t> draws = {};
+    bool again = false;  // of a prompt that was read for other draws
   };
 
   // What a pass leaves: rows of the steps that asked for logits, in their order.
@@ -95,6 +99,7 @@ class EngineRun {
   // What comes next of a prefill that goes through the weights alone.
   Status StepAlone(Model& model);
   Status FinishPrefill(int32_t best);
+  void ShareChunks();
   // Every contender that waits for the prompt has this as its result.
   Status FailPrefill(std::shared_ptr<Snapshot> failed, const Status& status);
   struct Original {
@@ -109,7 +114,7 @@ class EngineRun {
   void MeasureSnapshot();
   void MeasureAgainst(const FidelityLead& lead);
   Status Admit();
-  Lane& AddLane(int64_t contender);
+  Lane& AddLane(const Snapshot::Start& start);
   Status StartLane(Lane& lane);
   Status ForkAndCompress(Lane& lane) const;
   Status Pass(Model& model);
@@ -125,7 +130,7 @@ class EngineRun {
   Status EndTurn(Lane& lane, bool stopped);
   Status AskNext(Lane& lane);
   void AppendTurn(Lane& lane) const;
-  Status EndCell(int64_t sample, int64_t contender);
+  Status EndCell(int64_t sample, const Snapshot::Start& start);
   Status FailLane(Lane& lane, const Status& status);
 
   const EngineSample& SampleOf(const Lane& lane) const {
@@ -134,7 +139,9 @@ class EngineRun {
   const EngineTurn& TurnOf(const Lane& lane) const {
     return SampleOf(lane).turns[static_cast<size_t>(lane.turn)];
   }
-  Cell& CellOf(int64_t sample, int64_t contender) { return cells_[{sample, contender}]; }
+  Cell& CellOf(int64_t sample, const Snapshot::Start& start) {
+    return cells_[{sample, start.contender, start.draw}];
+  }
 
   std::span<const Contender> contenders_;
   const EngineOptions& options_;
@@ -153,7 +160,8 @@ class EngineRun {
   std::shared_ptr<Snapshot> prefilling_;
   std::shared_ptr<Snapshot> ready_;
   std::list<Lane> lanes_;
-  std::map<std::pair<int64_t, int64_t>, Cell> cells_;  // unfinished, by (sample, contender)
+  // Unfinished, by (sample, contender, draw).
+  std::map<std::tuple<int64_t, int64_t, int64_t>, Cell> cells_;
 };
 
 }  // namespace kvgauge

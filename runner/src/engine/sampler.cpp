@@ -26,12 +26,22 @@ int32_t Sampler::Next(std::span<const float> logits) {
   std::vector<int32_t> order(logits.size());
   std::iota(order.begin(), order.end(), 0);
   // Ties by id, so that the draw is the same everywhere.
-  std::sort(order.begin(), order.end(),
-            [&](int32_t a, int32_t b) { return mass[a] != mass[b] ? mass[a] > mass[b] : a < b; });
+  const auto likelier = [&](int32_t a, int32_t b) {
+    return mass[a] != mass[b] ? mass[a] > mass[b] : a < b;
+  };
   const double total = std::accumulate(mass.begin(), mass.end(), 0.0);
   double kept = 0;
-  size_t count = 0;
+  size_t count = 0, sorted = 0;
   while (count < order.size() && (count == 0 || kept < options_.top_p * total)) {
+    if (count == sorted) {
+      // A nucleus is some tens of a hundred thousand tokens: no more are sorted than it takes.
+      constexpr size_t kFirst = 256;
+      sorted = std::min(order.size(), std::max(kFirst, 8 * sorted));
+      const auto begin = order.begin() + static_cast<std::ptrdiff_t>(count);
+      const auto end = order.begin() + static_cast<std::ptrdiff_t>(sorted);
+      if (end != order.end()) std::nth_element(begin, end, order.end(), likelier);
+      std::sort(begin, end, likelier);
+    }
     kept += mass[order[count++]];
   }
   double draw = rng_.NextDouble() * kept;
