@@ -143,6 +143,10 @@ int SegmentTables::Fill(const KvHead& head, Tables& tables) {
       view.read = tables.Put(std::span<const uint64_t* const>(
           segment.read, static_cast<size_t>(shape_.query_heads / shape_.kv_heads)));
     }
+    if (segment.read_bias != nullptr) {
+      view.read_bias = tables.Put(std::span<const float* const>(
+          segment.read_bias, static_cast<size_t>(shape_.query_heads / shape_.kv_heads)));
+    }
     views_.push_back(view);
     first += segment.length;
   }

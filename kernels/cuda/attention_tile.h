@@ -118,6 +118,24 @@ KVG_DEVICE void FinishScores(const AttendCall& call, const SegmentView& segment,
       }
     }
   }
+  if (segment.read_bias != nullptr) {
+#pragma unroll
+    for (int m = 0; m < tiles; ++m) {
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        const int r = first_row + m * 16 + h * 8 + Lane() / 4;
+        const float* own = segment.read_bias[tile.mask_head0 + (tile.r0 + r) % tile.group];
+#pragma unroll
+        for (int c = 0; c < 4; ++c) {
+          const int entry =
+              page * kPageEntries + sixteenth * 16 + c / 2 * 8 + Lane() % 4 * 2 + c % 2;
+          if (r >= tile.count || entry >= segment.length) continue;
+          float& s = scores[m][c / 2][h * 2 + c % 2];
+          s = s + own[entry] * kLog2E;
+        }
+      }
+    }
+  }
   if (all_seen) return;
 #pragma unroll
   for (int m = 0; m < tiles; ++m) {

@@ -52,7 +52,8 @@ struct SegmentView {
   const float* value_scale;
   const int32_t* rotation;
   const int32_t* positions;
-  const uint64_t* const* read;  // [group]
+  const uint64_t* const* read;    // [group]
+  const float* const* read_bias;  // [group] of [length]
 };
 
 // Rows that a block takes together: row r is query row first_row + (r0 + r) / group of head head0 +

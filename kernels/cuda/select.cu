@@ -252,6 +252,17 @@ MoveBitsKernel(const uint64_t* words, int64_t n, int64_t stride, int64_t first, 
 }
 
 KVG_KERNEL(kBlockThreads)
+ReadBitsKernel(const uint64_t* words, int64_t n, int64_t stride, int64_t first, float* out,
+               int64_t out_stride, int64_t rows, int64_t count) {
+  const int64_t at = BlockX() * kBlockThreads + Thread();
+  if (at >= rows * count) return;
+  const Place2 place = PlaceOf(at, count);
+  const int64_t bit = first + place.column;
+  const bool set = bit / 64 < n && (words[place.row * stride + bit / 64] >> bit % 64 & 1) != 0;
+  out[place.row * out_stride + place.column] = set ? 1.0f : 0.0f;
+}
+
+KVG_KERNEL(kBlockThreads)
 AtLeastKernel(const int32_t* x, int32_t least, int32_t* out, int64_t n) {
   const int64_t i = BlockX() * kBlockThreads + Thread();
   if (i < n) out[i] = Most(x[i], least);
@@ -368,6 +379,13 @@ class DeviceSelect final : public SelectOps {
                {.grid_x = CeilDiv(out.Numel(), kBlockThreads), .threads = kBlockThreads},
                context_.stream(), words.As<const uint64_t>(), words.shape[1], words.stride[0],
                first, skip, out.As<uint64_t>(), out.shape[0], out.shape[1]);
+  }
+
+  void DoReadBits(const Tensor& words, int64_t first, Tensor out) override {
+    KVG_LAUNCH(ReadBitsKernel,
+               {.grid_x = CeilDiv(out.Numel(), kBlockThreads), .threads = kBlockThreads},
+               context_.stream(), words.As<const uint64_t>(), words.shape[1], words.stride[0],
+               first, out.f32(), out.stride[0], out.shape[0], out.shape[1]);
   }
 
   void DoAtLeast(const Tensor& x, int32_t least, Tensor out) override {

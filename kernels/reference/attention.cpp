@@ -172,6 +172,9 @@ class ReferenceAttention final : public AttentionOps {
         if (segment.key_scale != nullptr) score *= segment.key_scale[e];
         if (shape.softcap > 0) score = shape.softcap * std::tanh(score / shape.softcap);
         if (segment.bias != nullptr) score += segment.bias[e];
+        if (segment.read_bias != nullptr) {
+          score += segment.read_bias[head % group][segment.skip + e];
+        }
         scores[first + e] = score;
       }
       first += segment.length;

@@ -198,6 +198,15 @@ class ReferenceSelect final : public SelectOps {
     return (words[row].As<uint64_t>()[bit / 64] >> bit % 64 & 1) != 0;
   }
 
+  void DoReadBits(const Tensor& words, int64_t first, Tensor out) override {
+    for (int64_t i = 0; i < out.shape[0]; ++i) {
+      for (int64_t j = 0; j < out.shape[1]; ++j) {
+        const int64_t bit = first + j;
+        Put(out, i, j, bit < 64 * words.shape[1] && BitOf(words, i, bit) ? 1 : 0);
+      }
+    }
+  }
+
   void DoAtLeast(const Tensor& x, int32_t least, Tensor out) override {
     for (int64_t i = 0; i < x.shape[0]; ++i) out.i32()[i] = std::max(x.i32()[i], least);
   }

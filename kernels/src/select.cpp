@@ -128,6 +128,14 @@ void SelectOps::MoveBits(const Tensor& words, int64_t first, int64_t skip, Tenso
   if (out.Numel() > 0) DoMoveBits(words, first, skip, out);
 }
 
+void SelectOps::ReadBits(const Tensor& words, int64_t first, Tensor out) {
+  constexpr const char* kOp = "ReadBits";
+  KVG_OP_CHECK(IsMatrix(words, DType::kI64) && IsMatrix(out, DType::kF32), kOp, words, out);
+  KVG_OP_CHECK(words.shape[0] == out.shape[0] && first >= 0 && SameDevice({words, out}), kOp, words,
+               out);
+  if (out.Numel() > 0) DoReadBits(words, first, out);
+}
+
 void SelectOps::AtLeast(const Tensor& x, int32_t least, Tensor out) {
   KVG_OP_CHECK(x.rank == 1 && IsVector(x, DType::kI32, x.shape[0]) &&
                    IsVector(out, DType::kI32, x.shape[0]) && SameDevice({x, out}),

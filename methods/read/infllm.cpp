@@ -10,13 +10,14 @@
 // count as being at that distance: store.plain, position clipped, position_limit = local - 1.
 #include "core/strings.h"
 #include "methods/entry_blocks.h"
+#include "methods/far_reader.h"
 #include "methods/registry.h"
 #include "methods/tensors.h"
 
 namespace kvgauge {
 namespace {
 
-class InfLlm final : public Reader {
+class InfLlm final : public FarReader {
  public:
   explicit InfLlm(const Params& params)
       : block_(params.Int("block")),
@@ -33,6 +34,7 @@ class InfLlm final : public Reader {
     return BadInput(StrCat("representatives ", representatives_, ": a block has ", block_,
                            " entries; lower representatives or raise block"));
   }
+  int64_t far_distance() const override { return local_ - 1; }
   // All heads of a layer read the same entries, by their places in the prompt.
   bool shares_choices() const override { return true; }
 

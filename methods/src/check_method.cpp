@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "core/strings.h"
+#include "methods/far_reader.h"
 #include "methods/layouts/mla_latent.h"
 #include "methods/layouts/shared_directions.h"
 #include "methods/method.h"
@@ -191,6 +192,27 @@ Status CheckSharedChoices(const Method& method, const Pipeline& p, const ModelSh
   return {};
 }
 
+// What a reader takes for far is as far as the store says.
+Status CheckFarDistance(const Method& method, const Pipeline& p, const ModelShape& shape) {
+  const auto* far = dynamic_cast<const FarReader*>(p.read.get());
+  if (far == nullptr || shape.rotary_dim == 0) return {};
+  const int64_t distance = far->far_distance();
+  for (int64_t l = 0; l < shape.layers; ++l) {
+    const Result<StorePlan> plan = p.store->Plan(shape, l);
+    if (!plan.ok()) continue;
+    const KeyTurn& turn = plan->turn;
+    const bool clips = turn.position == PositionPolicy::kClipped;
+    if (clips && turn.position_limit == distance) continue;
+    const std::string found =
+        clips ? StrCat("has position_limit ", turn.position_limit) : "leaves it where it is";
+    return BadInput(
+        StrCat(Owner(StageKind::kRead, *method.read), " chooses as if all that is far were ",
+               distance, " tokens away, and ", Owner(StageKind::kStore, *method.store), " ", found,
+               "; use store.plain with position=clipped and position_limit=", distance));
+  }
+  return {};
+}
+
 // `given` entries a head, but never less than what is protected.
 HeadBudget BudgetOfHead(const Method& method, int64_t given, int64_t length) {
   HeadBudget head_budget;
@@ -363,6 +385,7 @@ Status CheckAll(const Method& method, const ModelShape& shape, const Budget& bud
   KVG_TRY(CheckStage(StageKind::kTrigger, method.trigger, p.trigger.get(), after));
   KVG_TRY(CheckStore(method, p, after));
   KVG_TRY(CheckSharedChoices(method, p, after));
+  KVG_TRY(CheckFarDistance(method, p, after));
   return CheckBudget(method, p, after, budget, prompt_tokens);
 }
 

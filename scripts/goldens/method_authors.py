@@ -17,7 +17,7 @@ import numpy as np
 
 import method_attend as attend
 from method_oracles import Cam, D2o, Sequence, pool_average, pool_max, protect, softmax, top
-from method_fetches import emllm_cases, infllm_cases, magicpig_cases
+from method_fetches import emllm_cases, infllm_cases, magicpig_cases, vattention_cases
 from method_reads import Sparq
 from method_thin import Aim, FastKv, GemFilter, Thinned
 
@@ -608,6 +608,7 @@ def cases(root):
         "Infini-AI-Lab/MagicPIG": ("ac9aa36", magicpig_cases),
         "thunlp/InfLLM": ("12b7079", infllm_cases),
         "em-llm/EM-LLM-model": ("e911d1f", emllm_cases),
+        "xAlg-ai/sparse-attention-hub": ("1a048c9", vattention_cases),
     }
     found = {name for name in wanted if (root / name.replace("/", "+")).is_dir()}
     if not found and not cachegen(root):

@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Methods that leave entries on the host and fetch some: MagicPIG, by its authors' own code
-(`make_methods --checkouts DIR magicpig`), and RetroInfer, InfLLM and EM-LLM in NumPy."""
+"""Methods that leave entries on the host and fetch some: MagicPIG and vAttention, by their authors' own code
+(`make_methods --checkouts DIR magicpig vattention`), and RetroInfer, InfLLM and EM-LLM in NumPy."""
 
+import importlib
 import math
+import sys
+import types
 import typing
 
 import numpy as np
 
-from method_oracles import Sequence, sample_seed, softmax, top
+from method_oracles import Sequence, sample_seed, softmax, top, uniform
 from method_reads import masked_answer  # noqa: F401
 from method_selection import gaussian
 
@@ -80,6 +83,120 @@ def magicpig_cases(checkout):
              f"SimCache of {checkout.name}, run in torch inside a NumPy forward, float64; hyperplanes by Philox-4x32-10"
              " restated in Python",
              MagicPig, dict(checkout=checkout, bits=3, tables=6, sinks=4, local=16, seed=0))]  # fmt: skip
+
+
+class VAttention(Sequence):
+    """The sinks, the last and the largest, and a sample of what is between whose size follows from a first
+    sample: maskers and attention of the authors, in torch. What is drawn is given to their code: the entries
+    with the largest of numbers by Philox, each at most once."""
+
+    MODULES = ("sparse_attention", "sparse_attention.utils", "sparse_attention.research_attention",
+               "sparse_attention.research_attention.maskers", "sparse_attention.research_attention.maskers.fixed",
+               "sparse_attention.research_attention.maskers.fixed.implementations",
+               "sparse_attention.research_attention.maskers.sampling",
+               "sparse_attention.research_attention.maskers.sampling.implementations")  # fmt: skip
+
+    def compress(self, checkout, share, base, epsilon, delta, sinks, local, seed):
+        import torch
+
+        # Their packages load what is not needed here: models, adapters and a tuner.
+        root = "sparse_attention_hub"
+        for name in ("", *self.MODULES):
+            package = types.ModuleType(f"{root}.{name}".rstrip("."))
+            package.__path__ = [str(checkout.path / root / name.replace(".", "/"))]
+            sys.modules[package.__name__] = package
+        sys.modules["ray"] = types.ModuleType("ray")
+        sys.modules["ray"].tune = types.SimpleNamespace(grid_search=lambda values: values)
+        load = lambda name: importlib.import_module(f"{root}.sparse_attention.{name}")  # noqa: E731
+        maskers = "research_attention.maskers"
+        self.utils, self.mask = load("utils.mask_attention_utils"), load("utils.mask").Mask
+        fixed = load(f"{maskers}.fixed.implementations.basic_fixed")
+        largest = load(f"{maskers}.fixed.implementations.oracle_top_k")
+        self.sampling = load(f"{maskers}.sampling.implementations.adaptive_sampling")
+        make = lambda module, name, **of: getattr(module, name)(getattr(module, name + "Config")(**of))  # noqa: E731
+        self.maskers = [make(fixed, "SinkMasker", sink_size=sinks), make(fixed, "LocalMasker", window_size=local),
+                        make(largest, "OracleTopK", heavy_size=share),
+                        make(self.sampling, "AdaptiveSamplingMasker", base_rate_sampling=base, epsilon=epsilon, delta=delta,
+                             init_offset=sinks, local_offset=local)]  # fmt: skip
+        self.torch, self.share, self.sinks, self.local = torch, share, sinks, local
+        self.seed = sample_seed(seed, "prompt")
+        sampler, budgets = self.maskers[-1], self.maskers[-1]._compute_adaptive_budget
+
+        def watched(spread, denominator, between):
+            wanted = (sampler.delta_ppf * spread * between / (epsilon * denominator)) ** 2
+            open_ = (wanted < between + 1) & (wanted > self.least - 1)
+            for x in wanted[open_].tolist():
+                self.margins.note(abs(x - round(x)) / x, "vattention budget")
+            return budgets(spread, denominator, between)
+
+        sampler._compute_adaptive_budget = watched
+
+    def numbers(self, l, sample):
+        """[heads, entries between]"""
+        model, n = self.model, self.tokens + 1
+        rows = []
+        for q in range(model.heads):
+            stream = ((n * model.layers + l) * model.heads + q) * 2 + sample
+            rows.append(uniform(self.seed, stream, range(self.sinks, n - self.local)))
+        return np.array(rows)
+
+    def drawn(self, numbers, counts):
+        """The entries of each row, one row after the other."""
+        index = [np.sort(np.argsort(-row, kind="stable")[:count]) + self.sinks for row, count in zip(numbers, counts)]
+        return self.torch.from_numpy(np.concatenate(index))
+
+    def answer(self, l, queries):
+        model, torch = self.model, self.torch
+        tensor = lambda rows: torch.from_numpy(np.stack(rows))[None]  # noqa: E731
+        q = tensor([row for own in queries for row in own])[:, :, None]
+        keys, values = tensor(self.keys[l]), tensor(self.values[l])
+        n, scale = keys.shape[2], 1 / math.sqrt(model.dim)
+        base, last = self.numbers(l, 0), self.numbers(l, 1)
+
+        def first(low, high, size, device):
+            assert (low, high) == (self.sinks, n - self.local) and size[:3] == (1, model.heads, 1)
+            self.least = size[3]
+            return self.drawn(base, [size[3]] * model.heads).reshape(size)
+
+        def second(budgets, **rest):
+            counts = budgets.flatten().tolist()
+            draw = lambda low, high, size, device, dtype: self.drawn(last, counts)  # noqa: E731
+            self.utils.torch = self.substitute(randint=draw)
+            return self.utils.create_sampling_mask_with_per_head_budget(budgets, **rest)
+
+        self.sampling.torch = self.substitute(randint=first)
+        self.sampling.create_sampling_mask_with_per_head_budget = second
+        mask = self.mask.create_empty_mask((1, model.heads, 1, n), dtype=q.dtype, device=q.device)
+        given = dict(attention_mask=None, scaling=scale, dropout=0.0)
+        for masker in self.maskers:
+            mask = masker.add_mask(keys=keys, queries=q, values=values, sparse_meta_data={}, previous_mask=mask, **given)
+        module = types.SimpleNamespace(training=False)
+        out = self.utils.get_masked_attention_output(module, q, keys, values, sparse_attention_mask=mask, **given)
+        self.note(l, queries)
+        return list(out[0, 0].numpy().reshape(model.groups, model.share, -1)), None
+
+    def substitute(self, **functions):
+        from method_authors import Substituted
+
+        return Substituted(**functions)
+
+    def note(self, l, queries):
+        """How near another entry is to being one of the largest."""
+        for h, own in enumerate(queries):
+            n = len(self.keys[l][h])
+            for x in own @ self.keys[l][h].T:
+                top(x[self.sinks : n - self.local], int(self.share * n), self.margins, f"vattention {l}.{h}")
+
+
+def vattention_cases(checkout):
+    settings = dict(share=0.1, base=0.1, delta=0.25, sinks=4, local=16, seed=0)
+    return [(name, dict(method="vattention", budget="none", tolerance=1e-4,
+                        set=["read.sinks=4", "read.local=16", f"read.epsilon={epsilon}"]),
+             f"SinkMasker, LocalMasker, OracleTopK, AdaptiveSamplingMasker and get_masked_attention_output of {checkout.name},"
+             " run in torch inside a NumPy forward, float64; entries of a sample are distinct, drawn by Philox-4x32-10"
+             " restated in Python",
+             VAttention, dict(checkout=checkout, epsilon=epsilon, **settings))
+            for name, epsilon in (("vattention", 0.25), ("vattention_near", 0.05))]  # fmt: skip
 
 
 class RetroInfer(Sequence):

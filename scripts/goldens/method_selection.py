@@ -274,6 +274,30 @@ class Lava(Sequence):
                 self.keep(l, h, np.r_[own, n - window : n])
 
 
+class ReFreeKv(Sequence):
+    """Entries go, the worst first and as many in every head of a layer, until the norm of what the last row
+    gives the others has fallen by a share, on average over the query heads. The first entries and the last
+    rows stay and count nothing. Without rows to look back from, the oldest are the worst."""
+
+    def compress(self, loss, window=0, sinks=0):
+        n, model = self.tokens, self.model
+        inner = np.arange(sinks, n - window)
+        for l in range(model.layers):
+            scores = np.tile(inner.astype(float), (model.groups, 1))
+            if window:
+                scores = window_means(self.prefill, l, window).mean(1)
+            order = np.argsort(scores, 1, kind="stable")
+            squares = self.prefill.group(self.prefill.attention[l][:, -1] ** 2)[:, :, inner]
+            ranked = np.stack([squares[h][:, order[h]] for h in range(model.groups)])
+            left = np.sqrt(np.cumsum(ranked[..., ::-1], -1)[..., ::-1]).mean((0, 1))
+            lost = (left[0] - left) / left[0]
+            self.margins.note(np.abs(lost - loss).min(), f"refreekv {l}")
+            first = np.flatnonzero(lost <= loss).max()
+            for h in range(model.groups):
+                best = inner[top(scores[h], len(inner) - first, self.margins, f"refreekv {l}.{h}")]
+                self.keep(l, h, np.r_[:sinks, best, n - window : n])
+
+
 class SnapKvQuest(Quest):
     def compress(self, budget, window, kernel, **settings):
         SnapKv.compress(self, budget, window, kernel)
@@ -568,6 +592,13 @@ CASES = [
      Random, dict(budget=90, sinks=4, recent=32, seed=0)),
     ("lava", dict(method="lava"), "LavaKVCluster of MGDDestiny/Lava, restated in NumPy",
      Lava, dict(budget=90, window=32, kernel=7, floor=0.2)),
+    ("refreekv", dict(method="refreekv", budget="none"),
+     "H2OKVCluster and last_token_attn of Patrick-Ni/ReFreeKV cc68486, restated in NumPy; a KV head keeps one set",
+     ReFreeKv, dict(loss=0.05, window=8)),
+    ("refreekv_recency", dict(method="refreekv", budget="none",
+                              set=["score.id=recency", "protect.sinks=4", "protect.recent=0", "reduce.loss=0.01"]),
+     "StreamingLLMKVCluster and last_token_attn of Patrick-Ni/ReFreeKV cc68486, restated in NumPy",
+     ReFreeKv, dict(loss=0.01, sinks=4)),
     ("snapkv_quest", dict(method="snapkv_quest", set=["read.tokens=48"]), FORMULAS + "; both stages after each other",
      SnapKvQuest, dict(budget=90, page=16, tokens=48, dense_layers=2, **WINDOW)),
 ]

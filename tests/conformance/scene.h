@@ -66,12 +66,13 @@ inline std::vector<std::string> KeepingAll(const std::string& id) {
   }
   // Nothing is as far away as that.
   if (method.store->spec->id == "plain" && method.store->params.Text("position") == "clipped") {
-    overrides.emplace_back("store.position_limit=100000");
+    overrides.emplace_back("store.position_limit=99999");
   }
   if (method.reduce && !method.takes_budget) {
     const std::string_view reducer = method.reduce->spec->id;
     if (reducer == "threshold") overrides.emplace_back("reduce.least=-1e30");
     if (reducer == "coverage") overrides.emplace_back("reduce.mass=1");
+    if (reducer == "attention_norm") overrides.emplace_back("reduce.loss=0");
   }
   if (method.thin) overrides.emplace_back("thin.drop=0");
   const std::pair<const char*, const char*> whole[] = {

@@ -136,6 +136,10 @@ class MirroredSelect final : public SelectOps {
     const Mirror on(memory_, {words, out});
     ops_.MoveBits(on(words), first, skip, on(out));
   }
+  void DoReadBits(const Tensor& words, int64_t first, Tensor out) override {
+    const Mirror on(memory_, {words, out});
+    ops_.ReadBits(on(words), first, on(out));
+  }
   void DoAtLeast(const Tensor& x, int32_t least, Tensor out) override {
     const Mirror on(memory_, {x, out});
     ops_.AtLeast(on(x), least, on(out));

@@ -158,11 +158,13 @@ class HostedAttention final : public AttentionOps {
   struct Heads {
     std::vector<std::vector<KvSegment>> segments;
     std::vector<std::vector<std::vector<const uint64_t*>>> masks;
+    std::vector<std::vector<std::vector<const float*>>> biases;
     std::vector<KvHead> heads;
   };
 
   KvSegment SendSegment(CallMemory& memory, const AttentionShape& shape, const KvSegment& host,
-                        std::vector<const uint64_t*>* mask) const {
+                        std::vector<const uint64_t*>* mask,
+                        std::vector<const float*>* biases) const {
     KvSegment device = host;
     KvFormat stored = shape.format;
     if (!host.key_basis.empty()) stored.key_dim = host.key_basis.shape[1];
@@ -192,6 +194,12 @@ class HostedAttention final : public AttentionOps {
       }
       device.read = mask->data();
     }
+    if (host.read_bias != nullptr) {
+      for (int64_t g = 0; g < shape.query_heads / shape.kv_heads; ++g) {
+        biases->push_back(floats(host.read_bias[g]));
+      }
+      device.read_bias = biases->data();
+    }
     return device;
   }
 
@@ -200,9 +208,12 @@ class HostedAttention final : public AttentionOps {
     for (const KvHead& head : host) {
       device->segments.emplace_back();
       device->masks.emplace_back(static_cast<size_t>(head.count));
+      device->biases.emplace_back(static_cast<size_t>(head.count));
       for (int64_t s = 0; s < head.count; ++s) {
-        device->segments.back().push_back(SendSegment(
-            memory, shape, head.segments[s], &device->masks.back()[static_cast<size_t>(s)]));
+        const auto at = static_cast<size_t>(s);
+        device->segments.back().push_back(SendSegment(memory, shape, head.segments[s],
+                                                      &device->masks.back()[at],
+                                                      &device->biases.back()[at]));
       }
     }
     for (const std::vector<KvSegment>& segments : device->segments) {

@@ -34,6 +34,7 @@ struct SegmentSpec {
   int64_t length = 0;
   int64_t skip = 0;  // slots before entry 0, which hold numbers of no entry
   bool bias = false, key_scale = false, value_scale = false;
+  bool read_bias = false;  // of each query head
   Turned turned = Turned::kNo;
   Mask mask = Mask::kNone;
   bool positions = false;
@@ -222,6 +223,14 @@ class SceneCache {
       segment.positions = at.data();
     }
     if (spec.mask != Mask::kNone) AddMask(scene, spec, segment, rng);
+    if (spec.read_bias) {
+      std::vector<const float*> heads;
+      for (int64_t g = 0; g < scene.group; ++g) {
+        heads.push_back(Floats(slots, seed + 1000 + static_cast<uint64_t>(g)));
+      }
+      biases_.push_back(std::move(heads));
+      segment.read_bias = biases_.back().data();
+    }
     segments_[head].push_back(segment);
   }
 
@@ -298,6 +307,7 @@ class SceneCache {
   std::vector<std::vector<int32_t>> integers_;
   std::vector<std::vector<uint64_t>> words_;
   std::vector<std::vector<const uint64_t*>> masks_;
+  std::vector<std::vector<const float*>> biases_;
   std::vector<std::vector<KvSegment>> segments_;
   std::vector<KvHead> heads_;
 };

@@ -140,7 +140,7 @@ std::vector<Scene> CodedScenes(DType dtype, int64_t rows) {
   for (auto& head : s.heads) {
     for (SegmentSpec& segment : head) {
       Code(segment, rows, AffineCodec(4, kChannel, 32, 0), AffineCodec(4, kToken, 16, 0), 48, 80);
-      segment.bias = segment.key_scale = segment.value_scale = true;
+      segment.bias = segment.key_scale = segment.value_scale = segment.read_bias = true;
     }
   }
   scenes.push_back(s);
@@ -233,6 +233,13 @@ std::vector<Scene> OptionScenes(DType dtype, int64_t rows) {
     skips(s, last);
     s.mask = last ? Mask::kNone : Mask::kSome;
   });
+  add(base, "biases of heads, masked", [skips](SegmentSpec& s, bool last) {
+    skips(s, last);
+    s.mask = Mask::kSome;
+    s.read_bias = true;
+  });
+  add(capped, "biases of heads under softcap and window, beside others",
+      [](SegmentSpec& s, bool) { s.bias = s.key_scale = s.value_scale = s.read_bias = true; });
   Scene windowed = capped;
   windowed.window = 100;
   add(windowed, "skipped slots under softcap and window", skips);

@@ -506,6 +506,31 @@ TEST_F(EverySelectBackend, MovesBits) {
   }
 }
 
+TEST_F(EverySelectBackend, ReadsBits) {
+  for (const auto& [name, ops] : backends) {
+    const std::vector<uint64_t> one = {0b1011, uint64_t{1} << 63};
+    std::vector<float> few(5, 7.0f);
+    ops->ReadBits(Words(one, 1, 2), 1, View(few, {1, 5}));
+    EXPECT_EQ(few, (std::vector<float>{1, 0, 1, 0, 0})) << name;
+    ops->ReadBits(Words(one, 1, 2), 125, View(few, {1, 5}));
+    EXPECT_EQ(few, (std::vector<float>{0, 0, 1, 0, 0})) << name << ": nothing is behind the words";
+    for (const int64_t first : {0, 1, 63, 64, 100, 1000}) {
+      for (const int64_t count : {1, 64, 70, 200}) {
+        const std::vector<uint64_t> words = RandomWords(3 * 5, 83);
+        std::vector<float> got(3 * 210, 7.0f), want(3 * 210, 7.0f);
+        const auto columns = [&](std::vector<float>& all) {
+          Tensor out = View(all, {3, 210});
+          out.shape[1] = count;
+          return out;
+        };
+        ops->ReadBits(Words(words, 3, 5), first, columns(got));
+        twin->ReadBits(Words(words, 3, 5), first, columns(want));
+        EXPECT_EQ(got, want) << name << " from " << first << ", " << count;
+      }
+    }
+  }
+}
+
 TEST_F(EverySelectBackend, NumbersAreAtLeast) {
   for (const auto& [name, ops] : backends) {
     std::vector<int32_t> x = {-5, 0, 3, 2, 7}, out(5);

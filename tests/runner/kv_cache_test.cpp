@@ -4,7 +4,9 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "methods/layouts/plain.h"
 #include "runner/cache_fixture.h"
@@ -193,6 +195,54 @@ TEST_F(CacheTest, EvictedEntriesAreAsIfHidden) {
   EXPECT_TRUE(AllWithin(got, want, 1e-5));
   hidden.SetRead(0, {});
   EXPECT_FALSE(AllWithin(Attend(hidden, 0, q), want, 1e-3));
+}
+
+// A bias of all heads is a log weight; one of a single head is that head's alone. Slots before the
+// first entry do not count.
+TEST_F(CacheTest, BiasesAreThoseOfEachHead) {
+  CachePools pools(*ops_);
+  KvCache cache = NewCache(pools);
+  ASSERT_TRUE(Feed(cache, 200).ok());
+  const std::vector<float> q = RandomValues(kQueryHeads * kDim, 3);
+  std::vector<int32_t> kept;
+  for (int32_t i = 5; i < 200; ++i) kept.push_back(i);
+  const std::vector<HeadPlan> plan = {Keep(kept), Keep(kept)};
+  ASSERT_TRUE(cache.Reduce(0, plan).ok());
+  const auto n = std::ssize(kept);
+  std::vector<float> bias(static_cast<size_t>(kQueryHeads * n));
+  std::vector<HeadPlan> weighted;
+  std::vector<int32_t> all(kept.size());
+  std::iota(all.begin(), all.end(), 0);
+  for (int64_t h = 0; h < kHeads; ++h) {
+    const std::vector<float> own = RandomValues(n, 90 + static_cast<uint64_t>(h));
+    for (int64_t g = 2 * h; g < 2 * h + 2; ++g) std::copy(own.begin(), own.end(), &bias[g * n]);
+  }
+  for (int64_t h = 0; h < kHeads; ++h) {
+    weighted.push_back(Keep(all));
+    weighted.back().log_weight = View(bias, {kQueryHeads, n})[2 * h];
+  }
+  const std::vector<int64_t> words(static_cast<size_t>(kQueryHeads * 4), -1);
+  const Tensor every(const_cast<int64_t*>(words.data()), DType::kI64, {kQueryHeads, 4});
+  KvCache twin = cache.Fork();
+  const std::vector<float> plain = Attend(cache, 0, q);
+  cache.SetRead(0, every, View(bias, {kQueryHeads, n}));
+  const std::vector<float> got = Attend(cache, 0, q);
+  ASSERT_TRUE(twin.Reduce(0, weighted).ok());
+  EXPECT_TRUE(AllWithin(got, Attend(twin, 0, q), 1e-5));
+  EXPECT_FALSE(AllWithin(got, plain, 1e-3));
+  // All but entry 7 as good as gone, for query head 1.
+  std::fill(bias.begin(), bias.end(), 0.0f);
+  std::fill(bias.begin() + n, bias.begin() + 2 * n, -80.0f);
+  bias[static_cast<size_t>(n + 7)] = 0;
+  cache.SetRead(0, every, View(bias, {kQueryHeads, n}));
+  const std::vector<float> one = Attend(cache, 0, q), values = Values(cache, 0, 0);
+  for (int64_t g = 0; g < kQueryHeads; ++g) {
+    const std::vector<float> own(one.begin() + g * kDim, one.begin() + (g + 1) * kDim);
+    const auto* from = g == 1 ? &values[7 * kDim] : &plain[static_cast<size_t>(g * kDim)];
+    EXPECT_TRUE(AllWithin(own, std::vector<float>(from, from + kDim), 1e-5)) << g;
+  }
+  cache.SetRead(0, {});
+  EXPECT_EQ(Attend(cache, 0, q), plain);
 }
 
 // r equal keys are one key with the mean value and the log of r.

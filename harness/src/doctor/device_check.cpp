@@ -196,6 +196,11 @@ void AddSelect(std::vector<Case>& cases) {
                      s.ops().select->CountBits(RandomBits(s, 3, 5), none, out);
                      return s.Indices(Halves(out.Reshape({3, 1})));
                    }});
+  cases.push_back({"ReadBits", "3 x 200, from 70", 0, [](CaseTensors& s) {
+                     const Tensor out = s.New({3, 200});
+                     s.ops().select->ReadBits(RandomBits(s, 3, 5), 70, out);
+                     return s.Floats(out);
+                   }});
   cases.push_back({"AtLeast", "200", 0, [](CaseTensors& s) {
                      std::vector<int32_t> values(200);
                      for (size_t i = 0; i < values.size(); ++i) {

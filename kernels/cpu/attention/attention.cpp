@@ -50,7 +50,7 @@ Scratch CpuAttention::Carve(const Call& call, char* base, int64_t* bytes) const 
   arena.Take(s.value_tile, call.value_tile);
   arena.Take(s.latent_values, call.latent_values ? rows * call.value_stride : 0);
   arena.Take(s.latent_states, call.latent_values ? rows : 0);
-  arena.Take(s.extras, call.extras ? 3 * kSpan : 0);
+  arena.Take(s.extras, call.extras ? 4 * kSpan : 0);
   arena.Take(s.folded, rows * call.folded);
   arena.Take(s.constants, rows * call.fold_groups);
   arena.Take(s.units, rows * call.fold_groups);

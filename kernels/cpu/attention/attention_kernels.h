@@ -42,9 +42,12 @@ struct ProductArgs {
 struct ScoreExtras {
   const float* key_scale;
   const float* bias;
+  const float* read_bias;
   const uint64_t* read;  // bit c of word c / 64: column c takes part
 
-  bool any() const { return key_scale != nullptr || bias != nullptr || read != nullptr; }
+  bool any() const {
+    return key_scale != nullptr || bias != nullptr || read_bias != nullptr || read != nullptr;
+  }
 };
 
 // One row of raw products over a span becomes its partial softmax state.

@@ -111,7 +111,7 @@ struct Scratch {
   float* value_tile;      // [64][stored value width]
   float* latent_values;   // [rows][value_stride], running over one segment
   SoftmaxState* latent_states;
-  float* extras;  // [3][512]
+  float* extras;  // [4][512]
   // If the block sums columns: every span's exp(score - max), and its states.
   float* kept_scores;         // [spans][rows][512]
   SoftmaxState* kept_states;  // [spans][rows]

@@ -151,8 +151,8 @@ void CpuAttention::Call::Survey(const KvSegment& segment) {
     latent_values = true;
     raise(basis, int64_t{piece.stored.value_dim} * layout.value_width);
   }
-  extras |=
-      segment.bias != nullptr || segment.key_scale != nullptr || segment.value_scale != nullptr;
+  extras |= segment.bias != nullptr || segment.key_scale != nullptr ||
+            segment.value_scale != nullptr || segment.read_bias != nullptr;
 }
 
 bool CpuAttention::PageIsRead(const Call& call, const Piece& piece, int64_t page) {
@@ -309,6 +309,7 @@ ScoreExtras CpuAttention::ExtrasOf(const Piece& piece, int64_t first, int64_t co
   ScoreExtras extras = {};
   extras.key_scale = reach(segment.key_scale);
   extras.bias = reach(segment.bias);
+  if (segment.read_bias != nullptr) extras.read_bias = reach(segment.read_bias[group_head]);
   if (value_scale != nullptr) *value_scale = reach(segment.value_scale);
   if (segment.read != nullptr) extras.read = segment.read[group_head] + first / kEntries;
   return extras;

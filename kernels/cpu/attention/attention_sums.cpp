@@ -16,7 +16,8 @@ bool CpuAttention::DoesSumColumns(const AttentionItem& item) const {
     const KvSegment& s = head.segments[0];
     return s.keys.entries == 0 && s.values.entries == 0 && s.bias == nullptr &&
            s.key_scale == nullptr && s.value_scale == nullptr && s.rotation == nullptr &&
-           s.key_basis.empty() && s.value_basis.empty() && !s.values_in_keys && s.read == nullptr;
+           s.key_basis.empty() && s.value_basis.empty() && !s.values_in_keys && s.read == nullptr &&
+           s.read_bias == nullptr;
   });
 }
 

@@ -37,6 +37,7 @@ struct ScoreRule {
     if constexpr (kSoftcap) score = V::Mul(cap, Tanh<V>(score));
     if constexpr (kExtras) {
       if (extras.bias != nullptr) score = V::Add(score, V::Load(extras.bias + j));
+      if (extras.read_bias != nullptr) score = V::Add(score, V::Load(extras.read_bias + j));
       score = Read(j, score, V::Set(-std::numeric_limits<float>::infinity()));
     }
     return score;

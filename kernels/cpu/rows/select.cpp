@@ -343,6 +343,19 @@ class CpuSelect final : public SelectOps {
     return word;
   }
 
+  void DoReadBits(const Tensor& words, int64_t first, Tensor out) override {
+    const int64_t n = words.shape[1], m = out.shape[1];
+    SplitWork(threads_, out.shape[0], kMove_ns * static_cast<double>(m), [&](int64_t i) {
+      const auto* row = words[i].As<uint64_t>();
+      float* to = out[i].f32();
+      for (int64_t begin = 0; begin < m; begin += 64) {
+        const uint64_t word = WordFrom(row, n, first + begin);
+        const int64_t count = std::min<int64_t>(64, m - begin);
+        for (int64_t j = 0; j < count; ++j) to[begin + j] = static_cast<float>(word >> j & 1);
+      }
+    });
+  }
+
   void DoAtLeast(const Tensor& x, int32_t least, Tensor out) override {
     for (int64_t i = 0; i < x.shape[0]; ++i) out.i32()[i] = std::max(x.i32()[i], least);
   }

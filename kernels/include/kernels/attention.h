@@ -56,15 +56,15 @@ struct KvCoded {
 // hold zero bytes. Entries that `keys` or `values` hold coded have no float page there (null,
 // unless the page also holds later entries).
 //
-// An entry's score is scale * (q . key) * key_scale, soft-capped, plus bias.
+// An entry's score is scale * (q . key) * key_scale, soft-capped, plus bias and read_bias.
 struct KvSegment {
   void* const* key_pages = nullptr;
   void* const* value_pages = nullptr;
   int64_t length = 0;  // entries
   // Slots of the first page before entry 0, fewer than a page has: their entries were evicted, and
-  // entry e is in slot skip + e. Pages, spans, rotation and read then count slots. Such a segment
-  // has no coded entries, bias, scales or positions, and WriteKv, ReadKv, GatherKv and CopyKv do
-  // not take it.
+  // entry e is in slot skip + e. Pages, spans, rotation, read and read_bias then count slots. Such
+  // a segment has no coded entries, bias, scales or positions, and WriteKv, ReadKv, GatherKv and
+  // CopyKv do not take it.
   int64_t skip = 0;
   int64_t slots() const { return skip + length; }
 
@@ -84,6 +84,8 @@ struct KvSegment {
   // Which entries take part: for each query head of the group words of 64 entries, bit e of word p
   // is entry 64 p + e. Null: all. A page that no head reads is not touched.
   const uint64_t* const* read = nullptr;  // [query_heads / kv_heads]
+  // A bias for each query head of the group; it counts slots. Finite where the head reads.
+  const float* const* read_bias = nullptr;  // [query_heads / kv_heads] of [slots]
   // Position of entry 0.. for sliding windows, ascending; null: entry i of the head is position i.
   const int32_t* positions = nullptr;  // [length]
 };

@@ -73,6 +73,9 @@ class SelectOps {
   // Bit skip + i of a row of `out` is bit first + i of that row of `words`; bits without a source
   // are 0. words: [rows, n] i64; out: [rows, m] i64, contiguous.
   void MoveBits(const Tensor& words, int64_t first, int64_t skip, Tensor out);
+  // out[i, j] = 1 where bit first + j of row i of `words` is set, else 0; bits behind the words are
+  // not. words: [rows, n] i64; out: [rows, m].
+  void ReadBits(const Tensor& words, int64_t first, Tensor out);
   // out[i] = max(x[i], least). x, out: [n] i32; out may be x.
   void AtLeast(const Tensor& x, int32_t least, Tensor out);
 
@@ -94,6 +97,7 @@ class SelectOps {
   virtual void DoAddWeighted(const Tensor& source, const Tensor& weight, Tensor out) = 0;
   virtual void DoCountBits(const Tensor& words, const Tensor& base, Tensor out) = 0;
   virtual void DoMoveBits(const Tensor& words, int64_t first, int64_t skip, Tensor out) = 0;
+  virtual void DoReadBits(const Tensor& words, int64_t first, Tensor out) = 0;
   virtual void DoAtLeast(const Tensor& x, int32_t least, Tensor out) = 0;
   virtual void DoColumnRanges(const Tensor& x, int64_t trim, Tensor low, Tensor high) = 0;
 };

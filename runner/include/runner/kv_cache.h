@@ -103,8 +103,9 @@ class KvCache {
   // For AttentionItem::heads, with kEndAligned. Valid until the cache changes.
   std::span<const KvHead> Layer(int64_t layer) const;
   // Which entries the next Attend of this layer reads, over all of a head's entries in order: words
-  // [query_heads, ceil(longest head / 64)] i64; empty: all. Valid until the next Append.
-  void SetRead(int64_t layer, const Tensor& words);
+  // [query_heads, ceil(longest head / 64)] i64; empty: all. `bias`, [query_heads, longest head] f32
+  // or empty, is added to the scores that each query head gives them. Valid until the next Append.
+  void SetRead(int64_t layer, const Tensor& words, const Tensor& bias = {});
 
   // Seals the entries that are due by the rules of Store, in every layer; call it after the forward
   // pass. After an error the cache holds the same entries, some of them unsealed.

@@ -100,6 +100,7 @@ void CacheLayer::Count(const Tensor& positions, const Tensor& zeros,
   }
   last_rows_ = rows;
   read_words_.clear();
+  read_biases_.clear();
   Publish();
 }
 
@@ -169,6 +170,9 @@ void CacheLayer::Publish() {
       }
       if (!head.log_weights.empty()) segment.bias = head.log_weights.data<float>() + first;
       if (!read_words_.empty()) segment.read = &read_words_[at * static_cast<size_t>(group)];
+      if (!read_biases_.empty()) {
+        segment.read_bias = &read_biases_[at * static_cast<size_t>(group)];
+      }
       first += segment.length;
     }
     views_.push_back({&segments_[static_cast<size_t>(h) * parts], static_cast<int64_t>(parts)});
@@ -179,8 +183,9 @@ void CacheLayer::Publish() {
 // That say of each slot whether it is read.
 int64_t CacheLayer::WordsOf(const KvSegment& segment) { return (segment.slots() + 63) / 64; }
 
-void CacheLayer::SetRead(const Tensor& words) {
+void CacheLayer::SetRead(const Tensor& words, const Tensor& bias) {
   read_words_.clear();
+  read_biases_.clear();
   if (!words.empty()) {
     const int64_t columns = (width() + 63) / 64;
     KVG_CHECK(words.dtype == DType::kI64 && words.rank == 2 && words.IsContiguous() &&
@@ -206,8 +211,39 @@ void CacheLayer::SetRead(const Tensor& words) {
         first += segment.length;
       }
     }
+    if (!bias.empty()) PlaceBias(bias);
   }
   Publish();
+}
+
+void CacheLayer::PlaceBias(const Tensor& bias) {
+  KVG_CHECK(bias.dtype == DType::kF32 && bias.rank == 2 && bias.shape[0] == setup().query_heads &&
+                bias.shape[1] == width(),
+            "biases must be f32 [query_heads, longest head]");
+  const auto parts = std::ssize(entries_.parts);
+  const int64_t group = setup().query_heads / setup().kv_heads;
+  int64_t wanted = 0;
+  for (const KvSegment& segment : segments_) wanted += group * segment.slots();
+  if (bias_memory_.size_bytes() < 4 * wanted) bias_memory_ = ops().memory->Allocate(8 * wanted);
+  const Tensor memory = bias_memory_.As(DType::kF32, {bias_memory_.size_bytes() / 4});
+  int64_t next = 0;
+  for (int64_t h = 0; h < setup().kv_heads; ++h) {
+    int64_t first = 0;
+    for (int64_t p = 0; p < parts; ++p) {
+      const KvSegment& segment = segments_[static_cast<size_t>(h * parts + p)];
+      const int64_t slots = segment.slots();
+      for (int64_t g = 0; g < group; ++g) {
+        const Tensor own = memory.Slice(next, next + slots);
+        read_biases_.push_back(own.f32());
+        if (segment.length > 0) {
+          ops().rows->Convert(bias[h * group + g].Slice(first, first + segment.length),
+                              own.Slice(segment.skip, slots));
+        }
+        next += slots;
+      }
+      first += segment.length;
+    }
+  }
 }
 
 // The indices of all heads come to the host together.

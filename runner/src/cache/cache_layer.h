@@ -39,7 +39,7 @@ class CacheLayer {
   void Write(const Tensor& keys, const Tensor& values);
   // Where Write puts the new entries of each head; false, and nothing, where they are transformed.
   bool AddTargets(std::vector<KvTarget>* targets) const;
-  void SetRead(const Tensor& words);  // copies
+  void SetRead(const Tensor& words, const Tensor& bias);  // copies
 
   // Executes the plan where the entries lie, if it drops and merges a few float ones whose pages
   // are this layer's alone: otherwise false. An error leaves the layer as it was.
@@ -140,6 +140,8 @@ class CacheLayer {
   Status CheckStreams() const;
   void Publish();
   static int64_t WordsOf(const KvSegment& segment);
+  // Puts the biases of a SetRead where each part's slots are.
+  void PlaceBias(const Tensor& bias);
 
   LayerEntries entries_;
   std::unique_ptr<LayerLayout> layout_;
@@ -155,6 +157,8 @@ class CacheLayer {
   Buffer read_memory_;
   Buffer row_memory_;                        // of a step's row while it is transformed
   std::vector<const uint64_t*> read_words_;  // [kv_heads][parts][group]
+  Buffer bias_memory_;
+  std::vector<const float*> read_biases_;  // likewise
 };
 
 }  // namespace kvgauge

@@ -112,6 +112,7 @@ Status CacheLayer::Adopt(std::unique_ptr<LayerLayout> layout, std::span<CacheLay
   KVG_TRY(AssignRotations());
   Status sealed = Seal();
   read_words_.clear();
+  read_biases_.clear();
   Publish();
   return sealed;
 }
@@ -162,6 +163,7 @@ Status CacheLayer::RepresentSide(KvSide side, bool turn, LayerPart& before) {
 
 void CacheLayer::Republish() {
   read_words_.clear();
+  read_biases_.clear();
   last_rows_ = 0;
   Publish();
 }
@@ -171,6 +173,7 @@ Status CacheLayer::Seal() {
   Status status = layout_->Seal(entries_, &changed);
   if (!changed) return status;
   read_words_.clear();
+  read_biases_.clear();
   Publish();
   return status;
 }

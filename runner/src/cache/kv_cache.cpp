@@ -197,7 +197,9 @@ bool KvCache::AddTargets(int64_t layer, std::vector<KvTarget>* targets) const {
 
 std::span<const KvHead> KvCache::Layer(int64_t layer) const { return layers_[layer]->views(); }
 
-void KvCache::SetRead(int64_t layer, const Tensor& words) { layers_[layer]->SetRead(words); }
+void KvCache::SetRead(int64_t layer, const Tensor& words, const Tensor& bias) {
+  layers_[layer]->SetRead(words, bias);
+}
 
 Status KvCache::Seal() {
   for (size_t i = 0; i < layers_.size(); ++i) {

@@ -8,6 +8,7 @@ namespace kvgauge {
 StepReads::StepReads(const Reader* reader, const ModelShape& shape, Ops& ops)
     : reader_(reader),
       joining_(dynamic_cast<const JoiningReader*>(reader)),
+      biasing_(dynamic_cast<const BiasingReader*>(reader)),
       shape_(shape),
       ops_(ops) {}
 
@@ -57,9 +58,15 @@ bool StepReads::ChooseEntries(const ViewSource& source, KvCache& cache, int64_t 
   indexed_[index].assign(view.lengths().begin(), view.lengths().end());
   const Tensor words = view.Scratch(DType::kI64, {shape_.query_heads, (view.width() + 63) / 64});
   const auto leader = static_cast<size_t>(reader_->LedBy(layer));
-  chosen_[index] = reader_->Select(view, *states_[leader], q, words);
+  Tensor bias;
+  if (biasing_ == nullptr) {
+    chosen_[index] = reader_->Select(view, *states_[leader], q, words);
+  } else {
+    bias = view.Scratch(DType::kF32, {shape_.query_heads, view.width()});
+    chosen_[index] = biasing_->Choose(view, *states_[leader], q, words, bias);
+  }
   if (!chosen_[index]) return false;
-  cache.SetRead(layer, words);
+  cache.SetRead(layer, words, bias);
   ops_.select->CountBits(words, Counts(0)[layer], Counts(1)[layer]);
   if (joining_ != nullptr) {
     const Tensor joined = view.Scratch(DType::kI64, {words.shape[0], words.shape[1]});

@@ -8,6 +8,7 @@
 #include <memory>
 #include <vector>
 
+#include "methods/biasing_reader.h"
 #include "methods/joining_reader.h"
 #include "src/compress/view.h"
 
@@ -51,6 +52,7 @@ class StepReads {
 
   const Reader* reader_;
   const JoiningReader* joining_;  // the same, or null
+  const BiasingReader* biasing_;  // likewise
   const ModelShape& shape_;
   Ops& ops_;
   std::vector<std::unique_ptr<Reader::State>> states_;  // [layers]
