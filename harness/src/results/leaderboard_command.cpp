@@ -12,6 +12,7 @@
 #include "src/cli/print.h"
 #include "src/cli/table.h"
 #include "src/foreign/foreign_rows.h"
+#include "src/results/capacity_table.h"
 #include "src/results/leaderboard_fields.h"
 #include "src/results/leaderboard_json.h"
 #include "src/results/open_stores.h"
@@ -451,11 +452,13 @@ Status RunLeaderboard(const LeaderboardFlags& flags) {
   KVG_ASSIGN(const std::vector<LeaderboardSplit> splits,
              SplitLeaderboard(stores.all, model, facts));
   KVG_TRY(CheckSplits(facts, splits, stores.all));
+  KVG_ASSIGN(const std::vector<CapacityBoard> capacities, ReadCapacities(stores.all));
   if (format == TableFormat::kJson) {
     Json json = LeaderboardToJson(model, splits, flags.stores, FieldsOfNames(flags.columns));
     for (size_t i = 0; i < modalities.size(); ++i) {
       json["modalities"].push_back(ModalityJson(model.tables[i], modalities[i]));
     }
+    if (!capacities.empty()) json["capacity"] = CapacityJson(capacities);
     if (!foreign.empty()) json["foreign"] = ToJson(foreign)["rows"];
     PrintJson(json);
     return {};
@@ -480,6 +483,9 @@ Status RunLeaderboard(const LeaderboardFlags& flags) {
     if (by_modality) {
       Print(ModalityText(model.tables[i], modalities[i], style.markdown, style.colour) + "\n");
     }
+    const std::string capacity =
+        CapacityText(model.tables[i], capacities, style.markdown, style.colour);
+    if (!capacity.empty()) Print(capacity + "\n");
   }
   if (!foreign.empty()) Print(ForeignText(foreign, style.markdown) + "\n");
   const std::string legend = Legend(model, columns);
