@@ -2,7 +2,7 @@
 #include "reports/capacity.h"
 
 #include <algorithm>
-#include <map>
+#include <iterator>
 #include <tuple>
 
 #include "core/json.h"

@@ -184,6 +184,7 @@ TEST(CapacityReport, SetsScoresAgainstWhatAMemoryHolds) {
   std::vector<CapacityRow> rows;
   for (const int64_t c : {0, 1, 3}) {
     rows.push_back(TestCapacity(c, 0, 0));
+    if (c == 1) rows.back().held = 3;  // there were no more requests
     rows.push_back(TestCapacity(c, 2, 0));
   }
   rows.push_back(TestCapacity(1, 8, 0));
@@ -198,6 +199,7 @@ TEST(CapacityReport, SetsScoresAgainstWhatAMemoryHolds) {
   // A mark for each row with both, named; intervals of scores in the table.
   EXPECT_THAT(section, HasSubstr(">snapkv 10%</text>"));
   EXPECT_THAT(section, HasSubstr(">full</text>"));
+  EXPECT_THAT(section, HasSubstr("3 requests held at once, room for 8, batch 8"));
   EXPECT_THAT(section, Not(HasSubstr(">snapkv 20%</text>")));
   EXPECT_THAT(section, HasSubstr("Without a score here: snapkv 30%."));
   EXPECT_THAT(section, HasSubstr("not measured or refused here: snapkv 20%."));

@@ -28,6 +28,11 @@ struct CapacityPair {
   const CapacityEntry* fastest = nullptr;
   const CapacityEntry* unbounded = nullptr;  // null: --batches had no max
 
+  // What counts where memories are compared: as in the report.
+  int64_t room() const {
+    const CapacityRow& row = unbounded != nullptr ? unbounded->row : fastest->row;
+    return std::max(row.held, row.fit.value_or(0));
+  }
   int64_t held() const { return unbounded != nullptr ? unbounded->row.held : fastest->row.held; }
 };
 
@@ -61,7 +66,7 @@ std::string OneCapacity(const LeaderboardTable& table, const CapacityBoard& boar
     if (!scored && std::ranges::find(unscored, name) == unscored.end()) unscored.push_back(name);
   }
   std::ranges::stable_sort(
-      pairs, [](const CapacityPair& a, const CapacityPair& b) { return a.held() > b.held(); });
+      pairs, [](const CapacityPair& a, const CapacityPair& b) { return a.room() > b.room(); });
   TextTable text;
   text.columns = {{"method"},
                   {"budget", true},

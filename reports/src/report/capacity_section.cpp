@@ -45,9 +45,13 @@ std::string EntryName(const CapacityRow& row) {
   return name;
 }
 
+// Requests that were held at once; where the workload did not fill the memory, that are planned to
+// fit.
+int64_t RoomOf(const CapacityRow& row) { return std::max(row.held, row.fit.value_or(0)); }
+
 std::string CapacityTip(const CapacityRow& row) {
   return StrCat(", ", Format(row.tokens_per_s, Unit::kNumber), " tokens a second, ", row.held,
-                " requests held at once, batch ", row.max_batch);
+                " requests held at once, room for ", RoomOf(row), ", batch ", row.max_batch);
 }
 
 Html CapacityFigure(const Board& board, size_t group, const CapacityBoard& capacity,
@@ -65,7 +69,7 @@ Html CapacityFigure(const Board& board, size_t group, const CapacityBoard& capac
   std::vector<XySeries> all;
   for (const CapacityMark& mark : marks) {
     const CapacityEntry& entry = *mark.entry;
-    const double x = axis.held ? static_cast<double>(entry.row.held) : entry.row.tokens_per_s;
+    const double x = axis.held ? static_cast<double>(RoomOf(entry.row)) : entry.row.tokens_per_s;
     const double y = ScoreNumber(table, mark.line->score.value);
     const Interval shown = ShownInterval(table, *mark.line);
     const Interval score = {ScoreNumber(table, shown.low), ScoreNumber(table, shown.high)};
@@ -211,7 +215,8 @@ Html CapacitySection(const PageData& data, const std::vector<CapacityBoard>& cap
       "are served, against the method's score: each mark is a method and budget, up and to the "
       "right is better (down, for perplexities). Bars are 95% intervals of scores, and the range "
       "of the repetitions of tokens a second; outlines are rows that are not ranked, or that other "
-      "programs disturbed. Caches are compressed after the prompt. The table has every batch: "
+      "programs disturbed. Where requests did not fill the memory, as many count as held as are "
+      "planned to fit. Caches are compressed after the prompt. The table has every batch: "
       "times are medians and ninth deciles of requests.</p>\n");
   for (size_t i = 0; i < capacities.size(); ++i) {
     const CapacityBoard& capacity = capacities[i];
