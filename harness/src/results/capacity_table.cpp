@@ -7,6 +7,7 @@
 
 #include "core/json.h"
 #include "core/strings.h"
+#include "src/cli/print.h"
 #include "src/cli/table.h"
 #include "src/results/leaderboard_fields.h"
 
