@@ -12,11 +12,12 @@
 #include "methods/page_bounds.h"
 #include "methods/registry.h"
 #include "methods/tensors.h"
+#include "methods/turn_taking_reader.h"
 
 namespace kvgauge {
 namespace {
 
-class Quest final : public Reader {
+class Quest final : public Reader, public TurnTakingReader {
  public:
   explicit Quest(const Params& params)
       : page_(params.Int("page")),

@@ -64,6 +64,11 @@ class Statement {
     int index = row * static_cast<int>(sizeof...(args));
     (BindOne(++index, args), ...);
   }
+  // One parameter more, counted from 1, of a statement that Bind began.
+  template <class T>
+  void BindAt(int index, const T& value) {
+    BindOne(index, value);
+  }
   // True when there is a row, false at the end.
   Result<bool> Step();
   // Steps to the end.

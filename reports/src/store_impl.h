@@ -43,7 +43,11 @@ class ResultStore::Impl {
   Status Writable() const;
   // Inside the caller's transaction.
   Result<int64_t> PutRun(const RunRow& run);
+  Result<int64_t> PutModel(const ModelRow& model);
+  Result<int64_t> PutMethod(const MethodRow& method);
   Result<int64_t> PutCell(const CellRow& cell);
+  // Gives whether it is new.
+  Result<bool> PutCapacity(int64_t run, const CapacityRow& row);
   Result<WriteOutcome> PutSample(const SampleRow& sample);
   Status PutLatency(int64_t cell, int64_t run, std::optional<int64_t> sample,
                     const LatencyRow& row);

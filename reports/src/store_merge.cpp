@@ -114,6 +114,11 @@ Result<MergeReport> ResultStore::TakeOver(ResultStore& source) {
       KVG_TRY(impl_->PutLatency(*cell, run_of_key[row.run_key], std::nullopt, row));
     }
   }
+  KVG_ASSIGN(const std::vector<CapacityRow> capacities, source.Capacities());
+  for (const CapacityRow& row : capacities) {
+    KVG_ASSIGN(const bool added, impl_->PutCapacity(run_of_key[row.run_key], row));
+    report.capacity += added ? 1 : 0;
+  }
   return report;
 }
 

@@ -236,6 +236,34 @@ Result<int64_t> ResultStore::Impl::PutRun(const RunRow& run) {
                  run.started_at, finished);
 }
 
+Result<int64_t> ResultStore::Impl::PutModel(const ModelRow& m) {
+  KVG_ASSIGN(const std::optional<int64_t> model,
+             Find(*this, "SELECT id FROM model WHERE fingerprint = ? AND name = ?", m.fingerprint,
+                  m.name));
+  if (model) return *model;
+  return Execute(*this, "INSERT INTO model (fingerprint, name, facts) VALUES (?, ?, ?)",
+                 m.fingerprint, m.name, m.facts);
+}
+
+Result<int64_t> ResultStore::Impl::PutMethod(const MethodRow& h) {
+  const std::string method_key = Sha256Hex(StrCat(h.name, "\n", h.variant, "\n", h.spec));
+  KVG_ASSIGN(const std::optional<int64_t> method,
+             Find(*this, "SELECT id FROM method WHERE key = ?", method_key));
+  if (!method) {
+    return Execute(*this,
+                   "INSERT INTO method (key, name, variant, title, family, version, spec,"
+                   " full_cache, experimental) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                   method_key, h.name, h.variant, h.title, h.family, h.version, h.spec,
+                   h.full_cache, h.experimental);
+  }
+  if (!h.experimental) {
+    // What has come to be held is held for what was measured before, too.
+    KVG_TRY(Execute(*this, "UPDATE method SET experimental = 0 WHERE id = ? AND experimental",
+                    *method));
+  }
+  return *method;
+}
+
 Result<int64_t> ResultStore::Impl::PutCell(const CellRow& cell) {
   const std::string key = cell.Key();
   const std::string signature_key = Sha256Hex(cell.signature);
@@ -260,31 +288,8 @@ Result<int64_t> ResultStore::Impl::PutCell(const CellRow& cell) {
     KVG_ASSIGN(signature, Execute(*this, "INSERT INTO signature (key, protocol) VALUES (?, ?)",
                                   signature_key, cell.signature));
   }
-  const ModelRow& m = cell.model;
-  KVG_ASSIGN(std::optional<int64_t> model,
-             Find(*this, "SELECT id FROM model WHERE fingerprint = ? AND name = ?", m.fingerprint,
-                  m.name));
-  if (!model) {
-    KVG_ASSIGN(model,
-               Execute(*this, "INSERT INTO model (fingerprint, name, facts) VALUES (?, ?, ?)",
-                       m.fingerprint, m.name, m.facts));
-  }
-  const MethodRow& h = cell.method;
-  const std::string method_key = Sha256Hex(StrCat(h.name, "\n", h.variant, "\n", h.spec));
-  KVG_ASSIGN(std::optional<int64_t> method,
-             Find(*this, "SELECT id FROM method WHERE key = ?", method_key));
-  if (!method) {
-    KVG_ASSIGN(method,
-               Execute(*this,
-                       "INSERT INTO method (key, name, variant, title, family, version, spec,"
-                       " full_cache, experimental) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                       method_key, h.name, h.variant, h.title, h.family, h.version, h.spec,
-                       h.full_cache, h.experimental));
-  } else if (!h.experimental) {
-    // What has come to be held is held for what was measured before, too.
-    KVG_TRY(Execute(*this, "UPDATE method SET experimental = 0 WHERE id = ? AND experimental",
-                    *method));
-  }
+  KVG_ASSIGN(const int64_t model, PutModel(cell.model));
+  KVG_ASSIGN(const int64_t method, PutMethod(cell.method));
   const TaskRow& t = cell.task;
   const std::string task_key = Sha256Hex(StrCat(t.name, "\n", t.spec));
   KVG_ASSIGN(std::optional<int64_t> task,
@@ -299,7 +304,7 @@ Result<int64_t> ResultStore::Impl::PutCell(const CellRow& cell) {
                  "INSERT INTO cell (key, identity, signature_id, model_id, method_id, task_id,"
                  " budget, budget_kind, budget_value, compress_at, seed)"
                  " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                 key, cell.identity, *signature, *model, *method, *task, cell.budget,
+                 key, cell.identity, *signature, model, method, *task, cell.budget,
                  cell.budget_kind, cell.budget_value, cell.compress_at, cell.seed);
 }
 

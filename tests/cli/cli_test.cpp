@@ -58,6 +58,8 @@ TEST_F(CliTest, HelpTexts) {
                               "bench runner",
                               "bench lockstep",
                               "bench latency",
+                              "bench capacity",
+                              "bench speculate",
                               "bench kernels",
                               "bench vision",
                               "submit",

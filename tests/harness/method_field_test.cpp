@@ -47,11 +47,12 @@ TEST_F(MethodField, StatesComeFromMethods) {
       R"({"name": "Half", "family": "budget", "here": ["proven", "untried"]},)"
       R"({"name": "Lacking", "family": "reuse", "paper": "arXiv:1234.56789", "missing": "a tree"},)"
       R"({"name": "Queueing", "family": "system", "policy": "queues"},)"
+      R"({"name": "Drafting", "family": "reuse", "speculation": "triforce"},)"
       R"({"name": "Elsewhere", "family": "system", "outside": "a queue"})");
   ASSERT_TRUE(rows.ok()) << rows.error().message;
   const std::string section = FieldSection(*rows, methods_);
-  EXPECT_THAT(section, HasSubstr("7 methods: 2 work, 2 are experimental, 1 are missing, 1 are "
-                                 "outside, 1 are policies."));
+  EXPECT_THAT(section, HasSubstr("8 methods: 2 work, 2 are experimental, 1 are missing, 1 are "
+                                 "outside,\n1 are policies, 1 are forms of speculative decoding."));
   EXPECT_THAT(section, HasSubstr("| selection | Title of proven | works | `proven` | - |"));
   EXPECT_THAT(section,
               HasSubstr("| Title of untried | experimental | `untried`: no public code |"));
@@ -59,6 +60,8 @@ TEST_F(MethodField, StatesComeFromMethods) {
   EXPECT_THAT(section, HasSubstr("| budget | Half | experimental | `proven`, `untried` |"));
   EXPECT_THAT(section, HasSubstr("| reuse | Lacking | missing | a tree | [1234.56789](https://"));
   EXPECT_THAT(section, HasSubstr("| Queueing | policy | `bench capacity --policies queues` | - |"));
+  EXPECT_THAT(section,
+              HasSubstr("| Drafting | speculation | `bench speculate --forms triforce` | - |"));
   EXPECT_THAT(section, HasSubstr("| system | Elsewhere | outside | a queue | - |"));
   EXPECT_LT(section.find("Title of proven"), section.find("Half"));
   EXPECT_LT(section.find("Half"), section.find("Known otherwise"));
@@ -74,6 +77,8 @@ TEST_F(MethodField, RefusesWhatIsNotSo) {
   ExpectRefused(R"({"name": "A", "family": "budget", "missing": ""})", {"\"missing\" must be"});
   ExpectRefused(R"({"name": "A", "family": "budgets", "missing": "x"})", {"budgets", "budget"});
   ExpectRefused(R"({"name": "A", "family": "budget", "mising": "x"})", {"mising", "missing"});
+  ExpectRefused(R"({"name": "A", "family": "reuse", "speculation": "trifrce"})",
+                {"\"speculation\"", "trifrce", "triforce"});
   ExpectRefused(R"({"family": "budget", "missing": "x"})", {"\"name\" is missing"});
   ExpectRefused(R"(7)", {"must be a JSON object"});
   // A method that came since, and the same name in another spelling.

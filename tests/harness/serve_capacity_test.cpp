@@ -106,9 +106,9 @@ class CapacityTest : public ::testing::Test {
 TEST_F(CapacityTest, TokensAreThoseOfARequestAlone) {
   const Trace trace = GenerateTrace(MixOf(7));
   const std::vector<std::pair<std::string, std::string>> methods = {
-      {"full", "none"},      {"snapkv", "30%"},      {"h2o", "40%"},     {"streaming_llm", "64"},
-      {"kivi_2bit", "none"}, {"snapkv_kivi", "40%"}, {"quest", "none"},  {"tova", "50%"},
-      {"adakv", "30%"},      {"cam", "40%"},         {"lazyllm", "none"}};
+      {"full", "none"},      {"snapkv", "30%"},      {"h2o", "40%"},      {"streaming_llm", "64"},
+      {"kivi_2bit", "none"}, {"snapkv_kivi", "40%"}, {"quest", "none"},   {"tova", "50%"},
+      {"adakv", "30%"},      {"cam", "40%"},         {"lazyllm", "none"}, {"a_shape", "none"}};
   for (const auto& [id, budget] : methods) {
     const ChosenMethod chosen = ChooseFor(id, budget);
     // What draws at random draws by the request here, by the sample there.
@@ -119,7 +119,7 @@ TEST_F(CapacityTest, TokensAreThoseOfARequestAlone) {
          {"fcfs", "whole_prompts", "shortest", "recompute", "swap", "queues"}) {
       SCOPED_TRACE(StrCat(id, " ", policy));
       // Small enough that sequences wait for each other, and have to go.
-      const int64_t cache_bytes = id == "full" ? 1200000 : 1600000;
+      const int64_t cache_bytes = id == "full" ? 1200000 : id == "a_shape" ? 3000000 : 1600000;
       const Result<CapacityResult> result = Measure(chosen, policy, trace, 6, cache_bytes);
       ASSERT_TRUE(result.ok()) << result.error().message;
       ExpectServed(*result);
@@ -295,6 +295,10 @@ TEST_F(CapacityTest, WhatCannotBeServedIsSaid) {
   const Result<CapacityResult> none = MeasureCapacity(of, trace, *tiny_.model);
   ASSERT_TRUE(none.ok());
   EXPECT_THAT(none->refused, HasSubstr("expected more than the weights"));
+  const Result<CapacityResult> common =
+      Measure(ChooseFor("block_attention", "none"), "fcfs", trace, 2, 0);
+  ASSERT_TRUE(common.ok());
+  EXPECT_THAT(common->refused, HasSubstr("acts on texts that prompts have in common"));
 }
 
 }  // namespace

@@ -19,6 +19,7 @@
 #include "src/model/shipped_files.h"
 #include "src/run/run_command.h"
 #include "src/serve/capacity_options.h"
+#include "src/serve/speculate_options.h"
 
 namespace kvgauge {
 namespace {
@@ -227,8 +228,61 @@ void AddBenchCapacity(CLI::App& bench, CommandTable& table) {
   command->add_option("--repetitions", options->repetitions, "of every case")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
+  command->add_option("--db", options->database,
+                      "record in this result store; what it holds of this machine is not measured "
+                      "again");
+  command->add_flag("--again", options->again, "with --db: measure once more what is recorded");
   AddJsonFlag(*command, options->json);
+  options->command = table.typed;
+  options->build = table.build;
   table.Add(command, [options] { return RunBenchCapacity(*options); });
+}
+
+void AddBenchSpeculate(CLI::App& bench, CommandTable& table) {
+  auto options = std::make_shared<BenchSpeculateOptions>();
+  CLI::App* command = bench.add_subcommand(
+      "speculate", "A compressed cache drafts tokens, the full one judges them: acceptance, speed");
+  AddModelFlags(*command, options->model);
+  command
+      ->add_option("--forms", options->forms,
+                   "published forms: magicdec, magicdec_streaming, quantspec, triforce")
+      ->delimiter(',');
+  command
+      ->add_option("--drafts", options->drafts,
+                   "method ids; default, without --forms: snapkv, streaming_llm, quest, kivi_4bit")
+      ->delimiter(',');
+  command->add_option("--budgets", options->budgets, "each draft at each of them")
+      ->delimiter(',')
+      ->capture_default_str();
+  command->add_option("--set", options->overrides,
+                      "another value for a parameter of every draft: stage.param=value");
+  command
+      ->add_option("--gammas", options->gammas,
+                   "how many tokens are drafted for a check; a form has its own")
+      ->delimiter(',')
+      ->capture_default_str()
+      ->check(CLI::Range(1, 64));
+  SearchShipped(command->add_option("--text", options->texts,
+                                    "a file whose text is a prompt, repeatable; default: random "
+                                    "tokens"));
+  command->add_option("--prompts", options->prompts, "how many random ones")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1000));
+  command
+      ->add_option("--prompt-tokens", options->prompt_tokens,
+                   "of a random one; the most of a text, whose end counts")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 10'000'000));
+  command->add_option("--answer-tokens", options->answer_tokens, "of every answer")
+      ->capture_default_str()
+      ->check(CLI::Range(2, 1'000'000));
+  command->add_option("--repetitions", options->repetitions, "of which the median counts")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1000));
+  command->add_option("--seed", options->seed, "of random prompts and choices")
+      ->capture_default_str();
+  AddJsonFlag(*command, options->json);
+  table.Add(command, [options] { return RunBenchSpeculate(*options); });
 }
 
 void AddBench(CommandTable& table) {
@@ -268,6 +322,7 @@ void AddBench(CommandTable& table) {
   AddBenchLockstep(*bench, table);
   AddBenchLatency(*bench, table);
   AddBenchCapacity(*bench, table);
+  AddBenchSpeculate(*bench, table);
   AddBenchKernels(*bench, table);
   AddBenchVision(*bench, table);
 }

@@ -103,8 +103,12 @@ constexpr CommandHelp kHelp[] = {
     {"bench capacity", "",
      "bench capacity models/ref-gqa --methods full,snapkv --budgets 10%,20% --max-memory 40MiB\n"
      "bench capacity models/ref-gqa --policies fcfs,radix --shared-tokens 512 --batches 4,16\n"
+     "bench capacity models/ref-gqa --max-memory 40MiB --db results/quickstart.db\n"
      "bench capacity configs/models/llama-3.1-8b.json --estimate --max-memory 80GiB --batches max "
      "--trace data/traces/AzureLLMInferenceTrace_conv.csv"},
+    {"bench speculate", "",
+     "bench speculate models/ref-gqa --text models/ref-gqa/demo/long.txt --budgets 10%,30%\n"
+     "bench speculate models/ref-gqa --forms magicdec,triforce,quantspec --text prompt.txt"},
     {"bench lockstep", "", "bench lockstep --rows 1,8,32 --prompt-tokens 1024"},
     {"bench runner", "",
      "bench runner --dtype bf16 --prefill 512 --depth 0,2048\n"

@@ -11,6 +11,7 @@
 #include "src/cli/markdown.h"
 #include "src/cli/table.h"
 #include "src/serve/serve_policy.h"
+#include "src/serve/speculation_form.h"
 
 namespace kvgauge {
 namespace {
@@ -74,8 +75,8 @@ Result<std::vector<std::string>> FieldIds(const Json& row, const std::vector<std
 
 Result<FieldRow> ParseFieldRow(const Json& json, const std::vector<std::string>& ids,
                                const std::string& origin) {
-  static const std::vector<std::string> keys = {"name",   "family",  "paper",  "here",
-                                                "policy", "missing", "outside"};
+  static const std::vector<std::string> keys = {"name",   "family",      "paper",   "here",
+                                                "policy", "speculation", "missing", "outside"};
   if (!json.is_object()) return BadInput(StrCat(origin, ": must be a JSON object"));
   for (const auto& [key, value] : json.items()) {
     if (std::find(keys.begin(), keys.end(), key) != keys.end()) continue;
@@ -98,15 +99,22 @@ Result<FieldRow> ParseFieldRow(const Json& json, const std::vector<std::string>&
     const Result<ServePolicy> policy = FindServePolicy(row.policy);
     if (!policy.ok()) return policy.error().Wrap(StrCat(owner, ": \"policy\""));
   }
+  KVG_ASSIGN(row.speculation, FieldText(json, "speculation", owner));
+  if (!row.speculation.empty()) {
+    const Result<SpeculationForm> form = FindSpeculationForm(row.speculation);
+    if (!form.ok()) return form.error().Wrap(StrCat(owner, ": \"speculation\""));
+  }
   KVG_ASSIGN(row.missing, FieldText(json, "missing", owner));
   KVG_ASSIGN(row.outside, FieldText(json, "outside", owner));
   KVG_ASSIGN(row.here, FieldIds(json, ids, owner));
-  const int said = (row.here.empty() ? 0 : 1) + (row.policy.empty() ? 0 : 1) +
-                   (row.missing.empty() ? 0 : 1) + (row.outside.empty() ? 0 : 1);
+  int said = row.here.empty() ? 0 : 1;
+  for (const std::string* text : {&row.policy, &row.speculation, &row.missing, &row.outside}) {
+    said += text->empty() ? 0 : 1;
+  }
   if (said != 1) {
-    return BadInput(
-        StrCat(owner, ": says ", said,
-               " of \"here\", \"policy\", \"missing\" and \"outside\"; one of them is right"));
+    return BadInput(StrCat(owner, ": says ", said,
+                           " of \"here\", \"policy\", \"speculation\", \"missing\" and "
+                           "\"outside\"; one of them is right"));
   }
   return row;
 }
@@ -131,6 +139,10 @@ FieldEntry EntryOf(const FieldRow& row, const std::map<std::string, const Method
   if (!row.policy.empty()) {
     entry.state = "policy";
     entry.place = MarkdownCode(StrCat("bench capacity --policies ", row.policy));
+  }
+  if (!row.speculation.empty()) {
+    entry.state = "speculation";
+    entry.place = MarkdownCode(StrCat("bench speculate --forms ", row.speculation));
   }
   if (row.here.empty()) return entry;
   entry.state = "works";
@@ -197,12 +209,15 @@ std::string FieldSection(const std::vector<FieldRow>& rows, const std::vector<Me
   return StrCat(
       "\n## The field: what is here, and what is not\n\n", entries.size(),
       " methods: ", counts["works"], " work, ", counts["experimental"], " are experimental, ",
-      counts["missing"], " are missing, ", counts["outside"], " are outside, ", counts["policy"],
-      " are policies.\n\n"
+      counts["missing"], " are missing, ", counts["outside"], " are outside,\n", counts["policy"],
+      " are policies, ", counts["speculation"],
+      " are forms of speculative decoding.\n\n"
       "- **works**: an independent implementation holds it. **experimental**: it runs, and "
       "none does; the\n  table says why.\n"
       "- **policy**: an order of requests, or a place where their caches wait; "
       "`kvgauge bench capacity`\n  measures it ([capacity.md](capacity.md)).\n"
+      "- **speculation**: a compressed cache drafts for the full one; `kvgauge bench speculate` "
+      "measures it\n  ([speculation.md](speculation.md)).\n"
       "- **missing**: it is not here yet; the table says what it needs.\n"
       "- **outside**: this program will not have it; the table says why.\n\n"
       "One method may stand under several names. `configs/field.json` has the rows that "

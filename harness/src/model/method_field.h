@@ -13,17 +13,19 @@
 
 namespace kvgauge {
 
-// One of `here`, `policy`, `missing` and `outside` is set.
+// One of `here`, `policy`, `speculation`, `missing` and `outside` is set.
 struct FieldRow {
   std::string name, family, paper;
   std::vector<std::string> here;  // ids of methods that do what it does
   std::string policy;             // of bench capacity that does what it does
+  std::string speculation;        // form of bench speculate that does what it does
   std::string missing;            // what the program lacks for it
   std::string outside;            // why the program will not have it
 };
 
 // An error names the file, the row, and what would be right: an unknown key or family, a name that
-// comes twice or is that of a method that is here, an id that no method or policy has.
+// comes twice or is that of a method that is here, an id that no method, policy
+// or form has.
 Result<std::vector<FieldRow>> ReadField(const std::string& path,
                                         const std::vector<Method>& methods);
 

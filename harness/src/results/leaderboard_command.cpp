@@ -13,6 +13,7 @@
 #include "src/cli/print.h"
 #include "src/cli/table.h"
 #include "src/foreign/foreign_rows.h"
+#include "src/results/capacity_table.h"
 #include "src/results/draw_tables.h"
 #include "src/results/leaderboard_fields.h"
 #include "src/results/leaderboard_json.h"
@@ -467,11 +468,13 @@ Status RunLeaderboard(const LeaderboardFlags& flags) {
              SplitLeaderboard(stores.all, model, facts));
   KVG_TRY(CheckSplits(facts, splits, stores.all));
   KVG_ASSIGN(const std::vector<DrawTable> draws, MakeDrawTables(stores.all, model));
+  KVG_ASSIGN(const std::vector<CapacityBoard> capacities, ReadCapacities(stores.all));
   if (format == TableFormat::kJson) {
     Json json = LeaderboardToJson(model, splits, draws, flags.stores, FieldsOfNames(flags.columns));
     for (size_t i = 0; i < modalities.size(); ++i) {
       json["modalities"].push_back(ModalityJson(model.tables[i], modalities[i]));
     }
+    if (!capacities.empty()) json["capacity"] = CapacityJson(capacities);
     if (!foreign.empty()) json["foreign"] = ToJson(foreign)["rows"];
     PrintJson(json);
     return {};
@@ -496,6 +499,9 @@ Status RunLeaderboard(const LeaderboardFlags& flags) {
     if (by_modality) {
       Print(ModalityText(model.tables[i], modalities[i], style.markdown, style.colour) + "\n");
     }
+    const std::string capacity =
+        CapacityText(model.tables[i], capacities, style.markdown, style.colour);
+    if (!capacity.empty()) Print(capacity + "\n");
   }
   if (!foreign.empty()) Print(ForeignText(foreign, style.markdown) + "\n");
   const std::string legend = Legend(model, columns);

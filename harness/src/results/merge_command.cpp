@@ -50,7 +50,8 @@ Status RunMerge(const MergeFlags& flags) {
                       {"cells", m.report.cells},
                       {"added", m.report.added},
                       {"kept", m.report.kept},
-                      {"replaced", m.report.replaced}});
+                      {"replaced", m.report.replaced},
+                      {"capacity", m.report.capacity}});
     }
     PrintJson({{"out", flags.out}, {"merged", list}});
     return {};
@@ -58,9 +59,9 @@ Status RunMerge(const MergeFlags& flags) {
   std::vector<std::vector<std::string>> rows;
   for (const Merged& m : *merged) {
     rows.push_back({m.path, StrCat(m.report.cells), StrCat(m.report.added), StrCat(m.report.kept),
-                    StrCat(m.report.replaced)});
+                    StrCat(m.report.replaced), StrCat(m.report.capacity)});
   }
-  PrintTable({"database", "cells", "added", "already there", "replaced"}, rows);
+  PrintTable({"database", "cells", "added", "already there", "replaced", "capacity"}, rows);
   return {};
 }
 

@@ -28,16 +28,6 @@ constexpr int64_t kMostSamples = 1 << 30;
 constexpr size_t kMostContenders = 4096;
 constexpr int64_t kMostDraws = 1024;
 
-// ".../ref-gqa" and ".../ref-gqa/config.json" are "ref-gqa", ".../bench-s.json" is "bench-s",
-// ".../tiny.gguf" is "tiny".
-std::string NameOfPath(const std::string& path) {
-  fs::path p = fs::path(path).lexically_normal();
-  if (p.filename().empty()) p = p.parent_path();
-  if (p.filename() == "config.json") p = p.parent_path();
-  const bool file = p.extension() == ".json" || p.extension() == ".gguf";
-  return file ? p.stem().string() : p.filename().string();
-}
-
 // What stands beside a path that is not there, and the shipped models.
 std::vector<std::string> ModelsNear(const std::string& path) {
   std::vector<std::string> known;
@@ -515,6 +505,14 @@ Result<std::string> FindRunFile(const std::string& name) {
 }
 
 }  // namespace
+
+std::string NameOfPath(const std::string& path) {
+  fs::path p = fs::path(path).lexically_normal();
+  if (p.filename().empty()) p = p.parent_path();
+  if (p.filename() == "config.json") p = p.parent_path();
+  const bool file = p.extension() == ".json" || p.extension() == ".gguf";
+  return file ? p.stem().string() : p.filename().string();
+}
 
 std::string RunModel::directory() const {
   if (!tokenizer.empty()) return tokenizer;

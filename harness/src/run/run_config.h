@@ -17,6 +17,10 @@
 
 namespace kvgauge {
 
+// ".../ref-gqa" and ".../ref-gqa/config.json" are "ref-gqa", ".../bench-s.json" is "bench-s",
+// ".../tiny.gguf" is "tiny".
+std::string NameOfPath(const std::string& path);
+
 struct RunModel {
   std::string name;  // in tables; unique
   std::string path;  // a checkpoint directory, or a config.json with random weights

@@ -2,7 +2,6 @@
 #include "src/run/run_executor.h"
 
 #include <algorithm>
-#include <fstream>
 #include <map>
 #include <memory>
 #include <tuple>
@@ -18,6 +17,7 @@
 #include "src/latency/run_latency.h"
 #include "src/run/machine_facts.h"
 #include "src/run/picture_show.h"
+#include "src/run/recorded_rows.h"
 #include "src/run/run_conclusions.h"
 #include "src/run/run_history.h"
 #include "src/run/run_record.h"
@@ -29,16 +29,6 @@ namespace {
 // Samples that are read ahead together: so many, or so many tokens.
 constexpr size_t kWindowSamples = 64;
 constexpr int64_t kWindowTokens = int64_t{1} << 20;
-
-std::string RandomKey() {
-  std::ifstream source("/dev/urandom", std::ios::binary);
-  unsigned char bytes[16] = {};
-  source.read(reinterpret_cast<char*>(bytes), sizeof(bytes));
-  std::string key;
-  static constexpr char kHex[] = "0123456789abcdef";
-  for (const unsigned char byte : bytes) key.append({kHex[byte >> 4], kHex[byte & 15]});
-  return key;
-}
 
 // Contenders (of the group) that lack the same draws of a sample: one run of the engine.
 struct CellBlock {

@@ -13,6 +13,7 @@
 #include "reports/drawn_by.h"
 #include "runner/chunk_prefill.h"
 #include "runner/vision.h"
+#include "src/run/recorded_rows.h"
 #include "src/run/sample_source.h"
 #include "src/run/sample_visuals.h"
 #include "src/run/text_windows.h"
@@ -298,28 +299,9 @@ CellRow MakeCell(const RunPlan& plan, const PlanGroup& group, const RunContender
   const Task& task = config.tasks[group.task].task;
   CellRow cell;
   cell.signature = CanonicalJson(protocol);
-  cell.model = {.fingerprint = model.fingerprint,
-                .name = model.spec->name,
-                .facts = CanonicalJson({{"layers", model.shape.layers},
-                                        {"hidden_size", model.shape.hidden_size},
-                                        {"query_heads", model.shape.query_heads},
-                                        {"kv_heads", model.shape.kv_heads},
-                                        {"key_dim", model.shape.key_dim},
-                                        {"value_dim", model.shape.value_dim},
-                                        {"latent_dim", model.shape.latent_dim},
-                                        {"parameters", ParameterCount(model.config)},
-                                        {"dtype", NameOf(model.dtype)},
-                                        {"max_position", model.config.max_position}})};
-  Json spec = contender.method.ToJson();
-  spec["paper"] = contender.method.paper;
-  cell.method = {.name = contender.method.id,
-                 .variant = contender.variant,
-                 .title = contender.method.title,
-                 .family = contender.method.family,
-                 .version = contender.method.version,
-                 .spec = CanonicalJson(spec),
-                 .full_cache = contender.full_cache(),
-                 .experimental = contender.method.experimental};
+  cell.model =
+      ModelRowOf(model.spec->name, model.fingerprint, model.shape, model.config, model.dtype);
+  cell.method = MethodRowOf(contender.method, contender.variant);
   cell.task = {.name = task.name,
                .version = task.version,
                .spec = CanonicalJson(*task.json),

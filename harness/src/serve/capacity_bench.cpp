@@ -94,6 +94,11 @@ EngineOptions OptionsOf(int64_t max_batch) {
 Status CheckCase(const CapacityCase& of, const SampleLength& longest, const ModelShape& shape) {
   const Method& method = of.chosen->method;
   KVG_TRY(CheckMethod(method, shape, of.chosen->budget, longest.prefill));
+  if (method.reuse || method.see) {
+    return Unsupported(StrCat(method.id, ": acts on ",
+                              method.reuse ? "texts that prompts have in common" : "pictures",
+                              ", and a trace has none; measure it with kvgauge run"));
+  }
   if (of.policy.keep != ServePolicy::Keep::kNone && !LeavesCacheAlone(method, shape)) {
     return Unsupported(StrCat(method.id, ": policy ", of.policy.name,
                               " goes on with a cache after an answer, and this method's cache is "

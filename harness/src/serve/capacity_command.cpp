@@ -11,15 +11,19 @@
 #include "core/clock.h"
 #include "core/files.h"
 #include "core/json.h"
+#include "core/sha256.h"
 #include "core/strings.h"
 #include "core/threads.h"
 #include "src/cli/print.h"
 #include "src/model/method_flags.h"
 #include "src/model/model_flags.h"
 #include "src/run/interrupt.h"
+#include "src/run/machine_facts.h"
+#include "src/run/recorded_rows.h"
 #include "src/run/run_config.h"
 #include "src/serve/capacity_bench.h"
 #include "src/serve/capacity_options.h"
+#include "src/serve/capacity_record.h"
 
 namespace kvgauge {
 namespace {
@@ -45,6 +49,8 @@ struct CapacityMeasured {
   const ServePolicy* policy = nullptr;
   int repetition = 0;
   CapacityResult result = {};
+  bool recorded = false;  // before this call: without single requests and answers
+  std::string failure = {};
 };
 
 Result<int64_t> ParseBatch(const std::string& text) {
@@ -220,7 +226,7 @@ void PrintCapacity(const CapacityRun& run, const std::vector<CapacityMeasured>& 
                      Fixed(r.metrics.tokens_per_s, 1), PercentileText(r.metrics.ttft_s),
                      PercentileText(r.metrics.tpot_s), PercentileText(r.metrics.e2e_s),
                      HumanBytes(estimate ? r.outcome.planned_peak_bytes : r.peak_bytes),
-                     StrCat(r.metrics.served, " of ", r.outcome.requests.size()),
+                     StrCat(r.metrics.served, " of ", run.trace.requests.size()),
                      estimate ? "-" : Fixed(100 * r.others_share, 0)});
   }
   PrintTable({"method", "budget", "policy", "batch", "held", "fit", "tokens/s",
@@ -232,6 +238,9 @@ void PrintCapacity(const CapacityRun& run, const std::vector<CapacityMeasured>& 
     const std::string name = StrCat(m.line->chosen.method.id, " ", m.line->chosen.budget.ToString(),
                                     ", ", m.policy->name);
     if (!r.refused.empty()) Print(StrCat("\n", name, ": refused: ", r.refused, "\n"));
+    if (m.recorded && !m.failure.empty()) {
+      Print(StrCat("\n", name, ", batch ", BatchText(m), ": ", m.failure, "\n"));
+    }
     for (const Json& failure : FailuresOf(r, run.trace)) {
       Print(StrCat("\n", name, ", batch ", BatchText(m), ": ", failure["id"].get<std::string>(),
                    ": ", failure["reason"].get<std::string>(), "\n"));
@@ -249,6 +258,7 @@ Json CaseJson(const CapacityMeasured& m, const Trace& trace) {
   Json json = {{"method", m.line->chosen.method.id}, {"budget", m.line->chosen.budget.ToString()},
                {"policy", m.policy->name},           {"batch", r.max_batch},
                {"repetition", m.repetition},         {"weight_bytes", r.weight_bytes}};
+  if (m.recorded) json["recorded"] = true;
   if (!r.refused.empty()) {
     json["refused"] = r.refused;
     return json;
@@ -285,6 +295,7 @@ Json CaseJson(const CapacityMeasured& m, const Trace& trace) {
 
 // Whether requests that were served in two cases of one method got the same tokens.
 Status CompareAnswers(const CapacityMeasured& a, const CapacityMeasured& b, const Trace& trace) {
+  if (a.recorded || b.recorded) return {};  // the recorder compares those
   for (size_t i = 0; i < trace.requests.size(); ++i) {
     if (!a.result.outcome.requests[i].failure.empty() ||
         !b.result.outcome.requests[i].failure.empty()) {
@@ -319,6 +330,7 @@ class CapacityBench {
                              "; expected more than the weights, which take ",
                              HumanBytes(planned_.weight_bytes)));
     }
+    KVG_TRY(StartRecording());
     for (const TraceRequest& request : run_.trace.requests) {
       longest_prompt_ = std::max(longest_prompt_, request.prompt_tokens);
     }
@@ -338,14 +350,16 @@ class CapacityBench {
           for (int repetition = 0; repetition < options_.repetitions; ++repetition) {
             if (cancelled()) return {};
             CapacityMeasured m = {.line = &line, .policy = &policy, .repetition = repetition};
-            KVG_ASSIGN(m.result, RunCase(line, policy, batch, cancelled));
+            KVG_TRY(MeasureOrFind(batch, cancelled, m));
             if (cancelled()) return {};
-            std::fprintf(stderr, "%s %s, %s, batch %lld: %s\n", line.chosen.method.id.c_str(),
+            const std::string said =
+                m.result.refused.empty()
+                    ? StrCat(Fixed(m.result.metrics.tokens_per_s, 1), " tokens/s")
+                    : std::string("refused");
+            std::fprintf(stderr, "%s %s, %s, batch %lld: %s%s\n", line.chosen.method.id.c_str(),
                          line.chosen.budget.ToString().c_str(), policy.name.c_str(),
-                         static_cast<long long>(m.result.max_batch),
-                         m.result.refused.empty()
-                             ? StrCat(Fixed(m.result.metrics.tokens_per_s, 1), " tokens/s").c_str()
-                             : "refused");
+                         static_cast<long long>(m.result.max_batch), said.c_str(),
+                         m.recorded ? " (recorded before)" : "");
             all_.push_back(std::move(m));
           }
         }
@@ -359,10 +373,75 @@ class CapacityBench {
     return {};
   }
 
+  Status Finish(const InterruptGuard& guard) {
+    return recorder_ == nullptr ? Status() : recorder_->Finish(guard.signal());
+  }
+
   const std::vector<CapacityMeasured>& all() const { return all_; }
   DType dtype() const { return dtype_; }
 
  private:
+  Status StartRecording() {
+    if (options_.database.empty()) return {};
+    KVG_ASSIGN(const std::string fingerprint, FingerprintOf(options_.model));
+    Json workload = run_.workload;
+    // Files of one name may differ.
+    if (!options_.trace.empty()) workload["digest"] = Sha256Hex(WriteTrace(run_.trace));
+    std::vector<std::string> variant = options_.overrides;
+    std::ranges::sort(variant, {},
+                      [](std::string_view set) { return set.substr(0, set.find('=')); });
+    subject_.model =
+        ModelRowOf(NameOfPath(options_.model.model), fingerprint, planned_.shape, *config_, dtype_);
+    subject_.variant = Join(variant, ", ");
+    subject_.workload = CanonicalJson(workload);
+    subject_.dtype = NameOf(dtype_);
+    subject_.backend = ops_->backend;
+    subject_.isa = ops_->variant;
+    subject_.memory_bytes = run_.memory_bytes;
+    subject_.host_memory_bytes = run_.host_bytes;
+    RunRow row;
+    row.key = RandomKey();
+    row.machine.facts =
+        CanonicalJson(MachineFacts(*ops_, MakeThreadSettings(options_.model.threads).threads));
+    row.command = RepairUtf8(options_.command);
+    row.config = CanonicalJson({{"bench", "capacity"},
+                                {"model", options_.model.model},
+                                {"weights", options_.model.weights},
+                                {"methods", options_.methods},
+                                {"budgets", options_.budgets},
+                                {"set", options_.overrides},
+                                {"policies", options_.policies},
+                                {"batches", options_.batches},
+                                {"max_memory", options_.max_memory},
+                                {"host_memory", options_.host_memory},
+                                {"repetitions", options_.repetitions},
+                                {"workload", workload}});
+    row.version = options_.build.version;
+    row.revision = options_.build.revision;
+    row.started_at = UtcNow();
+    KVG_ASSIGN(recorder_, CapacityRecorder::Open(options_.database, row));
+    return {};
+  }
+
+  // A case that the store holds of this machine is taken from there.
+  Status MeasureOrFind(int64_t batch, const std::function<bool()>& cancelled, CapacityMeasured& m) {
+    CapacityRow row;
+    if (recorder_ != nullptr) {
+      row = CapacityRowOf(subject_, m.line->chosen, m.policy->name, batch, m.repetition);
+      const CapacityRow* known = options_.again ? nullptr : recorder_->Find(row);
+      if (known != nullptr) {
+        m.result = ResultOfRow(*known);
+        m.failure = known->failure;
+        m.recorded = true;
+        return {};
+      }
+    }
+    KVG_ASSIGN(m.result, RunCase(*m.line, *m.policy, batch, cancelled));
+    if (recorder_ == nullptr || cancelled()) return {};
+    FillCapacityRow(m.result, row);
+    return recorder_->Write(row);
+  }
+
   Result<CapacityResult> RunCase(const CapacityLine& line, const ServePolicy& policy, int64_t batch,
                                  const std::function<bool()>& cancelled) {
     CapacityCase of;
@@ -398,18 +477,27 @@ class CapacityBench {
   PlannedModel planned_;
   int64_t longest_prompt_ = 0;
   CapacityModels models_;
+  CapacitySubject subject_;
+  std::unique_ptr<CapacityRecorder> recorder_;  // null: nothing is recorded
   std::vector<CapacityMeasured> all_;
 };
 
 }  // namespace
 
 Status RunBenchCapacity(const BenchCapacityOptions& options) {
+  if (options.estimate && !options.database.empty()) {
+    return BadInput("--db: with --estimate nothing is measured; expected one of them");
+  }
+  if (options.again && options.database.empty()) {
+    return BadInput("--again: measures once more what --db holds; expected --db, too");
+  }
   KVG_ASSIGN(const CapacityRun run, MakeCapacityRun(options));
   if (!options.save_trace.empty()) KVG_TRY(WriteFile(options.save_trace, WriteTrace(run.trace)));
   CapacityBench bench(options, run);
   KVG_TRY(bench.Start());
   const InterruptGuard guard;
   KVG_TRY(bench.Run(guard));
+  KVG_TRY(bench.Finish(guard));
   if (options.json) {
     Json cases = Json::array();
     for (const CapacityMeasured& m : bench.all()) cases.push_back(CaseJson(m, run.trace));

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/result.h"
+#include "harness/cli.h"
 #include "src/cli/commands.h"
 
 namespace kvgauge {
@@ -36,6 +37,10 @@ struct BenchCapacityOptions {
   double bytes_per_s = 1e10, operations_per_s = 2e11;
   int repetitions = 1;
   uint64_t seed = 1;
+  std::string database;  // where results are recorded; "": nowhere
+  bool again = false;    // measure what is recorded once more
+  std::string command;   // as typed
+  BuildInfo build;
   bool json = false;
 };
 

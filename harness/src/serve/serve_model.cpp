@@ -13,6 +13,7 @@
 #include "core/guarded.h"
 #include "core/rng.h"
 #include "core/strings.h"
+#include "runner/sparse_prefill.h"
 #include "runner/thin_prefill.h"
 
 namespace kvgauge {
@@ -30,7 +31,9 @@ int64_t SumOf(CachePools& pools, int64_t (BlockPool::*bytes)() const) {
 }  // namespace
 
 bool LeavesCacheAlone(const Method& method, const ModelShape& shape) {
-  if (method.prepare || method.see || method.thin || method.score || method.read) return false;
+  if (method.prepare || method.see || method.attend || method.thin || method.score || method.read) {
+    return false;
+  }
   const std::unique_ptr<Stage> stage = MakeStage(*method.store);
   for (int64_t layer = 0; layer < shape.layers; ++layer) {
     const Result<StorePlan> plan = static_cast<const Store&>(*stage).Plan(shape, layer);
@@ -39,9 +42,13 @@ bool LeavesCacheAlone(const Method& method, const ModelShape& shape) {
   return true;
 }
 
+bool ReadsPromptApart(const Method& method) {
+  return method.thin.has_value() || method.attend.has_value();
+}
+
 int64_t UnsharedTokens(const Method& method) {
   const Needs needs = method.needs();
-  const bool all = method.thin.has_value() || needs.column_sums || needs.column_squares ||
+  const bool all = ReadsPromptApart(method) || needs.column_sums || needs.column_squares ||
                    !needs.chunk_sums.empty() || !needs.query_moments.empty() ||
                    !needs.gates.empty();
   return all ? -1 : std::max<int64_t>(1, needs.most_window());
@@ -163,9 +170,9 @@ std::vector<Status> ServeModel::Pass(std::span<const ServeStep> steps) {
   std::vector<SequenceStep> passed;
   std::vector<Status*> targets;
   for (size_t i = 0; i < steps.size(); ++i) {
-    if (steps[i].prefill && options_.method->thin) {
+    if (steps[i].prefill && ReadsPromptApart(*options_.method)) {
       // Layer by layer, whole: with the last of its rows.
-      if (steps[i].last) results[i] = Guarded([&] { return ReadThin(steps[i]); });
+      if (steps[i].last) results[i] = Guarded([&] { return ReadApart(steps[i]); });
       continue;
     }
     SequenceStep step;
@@ -223,15 +230,28 @@ void ServeModel::Forward(std::span<const ServeStep> steps, std::span<const Seque
   }
 }
 
-Status ServeModel::ReadThin(const ServeStep& step) {
-  Sequence& s = sequences_.at(step.request);
-  ThinPrefill prefill(model_, *options_.method->thin, s.prompt, *s.cache, *s.capture,
-                      SeedOf(step.request));
+template <class Prefill>
+Result<int32_t> ServeModel::Finished(Prefill&& prefill) {
   int32_t best = -1;
   while (!prefill.done()) {
     KVG_ASSIGN(const Tensor logits, prefill.Next());
     if (prefill.done()) best = model_.BestTokens(logits, 0)[0];
     model_.ops().memory->Synchronize();
+  }
+  return best;
+}
+
+Status ServeModel::ReadApart(const ServeStep& step) {
+  Sequence& s = sequences_.at(step.request);
+  const Method& method = *options_.method;
+  const uint64_t seed = SeedOf(step.request);
+  int32_t best = -1;
+  if (method.attend) {
+    KVG_ASSIGN(best, Finished(SparsePrefill(model_, *method.attend, s.prompt, *s.cache, *s.capture,
+                                            seed)));
+  } else {
+    KVG_ASSIGN(best,
+               Finished(ThinPrefill(model_, *method.thin, s.prompt, *s.cache, *s.capture, seed)));
   }
   return EndPrompt(step.request, best);
 }

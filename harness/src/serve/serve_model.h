@@ -35,6 +35,8 @@ struct ServeModelOptions {
 // Whether a method leaves entries and weights as they are, so that a cache depends on its tokens
 // alone.
 bool LeavesCacheAlone(const Method& method, const ModelShape& shape);
+// Whether a prompt is read layer by layer, whole, between the passes of the others.
+bool ReadsPromptApart(const Method& method);
 // The tokens of a prompt's end that must be read whatever is known of its beginning; negative: all
 // of them.
 int64_t UnsharedTokens(const Method& method);
@@ -93,7 +95,10 @@ class ServeModel final : public ServeWorker {
   Status Prepare(const ServeStep& step, SequenceStep* out);
   void Forward(std::span<const ServeStep> steps, std::span<const SequenceStep> passed,
                std::span<Status*> results);
-  Status ReadThin(const ServeStep& step);
+  // The prompt of a method that reads it layer by layer.
+  Status ReadApart(const ServeStep& step);
+  template <class Prefill>
+  Result<int32_t> Finished(Prefill&& prefill);
   Status EndPrompt(int64_t request, int32_t best);
   Status EndStep(const ServeStep& step, int32_t best);
   uint64_t SeedOf(int64_t request) const;

@@ -246,6 +246,48 @@ struct SampleRow {
   bool SameResult(const SampleRow& other) const;
 };
 
+// A method that served the requests of a workload in a memory, once: `kvgauge bench capacity`.
+struct CapacityRow {
+  std::string identity;  // everything that can move a number, but the machine
+  ModelRow model;
+  MethodRow method;
+  std::string budget = "none", budget_kind = "none";
+  double budget_value = 0;
+  std::string workload;           // who asked for what, and when
+  std::string policy;             // who was served when
+  int64_t batch = 0;              // the most sequences of a pass, as asked for; 0: as many as fit
+  int64_t memory_bytes = 0;       // for weights, working memory and caches; 0: no limit
+  int64_t host_memory_bytes = 0;  // for caches that wait on the host; 0: no limit
+  int64_t repetition = 0;
+  std::string run_key;        // filled in when it is read
+  std::string machine_facts;  // the same
+  std::string refused;        // why nothing ran; "": it did. The rest is then 0
+
+  int64_t max_batch = 0;  // of a pass
+  int64_t requests = 0, served = 0, failed = 0;
+  std::string failure;         // of the first that failed
+  int64_t held = 0;            // sequences with a cache at once, the most
+  std::optional<int64_t> fit;  // that are planned to fit at once; nothing without a limit
+  int64_t decoding = 0;        // sequences of a pass, the most
+  int64_t tokens_in = 0, tokens_out = 0;  // of those served
+  double seconds = 0, busy_s = 0;         // with somebody to serve, and in passes
+  double tokens_per_s = 0;                // of answers
+  double ttft_p50_s = 0, ttft_p90_s = 0, ttft_p99_s = 0;
+  double tpot_p50_s = 0, tpot_p90_s = 0, tpot_p99_s = 0;
+  double e2e_p50_s = 0, e2e_p90_s = 0, e2e_p99_s = 0;
+  int64_t passes = 0, prompt_rows = 0, preemptions = 0, shared_tokens = 0, replayed_tokens = 0;
+  int64_t weight_bytes = 0, working_bytes = 0;
+  int64_t planned_bytes = 0, peak_bytes = 0;  // of caches, the most at once
+  int64_t sequence_bytes = 0;                 // at its end, mean
+  int64_t host_bytes = 0;
+  int64_t not_engaged = 0;
+  std::string not_engaged_because;
+  std::string answers_key;  // SHA-256 of all answers; "" where a request failed
+  double others_share = 0;
+
+  std::string Key() const;
+};
+
 struct EventRow {
   std::string at;
   std::string kind;  // started, resumed, interrupted, failed, finished, note

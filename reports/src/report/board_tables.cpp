@@ -207,6 +207,58 @@ ReportTable NeedleTable(const PageData& data, const std::vector<GridCount>& grid
   return builder.Take();
 }
 
+ReportTable CapacityTable(const std::vector<CapacityBoard>& capacities) {
+  ReportTable table = {
+      .id = "capacity", .title = "Capacity in a memory", .columns = {}, .rows = {}};
+  for (const char* name : {"model", "measured in", "method", "variant", "budget"}) {
+    table.columns.push_back({name, false});
+  }
+  for (const char* name :
+       {"batch", "held", "fit", "tokens/s", "tokens/s least", "tokens/s most", "first token p50",
+        "first token p90", "token p50", "token p90", "whole p50", "whole p90", "sequence bytes",
+        "peak bytes", "served", "requests", "repetitions", "left out"}) {
+    table.columns.push_back({name});
+  }
+  table.columns.push_back({"note", false});
+  for (const CapacityBoard& board : capacities) {
+    for (const CapacityEntry& entry : board.entries) {
+      const CapacityRow& row = entry.row;
+      std::vector<ReportCell> cells = {Text(board.model.name), Text(board.Title()),
+                                       Text(row.method.name), Text(row.method.variant),
+                                       Text(row.budget)};
+      cells.push_back(row.batch == 0 ? Text("max") : Count(row.batch));
+      if (!entry.ran()) {
+        cells.resize(table.columns.size() - 1);
+        cells.push_back(Text(StrCat("refused: ", row.refused)));
+        table.rows.push_back(std::move(cells));
+        continue;
+      }
+      cells.push_back(Count(row.held));
+      cells.push_back(row.fit ? Count(*row.fit) : ReportCell());
+      for (const double value :
+           {row.tokens_per_s, entry.tokens_per_s.low, entry.tokens_per_s.high}) {
+        cells.push_back(Number(value, Unit::kNumber));
+      }
+      for (const double value : {row.ttft_p50_s, row.ttft_p90_s, row.tpot_p50_s, row.tpot_p90_s,
+                                 row.e2e_p50_s, row.e2e_p90_s}) {
+        cells.push_back(Number(value, Unit::kSeconds));
+      }
+      for (const int64_t bytes : {row.sequence_bytes, row.peak_bytes}) {
+        cells.push_back(Number(static_cast<double>(bytes), Unit::kBytes));
+      }
+      cells.push_back(Count(row.served));
+      cells.push_back(Count(row.requests));
+      cells.push_back(Count(entry.repetitions));
+      cells.push_back(Count(entry.left_out));
+      cells.push_back(Text(entry.disturbed       ? "disturbed"
+                           : row.not_engaged > 0 ? StrCat("not engaged: ", row.not_engaged_because)
+                                                 : row.failure));
+      table.rows.push_back(std::move(cells));
+    }
+  }
+  return table;
+}
+
 Html TablesData(const std::vector<ReportTable>& tables) {
   ScriptJson json;
   json.OpenObject();
@@ -254,8 +306,10 @@ Result<std::vector<ReportTable>> MakeReportTables(ResultStore& store,
   report::Queries queries(store);
   KVG_ASSIGN(const report::PageData data, report::GatherPage(store, options.leaderboard));
   KVG_ASSIGN(const std::vector<report::BytesByKind> bytes, queries.Bytes());
+  KVG_ASSIGN(const std::vector<CapacityRow> capacities, store.Capacities());
   std::vector<ReportTable> tables = {report::GroupTable(data), report::TaskTable(data),
-                                     report::BytesTable(data, bytes), report::TimesTable(data)};
+                                     report::BytesTable(data, bytes), report::TimesTable(data),
+                                     report::CapacityTable(SummariseCapacity(capacities))};
   std::erase_if(tables, [](const ReportTable& table) { return table.rows.empty(); });
   return tables;
 }

@@ -5,6 +5,7 @@
 
 #include <vector>
 
+#include "reports/capacity.h"
 #include "reports/report_tables.h"
 #include "src/html/html.h"
 #include "src/report/board.h"
@@ -18,6 +19,8 @@ ReportTable TaskTable(const PageData& data);
 ReportTable BytesTable(const PageData& data, const std::vector<BytesByKind>& bytes);
 ReportTable TimesTable(const PageData& data);
 ReportTable NeedleTable(const PageData& data, const std::vector<GridCount>& grid);
+// Names the model in any case: its scores may be elsewhere.
+ReportTable CapacityTable(const std::vector<CapacityBoard>& capacities);
 
 // For scripts: {"ID":{"columns":[..],"rows":[[..]]}} of those that have rows.
 Html TablesData(const std::vector<ReportTable>& tables);

@@ -73,6 +73,9 @@ Result<std::string> RenderReport(ResultStore& store, const ReportOptions& option
   KVG_ASSIGN(const Html opening, report::OpeningSection(pairs, data, queries, options));
   if (counts != nullptr) *counts = held;
 
+  KVG_ASSIGN(const std::vector<CapacityRow> measured, store.Capacities());
+  const std::vector<CapacityBoard> capacities = SummariseCapacity(measured);
+
   Html leaderboard, draws, pareto, curves, needle, modalities, splits, ablation, inside, scaling;
   for (const report::Board& board : data.boards) {
     leaderboard.Put(report::LeaderboardSection(board, data));
@@ -89,7 +92,9 @@ Result<std::string> RenderReport(ResultStore& store, const ReportOptions& option
   // Figures show what these hold; tables of the page are downloaded as they stand.
   const ReportTable tasks = report::TaskTable(data), needles = report::NeedleTable(data, grid),
                     bytes = report::BytesTable(data, anatomy.bytes),
-                    times = report::TimesTable(data);
+                    times = report::TimesTable(data),
+                    capacity_table = report::CapacityTable(capacities);
+  Html capacity = report::CapacitySection(data, capacities);
   const auto with = [](Html& section, const ReportTable& table) {
     if (!section.empty()) section.Put(report::DownloadButton(table));
   };
@@ -97,6 +102,7 @@ Result<std::string> RenderReport(ResultStore& store, const ReportOptions& option
   with(needle, needles);
   with(inside, bytes);
   with(scaling.empty() ? inside : scaling, times);
+  with(capacity, capacity_table);
   Page page;
   page.body().Put(report::HeadSection(data, options));
   if (!opening.empty()) {
@@ -128,6 +134,9 @@ Result<std::string> RenderReport(ResultStore& store, const ReportOptions& option
            "No method was timed alone at two lengths or more: "
            R"(<code>"latency": {"contexts": [1024, 4096]}</code> in the configuration does it )"
            "after the samples.");
+  page.Add("capacity", "Capacity", "Capacity against score", capacity,
+           "Nobody was served in a memory: <code>kvgauge bench capacity MODEL --max-memory 8GiB "
+           "--db FILE</code> does it, and records it in the same file.");
   page.Add("samples", "Samples", "Samples", samples,
            "No sample has a score of both a method and the full cache.");
   if (!HasFidelity(data)) {
@@ -141,7 +150,7 @@ Result<std::string> RenderReport(ResultStore& store, const ReportOptions& option
   }
   page.Add("reproduce", "Reproduce", "Reproduce",
            report::ReproduceSection(data, store.path(), anatomy.samples), "Nothing was run.");
-  page.body().Put(report::TablesData({tasks, needles, bytes, times}));
+  page.body().Put(report::TablesData({tasks, needles, bytes, times, capacity_table}));
   std::string title = options.title;
   if (title.empty()) {
     title = data.boards.empty() ? "kvgauge report" : StrCat("kvgauge: ", data.boards.front().model);

@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include "reports/capacity.h"
 #include "reports/report.h"
 #include "src/html/html.h"
 #include "src/report/board.h"
@@ -40,6 +41,8 @@ struct AnatomyInput {
 };
 Html AnatomySection(const Board& board, const PageData& data, const AnatomyInput& input);
 Html ScalingSection(const Board& board);
+// What a memory holds and serves with each method, against scores.
+Html CapacitySection(const PageData& data, const std::vector<CapacityBoard>& capacities);
 Result<Html> SamplesSection(const std::vector<SamplePair>& pairs, const PageData& data,
                             Queries& queries, const ReportOptions& options, ReportCounts& counts);
 // `layer_samples`: as AnatomyInput::samples.

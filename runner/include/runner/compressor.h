@@ -141,6 +141,9 @@ class Compressor {
   // Continues from the state of `other`, on a fork of its cache; same model, method and budget.
   // False if a stage holds state that cannot be copied; then compress again.
   bool ContinueFrom(const Compressor& other, KvCache& cache);
+  // The same for sequences that take turns, each step of one done before another's begins: they
+  // share what a reader indexed, where that can be cut back. May be called again and again.
+  bool ContinueInTurns(const Compressor& other, KvCache& cache);
 
   // Pass this hook to every decode step, that is, to every pass that appends one row.
   LayerHook* hook();

@@ -307,7 +307,7 @@ Status Compressor::Impl::Compress(const PromptState& state, const PromptScores* 
   return {};
 }
 
-bool Compressor::Impl::ContinueFrom(const Impl& other, KvCache& cache) {
+bool Compressor::Impl::ContinueFrom(const Impl& other, KvCache& cache, bool in_turns) {
   // What the reader found out about the prompt's rows cannot be found anew.
   if (pipeline_.read != nullptr && pipeline_.read->needs().window > 0) return false;
   for (const auto& state : other.reduce_states_) {
@@ -323,8 +323,13 @@ bool Compressor::Impl::ContinueFrom(const Impl& other, KvCache& cache) {
   head_budget_ = other.head_budget_;
   stored_ = other.stored_;
   step_.ContinueFrom(other.step_);
+  marks_ = TokenMarks();  // of other tokens, perhaps
+  hooked_ = Status();
+  growth_ = other.growth_;
+  allocated_growth_ = other.allocated_growth_;
   recorder_.ContinueFrom(other.recorder_);
-  BeginReads(nullptr);
+  if (!in_turns || !reads_.ContinueInTurns(other.reads_)) BeginReads(nullptr);
+  if (in_turns) reads_.CountFrom(other.reads_);
   return true;
 }
 
@@ -539,7 +544,10 @@ Status Compressor::CompressChunk(const PromptState& state, int64_t prompt_tokens
 }
 void Compressor::ReadFrom(const Prompt& prompt) { impl_->ReadFrom(prompt); }
 bool Compressor::ContinueFrom(const Compressor& other, KvCache& cache) {
-  return impl_->ContinueFrom(*other.impl_, cache);
+  return impl_->ContinueFrom(*other.impl_, cache, false);
+}
+bool Compressor::ContinueInTurns(const Compressor& other, KvCache& cache) {
+  return impl_->ContinueFrom(*other.impl_, cache, true);
 }
 LayerHook* Compressor::hook() { return impl_.get(); }
 Status Compressor::AfterStep() { return impl_->AfterStep(); }

@@ -45,7 +45,7 @@ class Compressor::Impl final : public LayerHook {
   void BeginChunk(PrefillCapture& capture) const { carried_.GiveTo(capture); }
   Status CompressChunk(const PromptState& state, int64_t prompt_tokens, KvCache& cache);
   void ReadFrom(const Prompt& prompt) { prompt_ = &prompt; }
-  bool ContinueFrom(const Impl& other, KvCache& cache);
+  bool ContinueFrom(const Impl& other, KvCache& cache, bool in_turns);
   Status AfterStep();
   LayerHook* question_hook() {
     if (last_rows_ == nullptr) return question_.get();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "src/compress/reads.h"
 
+#include "methods/turn_taking_reader.h"
 #include "src/compress/stopwatch.h"
 
 namespace kvgauge {
@@ -9,6 +10,7 @@ StepReads::StepReads(const Reader* reader, const ModelShape& shape, Ops& ops)
     : reader_(reader),
       joining_(dynamic_cast<const JoiningReader*>(reader)),
       biasing_(dynamic_cast<const BiasingReader*>(reader)),
+      takes_turns_(dynamic_cast<const TurnTakingReader*>(reader) != nullptr),
       shape_(shape),
       ops_(ops) {}
 
@@ -17,10 +19,7 @@ void StepReads::Begin(const ViewSource& source) {
   states_.resize(layers);
   indexed_.resize(layers);
   chosen_.assign(layers, false);
-  for (Buffer& counts : counts_) {
-    if (counts.size_bytes() > 0) continue;
-    counts = ops_.memory->Allocate(shape_.layers * shape_.query_heads * SizeOf(DType::kI64));
-  }
+  AllocateCounts();
   for (int64_t layer = 0; layer < shape_.layers; ++layer) BeginLayer(source, layer);
 }
 
@@ -29,6 +28,30 @@ void StepReads::BeginLayer(const ViewSource& source, int64_t layer) {
   CacheView view(source, layer);
   states_[index] = reader_->Begin(view);
   indexed_[index].assign(view.lengths().begin(), view.lengths().end());
+}
+
+bool StepReads::ContinueInTurns(const StepReads& other) {
+  if (!takes_turns_) return false;
+  states_ = other.states_;
+  indexed_ = other.indexed_;
+  chosen_.assign(states_.size(), false);
+  AllocateCounts();
+  return true;
+}
+
+void StepReads::CountFrom(const StepReads& other) {
+  whole_ = other.whole_;
+  held_ = other.held_;
+  if (other.counts_[0].size_bytes() == 0) return;
+  AllocateCounts();
+  for (size_t which : {0, 1}) ops_.memory->Copy(other.Counts(0), Counts(which));
+}
+
+void StepReads::AllocateCounts() {
+  for (Buffer& counts : counts_) {
+    if (counts.size_bytes() > 0) continue;
+    counts = ops_.memory->Allocate(shape_.layers * shape_.query_heads * SizeOf(DType::kI64));
+  }
 }
 
 void StepReads::BeginStep() { step_whole_ = step_held_ = 0; }

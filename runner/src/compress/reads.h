@@ -24,6 +24,12 @@ class StepReads {
   void Begin(const ViewSource& source);
   void BeginLayer(const ViewSource& source, int64_t layer);
 
+  // Goes on from what `other` indexed of a cache that this one's is a fork of; false if that cannot
+  // be. The two then take turns: each step of one of them is done before the other's begins.
+  bool ContinueInTurns(const StepReads& other);
+  // What was read so far is as of the other.
+  void CountFrom(const StepReads& other);
+
   // A step begins, perhaps once more: one that found no memory is repeated.
   void BeginStep();
   // Before attention: what this query reads of the layer, q [1, query_heads, key_dim]. `seconds`
@@ -45,6 +51,7 @@ class StepReads {
   int64_t index_bytes() const;
 
  private:
+  void AllocateCounts();
   bool ChooseEntries(const ViewSource& source, KvCache& cache, int64_t layer, const Tensor& q);
   Tensor Counts(size_t which) const {
     return counts_[which].As(DType::kI64, {shape_.layers, shape_.query_heads});
@@ -53,9 +60,10 @@ class StepReads {
   const Reader* reader_;
   const JoiningReader* joining_;  // the same, or null
   const BiasingReader* biasing_;  // likewise
+  const bool takes_turns_;
   const ModelShape& shape_;
   Ops& ops_;
-  std::vector<std::unique_ptr<Reader::State>> states_;  // [layers]
+  std::vector<std::shared_ptr<Reader::State>> states_;  // [layers]
   std::vector<std::vector<int64_t>> indexed_;  // [layers][kv_heads] entries the reader has seen
   std::vector<bool> chosen_;                   // [layers] of this step: not everything is read
   // All that were held, and those of layers that were read whole.

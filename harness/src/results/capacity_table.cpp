@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "src/results/capacity_table.h"
+
+#include <algorithm>
+#include <set>
+#include <tuple>
+
+#include "core/json.h"
+#include "core/strings.h"
+#include "src/cli/print.h"
+#include "src/cli/table.h"
+#include "src/results/leaderboard_fields.h"
+
+namespace kvgauge {
+namespace {
+
+std::string NamedRow(const MethodRow& method, const std::string& budget) {
+  std::string name = method.name;
+  if (!method.variant.empty()) name += StrCat("[", method.variant, "]");
+  return budget == "none" ? name : StrCat(name, " ", budget);
+}
+
+std::string MsText(double p50, double p90) {
+  return StrCat(Fixed(1e3 * p50, 1), " / ", Fixed(1e3 * p90, 1));
+}
+
+struct CapacityPair {
+  const LeaderboardLine* line = nullptr;
+  const CapacityEntry* fastest = nullptr;
+  const CapacityEntry* unbounded = nullptr;  // null: --batches had no max
+
+  // What counts where memories are compared: as in the report.
+  int64_t room() const {
+    const CapacityRow& row = unbounded != nullptr ? unbounded->row : fastest->row;
+    return std::max(row.held, row.fit.value_or(0));
+  }
+  int64_t held() const { return unbounded != nullptr ? unbounded->row.held : fastest->row.held; }
+};
+
+const CapacityEntry* CapacityEntryFor(const std::vector<const CapacityEntry*>& entries,
+                                      const LeaderboardLine& line) {
+  const auto at = std::ranges::find_if(entries, [&](const CapacityEntry* entry) {
+    return IsCapacityOf(entry->row, line.method, line.budget);
+  });
+  return at == entries.end() ? nullptr : *at;
+}
+
+std::string OneCapacity(const LeaderboardTable& table, const CapacityBoard& board, bool markdown,
+                        bool colour) {
+  const auto fastest = board.Fastest(), unbounded = board.Unbounded();
+  std::vector<CapacityPair> pairs;
+  std::vector<std::string> unmeasured, unscored;
+  for (const LeaderboardLine& line : table.lines) {
+    const CapacityPair pair = {&line, CapacityEntryFor(fastest, line),
+                               CapacityEntryFor(unbounded, line)};
+    if (pair.fastest != nullptr) {
+      pairs.push_back(pair);
+    } else {
+      unmeasured.push_back(NamedRow(line.method, line.budget));
+    }
+  }
+  for (const CapacityEntry& entry : board.entries) {
+    const std::string name = NamedRow(entry.row.method, entry.row.budget);
+    const bool scored = std::ranges::any_of(table.lines, [&](const LeaderboardLine& line) {
+      return IsCapacityOf(entry.row, line.method, line.budget);
+    });
+    if (!scored && std::ranges::find(unscored, name) == unscored.end()) unscored.push_back(name);
+  }
+  std::ranges::stable_sort(
+      pairs, [](const CapacityPair& a, const CapacityPair& b) { return a.room() > b.room(); });
+  TextTable text;
+  text.columns = {{"method"},
+                  {"budget", true},
+                  {"score", true},
+                  {"interval"},
+                  {"held", true},
+                  {"fit", true},
+                  {"batch", true},
+                  {"tokens/s", true},
+                  {"first token ms p50/90", true},
+                  {"token ms p50/90", true},
+                  {"sequence", true},
+                  {"note"}};
+  for (const CapacityPair& pair : pairs) {
+    const CapacityRow& row = pair.fastest->row;
+    const std::string method =
+        pair.line->method.variant.empty()
+            ? pair.line->method.name
+            : StrCat(pair.line->method.name, "[", pair.line->method.variant, "]");
+    text.rows.push_back(
+        {{method},
+         {pair.line->budget},
+         {pair.line->scored == 0 ? "" : ShowScore(table, pair.line->score.value)},
+         {pair.line->scored == 0 ? "" : ShowInterval(table, pair.line->score.interval, false)},
+         {StrCat(pair.held())},
+         {row.fit ? StrCat(*row.fit) : ""},
+         {StrCat(row.max_batch)},
+         {Fixed(row.tokens_per_s, 1)},
+         {MsText(row.ttft_p50_s, row.ttft_p90_s)},
+         {MsText(row.tpot_p50_s, row.tpot_p90_s)},
+         {HumanBytes(row.sequence_bytes)},
+         {pair.fastest->disturbed ? "disturbed" : "", Tone::kDoubtful}});
+  }
+  if (pairs.empty()) return "";
+  text.DropEmptyColumns();
+  std::string out = StrCat("\nCapacity in ", board.Title(), "\n\n",
+                           markdown ? text.ToMarkdown() : text.ToText(colour));
+  const auto note = [&](const std::string& what, const std::vector<std::string>& names) {
+    if (names.empty()) return;
+    out += StrCat(markdown ? "\n- " : "note: ", what, ": ", Join(names, ", "), "\n");
+  };
+  note("without capacity", unmeasured);
+  note("without a score here", unscored);
+  return out;
+}
+
+}  // namespace
+
+Result<std::vector<CapacityBoard>> ReadCapacities(std::span<ResultStore* const> stores) {
+  std::vector<CapacityRow> rows;
+  std::set<std::tuple<std::string, std::string, int64_t>> seen;
+  for (ResultStore* store : stores) {
+    KVG_ASSIGN(std::vector<CapacityRow> held, store->Capacities());
+    for (CapacityRow& row : held) {
+      if (seen.emplace(row.identity, row.run_key, row.repetition).second) {
+        rows.push_back(std::move(row));
+      }
+    }
+  }
+  return SummariseCapacity(rows);
+}
+
+std::string CapacityText(const LeaderboardTable& table,
+                         const std::vector<CapacityBoard>& capacities, bool markdown, bool colour) {
+  std::string out;
+  for (const CapacityBoard& board : capacities) {
+    if (board.model.fingerprint != table.model_fingerprint) continue;
+    out += OneCapacity(table, board, markdown, colour);
+  }
+  return out;
+}
+
+Json CapacityJson(const std::vector<CapacityBoard>& capacities) {
+  Json boards = Json::array();
+  for (const CapacityBoard& board : capacities) {
+    Json entries = Json::array();
+    for (const CapacityEntry& entry : board.entries) {
+      const CapacityRow& row = entry.row;
+      Json json = {{"method", row.method.name},
+                   {"variant", row.method.variant},
+                   {"budget", row.budget},
+                   {"batch", row.batch}};
+      if (!entry.ran()) {
+        json["refused"] = row.refused;
+        entries.push_back(std::move(json));
+        continue;
+      }
+      json["max_batch"] = row.max_batch;
+      json["held"] = row.held;
+      json["fit"] = row.fit ? Json(*row.fit) : Json(nullptr);
+      json["tokens_per_s"] = row.tokens_per_s;
+      json["tokens_per_s_range"] = {entry.tokens_per_s.low, entry.tokens_per_s.high};
+      json["ttft_s"] = {{"p50", row.ttft_p50_s}, {"p90", row.ttft_p90_s}, {"p99", row.ttft_p99_s}};
+      json["tpot_s"] = {{"p50", row.tpot_p50_s}, {"p90", row.tpot_p90_s}, {"p99", row.tpot_p99_s}};
+      json["e2e_s"] = {{"p50", row.e2e_p50_s}, {"p90", row.e2e_p90_s}, {"p99", row.e2e_p99_s}};
+      json["sequence_bytes"] = row.sequence_bytes;
+      json["peak_bytes"] = row.peak_bytes;
+      json["served"] = row.served;
+      json["requests"] = row.requests;
+      json["repetitions"] = entry.repetitions;
+      json["left_out"] = entry.left_out;
+      json["disturbed"] = entry.disturbed;
+      entries.push_back(std::move(json));
+    }
+    boards.push_back({{"model", board.model.name},
+                      {"fingerprint", board.model.fingerprint},
+                      {"memory_bytes", board.memory_bytes},
+                      {"host_memory_bytes", board.host_memory_bytes},
+                      {"policy", board.policy},
+                      {"title", board.Title()},
+                      {"entries", std::move(entries)}});
+  }
+  return boards;
+}
+
+}  // namespace kvgauge

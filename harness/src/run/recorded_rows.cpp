@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "src/run/recorded_rows.h"
+
+#include <fstream>
+
+#include "core/json.h"
+#include "runner/model.h"
+
+namespace kvgauge {
+
+std::string RandomKey() {
+  std::ifstream source("/dev/urandom", std::ios::binary);
+  unsigned char bytes[16] = {};
+  source.read(reinterpret_cast<char*>(bytes), sizeof(bytes));
+  std::string key;
+  static constexpr char kHex[] = "0123456789abcdef";
+  for (const unsigned char byte : bytes) key.append({kHex[byte >> 4], kHex[byte & 15]});
+  return key;
+}
+
+ModelRow ModelRowOf(const std::string& name, const std::string& fingerprint,
+                    const ModelShape& shape, const ModelConfig& config, DType dtype) {
+  return {.fingerprint = fingerprint,
+          .name = name,
+          .facts = CanonicalJson({{"layers", shape.layers},
+                                  {"hidden_size", shape.hidden_size},
+                                  {"query_heads", shape.query_heads},
+                                  {"kv_heads", shape.kv_heads},
+                                  {"key_dim", shape.key_dim},
+                                  {"value_dim", shape.value_dim},
+                                  {"latent_dim", shape.latent_dim},
+                                  {"parameters", ParameterCount(config)},
+                                  {"dtype", NameOf(dtype)},
+                                  {"max_position", config.max_position}})};
+}
+
+MethodRow MethodRowOf(const Method& method, const std::string& variant) {
+  Json spec = method.ToJson();
+  spec["paper"] = method.paper;
+  return {.name = method.id,
+          .variant = variant,
+          .title = method.title,
+          .family = method.family,
+          .version = method.version,
+          .spec = CanonicalJson(spec),
+          .full_cache = method.id == "full",
+          .experimental = method.experimental};
+}
+
+}  // namespace kvgauge

@@ -1,0 +1,329 @@
+// SPDX-License-Identifier: Apache-2.0
+// bench speculate: drafts of a compressed cache, judged by the full one; beside it the full cache
+// alone on the same prompts.
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+#include <optional>
+
+#include "core/clock.h"
+#include "core/json.h"
+#include "core/rng.h"
+#include "core/strings.h"
+#include "core/threads.h"
+#include "runner/speculate.h"
+#include "runner/tokenizer.h"
+#include "src/cli/print.h"
+#include "src/cli/read_text.h"
+#include "src/model/method_flags.h"
+#include "src/model/model_flags.h"
+#include "src/run/interrupt.h"
+#include "src/serve/speculate_options.h"
+#include "src/serve/speculation_form.h"
+
+namespace kvgauge {
+namespace {
+
+constexpr uint64_t kSpeculatePrompts = 0x737065637570;  // stream of random tokens
+
+struct DraftLine {
+  std::string name;  // of the form, or of the method
+  std::string form;  // "": none
+  ChosenMethod chosen;
+  std::vector<int64_t> gammas;
+};
+
+// Medians over prompts and repetitions; counts over prompts, each once.
+struct DraftMeasure {
+  const DraftLine* line = nullptr;
+  int64_t gamma = 0;
+  int64_t checks = 0, drafted = 0, accepted = 0, tokens = 0;
+  std::vector<int64_t> drafted_at, accepted_at;
+  std::vector<double> token_s, full_token_s, speedups;  // one a prompt and repetition
+  double draft_s = 0, check_s = 0, other_s = 0;
+  int64_t judge_bytes = 0, draft_bytes = 0, held_bytes = 0;  // of the first prompt
+  int64_t not_engaged = 0;
+  std::string not_engaged_because;
+
+  double acceptance() const {
+    return drafted == 0 ? 0 : static_cast<double>(accepted) / static_cast<double>(drafted);
+  }
+  double tokens_per_check() const {
+    return checks == 0 ? 0 : static_cast<double>(tokens) / static_cast<double>(checks);
+  }
+};
+
+double MedianSpeculated(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const size_t n = values.size();
+  return n == 0 ? 0 : (values[(n - 1) / 2] + values[n / 2]) / 2;
+}
+
+Result<std::vector<DraftLine>> ChooseDrafts(const BenchSpeculateOptions& options) {
+  std::vector<DraftLine> lines;
+  for (const std::string& id : options.forms) {
+    const Result<SpeculationForm> form = FindSpeculationForm(id);
+    if (!form.ok()) return form.error().Wrap("--forms");
+    std::vector<std::string> overrides = form->overrides;
+    overrides.insert(overrides.end(), options.overrides.begin(), options.overrides.end());
+    DraftLine& line = lines.emplace_back();
+    line.name = line.form = id;
+    KVG_ASSIGN(
+        line.chosen,
+        ChooseMethod({.method = form->draft, .budget = form->budget, .overrides = overrides}));
+    line.gammas = {form->gamma};
+  }
+  std::vector<std::string> drafts = options.drafts;
+  if (drafts.empty() && lines.empty()) drafts = {"snapkv", "streaming_llm", "quest", "kivi_4bit"};
+  for (const std::string& method : drafts) {
+    KVG_ASSIGN(const ChosenMethod chosen,
+               ChooseMethod({.method = method, .overrides = options.overrides}));
+    std::vector<std::string> budgets = {"none"};
+    if (chosen.method.takes_budget) budgets = options.budgets;
+    for (const std::string& budget : budgets) {
+      lines.push_back({.name = method, .form = "", .chosen = chosen, .gammas = options.gammas});
+      KVG_ASSIGN(lines.back().chosen.budget, Budget::Parse(budget));
+    }
+  }
+  return lines;
+}
+
+Result<std::vector<std::vector<int32_t>>> MakePrompts(const BenchSpeculateOptions& options,
+                                                      const ModelConfig& config) {
+  std::vector<std::vector<int32_t>> prompts;
+  if (options.texts.empty()) {
+    for (int64_t p = 0; p < options.prompts; ++p) {
+      const Rng rng(options.seed, kSpeculatePrompts + static_cast<uint64_t>(p));
+      std::vector<int32_t>& ids = prompts.emplace_back();
+      for (int64_t i = 0; i < options.prompt_tokens; ++i) {
+        ids.push_back(static_cast<int32_t>(rng.At(static_cast<uint64_t>(i))[0] %
+                                           static_cast<uint32_t>(config.vocab_size)));
+      }
+    }
+    return prompts;
+  }
+  KVG_ASSIGN(const std::unique_ptr<Tokenizer> tokenizer, LoadTokenizer(options.model.model));
+  for (const std::string& path : options.texts) {
+    KVG_ASSIGN(const std::string text, ReadTextFile(path));
+    KVG_ASSIGN(std::vector<int32_t> ids, tokenizer->Encode(text, {.add_special = true}));
+    if (ids.empty()) return BadInput(StrCat("--text: ", path, ": has no tokens"));
+    for (const int32_t id : ids) {
+      if (id < config.vocab_size) continue;
+      return BadInput(StrCat("--text: ", path, ": the tokenizer gives id ", id,
+                             ", but the model has only ", config.vocab_size, " embedding rows"));
+    }
+    const int64_t over = std::ssize(ids) - options.prompt_tokens;
+    if (over > 0) ids.erase(ids.begin(), ids.begin() + over);
+    prompts.push_back(std::move(ids));
+  }
+  return prompts;
+}
+
+class SpeculateBench {
+ public:
+  explicit SpeculateBench(const BenchSpeculateOptions& options) : options_(options) {}
+
+  // All that can be refused before a weight is read.
+  Status Start() {
+    KVG_ASSIGN(lines_, ChooseDrafts(options_));
+    KVG_ASSIGN(const ModelOptions model_options, ParseModelOptions(options_.model));
+    KVG_ASSIGN(const ModelConfig config, ReadModelConfig(options_.model.model));
+    KVG_ASSIGN(prompts_, MakePrompts(options_, config));
+    int64_t shortest = std::ssize(prompts_[0]), longest = 0;
+    for (const auto& ids : prompts_) {
+      shortest = std::min(shortest, std::ssize(ids));
+      longest = std::max(longest, std::ssize(ids));
+    }
+    const int64_t reached = longest + options_.answer_tokens;
+    if (config.max_position > 0 && reached > config.max_position) {
+      return BadInput(StrCat("prompt and answer reach ", reached,
+                             " tokens; expected at most the model's ", config.max_position,
+                             " positions: lower --prompt-tokens or --answer-tokens"));
+    }
+    const ModelShape shape = ShapeFor(options_.model, config, model_options);
+    for (const DraftLine& line : lines_) {
+      for (const int64_t prompt : {shortest, longest}) {
+        KVG_TRY(CheckDraft(line.chosen.method, shape, line.chosen.budget, prompt));
+      }
+    }
+    return {};
+  }
+
+  Status Run(const InterruptGuard& guard) {
+    for (const DraftLine& line : lines_) {
+      KVG_ASSIGN(Model * model, ModelFor(line.chosen));
+      std::vector<DraftMeasure> measures;
+      for (const int64_t gamma : line.gammas) {
+        DraftMeasure& m = measures.emplace_back();
+        m.line = &line;
+        m.gamma = gamma;
+        m.drafted_at.assign(static_cast<size_t>(gamma), 0);
+        m.accepted_at.assign(static_cast<size_t>(gamma), 0);
+      }
+      for (size_t p = 0; p < prompts_.size(); ++p) {
+        if (guard.signal() != 0) return {};
+        KVG_TRY(MeasurePrompt(*model, line, p, guard, measures));
+      }
+      for (DraftMeasure& m : measures) {
+        std::fprintf(stderr, "%s %s, %lld drafted: %.1f%% accepted\n", line.name.c_str(),
+                     line.chosen.budget.ToString().c_str(), static_cast<long long>(m.gamma),
+                     100 * m.acceptance());
+        all_.push_back(std::move(m));
+      }
+    }
+    return {};
+  }
+
+  void Print() const;
+  Json ToJson() const;
+
+ private:
+  // One after the other; drafts differ in what of a tokenizer they need alone.
+  Result<Model*> ModelFor(const ChosenMethod& chosen) {
+    const Needs needs = chosen.method.needs();
+    const bool tokens = needs.token_classes || needs.encoder;
+    if (!loaded_ || (tokens && !with_tokens_)) {
+      loaded_.reset();
+      int64_t longest = 0;
+      for (const auto& ids : prompts_) longest = std::max(longest, std::ssize(ids));
+      KVG_ASSIGN(loaded_, LoadModelFor(chosen, options_.model, longest));
+      with_tokens_ = tokens;
+    }
+    return loaded_->model.get();
+  }
+
+  Status MeasurePrompt(Model& model, const DraftLine& line, size_t p, const InterruptGuard& guard,
+                       std::vector<DraftMeasure>& measures) {
+    Speculation speculation(model, line.chosen.method, line.chosen.budget,
+                            Prompt::FromTokens(prompts_[p]), options_.answer_tokens,
+                            Rng(options_.seed, p).NextU64());
+    KVG_TRY(speculation.Read());
+    for (int repetition = 0; repetition < options_.repetitions; ++repetition) {
+      for (DraftMeasure& m : measures) {
+        if (guard.signal() != 0) return {};
+        // Side by side, so that both have the same company.
+        KVG_ASSIGN(const SpeculationResult full, speculation.Answer(0, options_.answer_tokens));
+        KVG_ASSIGN(const SpeculationResult own,
+                   speculation.Answer(m.gamma, options_.answer_tokens));
+        if (own.tokens != full.tokens) {
+          return Unsupported(StrCat(line.name, ", ", m.gamma, " drafted: prompt ", p,
+                                    " got other tokens than the full cache gives"));
+        }
+        const auto steps = static_cast<double>(std::max<int64_t>(1, options_.answer_tokens - 1));
+        m.token_s.push_back(own.seconds() / steps);
+        m.full_token_s.push_back(full.seconds() / steps);
+        m.speedups.push_back(full.seconds() / own.seconds());
+        m.draft_s += own.draft_s;
+        m.check_s += own.check_s;
+        m.other_s += own.other_s;
+        if (repetition > 0) continue;
+        Count(own, m);
+        if (p > 0) continue;
+        m.judge_bytes = speculation.judge_bytes();
+        m.draft_bytes = speculation.draft_bytes();
+        m.held_bytes = speculation.held_bytes();
+      }
+    }
+    return {};
+  }
+
+  static void Count(const SpeculationResult& own, DraftMeasure& m) {
+    m.checks += own.checks;
+    m.drafted += own.drafted();
+    m.accepted += own.accepted();
+    m.tokens += std::ssize(own.tokens) - 1;
+    for (size_t i = 0; i < own.drafted_at.size(); ++i) {
+      m.drafted_at[i] += own.drafted_at[i];
+      m.accepted_at[i] += own.accepted_at[i];
+    }
+    if (own.record.engagement != Engagement::kNotEngaged) return;
+    ++m.not_engaged;
+    m.not_engaged_because = own.record.reason;
+  }
+
+  const BenchSpeculateOptions& options_;
+  std::vector<DraftLine> lines_;
+  std::vector<std::vector<int32_t>> prompts_;
+  std::optional<LoadedModel> loaded_;
+  bool with_tokens_ = false;
+  std::vector<DraftMeasure> all_;
+};
+
+void SpeculateBench::Print() const {
+  std::vector<std::vector<std::string>> table;
+  for (const DraftMeasure& m : all_) {
+    const ChosenMethod& chosen = m.line->chosen;
+    const auto times = static_cast<double>(m.token_s.size());
+    const auto steps = static_cast<double>(std::max<int64_t>(1, options_.answer_tokens - 1));
+    table.push_back(
+        {m.line->form.empty() ? chosen.method.id : StrCat(m.line->form, ": ", chosen.method.id),
+         chosen.budget.ToString(), StrCat(m.gamma), Fixed(100 * m.acceptance(), 1),
+         Fixed(m.tokens_per_check(), 2), Fixed(1e3 * MedianSpeculated(m.token_s), 2),
+         Fixed(1e3 * MedianSpeculated(m.full_token_s), 2), Fixed(MedianSpeculated(m.speedups), 2),
+         StrCat(Fixed(1e3 * m.draft_s / times / steps, 2), " / ",
+                Fixed(1e3 * m.check_s / times / steps, 2), " / ",
+                Fixed(1e3 * m.other_s / times / steps, 2)),
+         HumanBytes(m.draft_bytes), HumanBytes(m.held_bytes)});
+  }
+  PrintTable({"draft", "budget", "drafted", "accepted %", "tokens a check", "token ms",
+              "full alone ms", "times", "draft / check / other ms", "draft's cache", "both hold"},
+             table);
+  for (const DraftMeasure& m : all_) {
+    if (m.not_engaged == 0) continue;
+    kvgauge::Print(StrCat("\n", m.line->name, ", ", m.gamma, " drafted: not engaged in ",
+                          m.not_engaged, " prompts: ", m.not_engaged_because, "\n"));
+  }
+  if (options_.texts.empty()) {
+    kvgauge::Print(
+        "\nPrompts are random tokens, on which acceptance says little: --text reads them from "
+        "files.\n");
+  }
+}
+
+Json SpeculateBench::ToJson() const {
+  Json rows = Json::array();
+  for (const DraftMeasure& m : all_) {
+    const ChosenMethod& chosen = m.line->chosen;
+    rows.push_back({{"form", m.line->form},
+                    {"draft", chosen.method.id},
+                    {"budget", chosen.budget.ToString()},
+                    {"gamma", m.gamma},
+                    {"acceptance", m.acceptance()},
+                    {"tokens_per_check", m.tokens_per_check()},
+                    {"checks", m.checks},
+                    {"drafted", m.drafted},
+                    {"accepted", m.accepted},
+                    {"drafted_at", m.drafted_at},
+                    {"accepted_at", m.accepted_at},
+                    {"token_s", MedianSpeculated(m.token_s)},
+                    {"full_token_s", MedianSpeculated(m.full_token_s)},
+                    {"speedup", MedianSpeculated(m.speedups)},
+                    {"speedups", m.speedups},
+                    {"judge_bytes", m.judge_bytes},
+                    {"draft_bytes", m.draft_bytes},
+                    {"held_bytes", m.held_bytes},
+                    {"not_engaged", m.not_engaged}});
+  }
+  return {{"model", options_.model.model},
+          {"prompts", prompts_.size()},
+          {"random_prompts", options_.texts.empty()},
+          {"answer_tokens", options_.answer_tokens},
+          {"rows", rows}};
+}
+
+}  // namespace
+
+Status RunBenchSpeculate(const BenchSpeculateOptions& options) {
+  SpeculateBench bench(options);
+  KVG_TRY(bench.Start());
+  const InterruptGuard guard;
+  KVG_TRY(bench.Run(guard));
+  if (options.json) {
+    PrintJson(bench.ToJson());
+  } else {
+    bench.Print();
+  }
+  return {};
+}
+
+}  // namespace kvgauge

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// What methods hold and serve in a memory, as tables show it: repetitions are one entry, and what
+// may be compared stands together.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "reports/statistics.h"
+#include "reports/store_rows.h"
+
+namespace kvgauge {
+
+// A method at a budget with one largest batch.
+struct CapacityEntry {
+  // The repetition whose tokens a second are the median of those that other programs did not
+  // disturb (LatencyRow::kMaxOthersShare); of all, where they disturbed every one.
+  CapacityRow row;
+  Interval tokens_per_s;  // the least and the most of them
+  int64_t repetitions = 0;
+  int64_t left_out = 0;  // disturbed ones
+  bool disturbed = false;
+
+  bool ran() const { return row.refused.empty(); }
+};
+
+// One model, workload, memory, policy and machine.
+struct CapacityBoard {
+  ModelRow model;
+  std::string workload, policy, machine_facts;
+  int64_t memory_bytes = 0, host_memory_bytes = 0;  // 0: no limit
+  std::vector<CapacityEntry> entries;               // by method, budget, batch
+
+  // "400.0 MiB, fcfs: 64 requests, prompts of 256..1024 tokens, answers of 32..64".
+  std::string Title() const;
+  // The entry that served most tokens a second, for every method and budget; those that were
+  // refused at every batch are left out.
+  std::vector<const CapacityEntry*> Fastest() const;
+  // The same of those that could hold as many sequences as the memory has room for.
+  std::vector<const CapacityEntry*> Unbounded() const;
+};
+
+// In the order in which they were measured first.
+std::vector<CapacityBoard> SummariseCapacity(std::span<const CapacityRow> rows);
+
+// Whether an entry is of the method, variant and budget of a row of a leaderboard.
+bool IsCapacityOf(const CapacityRow& row, const MethodRow& method, const std::string& budget);
+
+}  // namespace kvgauge

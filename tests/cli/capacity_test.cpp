@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+// bench capacity as a process: what it records, goes on from, and shows beside scores.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "cli/run_fixture.h"
+
+namespace kvgauge {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class CapacityRunTest : public RunTest {
+ protected:
+  Outcome Do(const std::string& arguments) const { return ProgramTest::Run(arguments); }
+  std::string Bench(const std::string& more) const {
+    return StrCat(
+        "bench capacity config.json --weights random:5 --threads 1 --methods full,snapkv "
+        "--budgets 25% --requests 5 --prompt-tokens 64..160 --answer-tokens 3..6 ",
+        more);
+  }
+};
+
+TEST_F(CapacityRunTest, RecordsAndGoesOn) {
+  const std::string bench = Bench("--max-memory 32MiB --batches 2,max --db r.db");
+  const Outcome first = Do(StrCat(bench, " --json"));
+  ASSERT_EQ(first.exit_code, 0) << first.err;
+  const Json measured = *ParseJson(first.out, "out");
+  ASSERT_EQ(measured["cases"].size(), 4u);
+  for (const Json& of : measured["cases"]) {
+    EXPECT_FALSE(of.contains("recorded"));
+    EXPECT_EQ(of["served"], 5);
+  }
+  // Lost: one case, as where the first call was stopped before it.
+  Json again = *ParseJson(Do(StrCat(bench, " --json")).out, "out");
+  for (size_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(again["cases"][i]["recorded"], true);
+    EXPECT_EQ(again["cases"][i]["tokens_per_s"], measured["cases"][i]["tokens_per_s"]);
+    EXPECT_EQ(again["cases"][i]["held"], measured["cases"][i]["held"]);
+  }
+  again = *ParseJson(Do(StrCat(bench, " --repetitions 2 --json")).out, "out");
+  ASSERT_EQ(again["cases"].size(), 8u);
+  EXPECT_EQ(again["cases"][0]["recorded"], true);
+  EXPECT_FALSE(again["cases"][1].contains("recorded"));
+  const Outcome table = Do(StrCat(bench, " --again"));
+  EXPECT_EQ(table.exit_code, 0) << table.err;
+  EXPECT_THAT(table.err, Not(HasSubstr("recorded before")));
+  EXPECT_THAT(table.out, HasSubstr("5 of 5"));
+  const auto store = *ResultStore::Open(Path("r.db"), StoreMode::kReadOnly);
+  EXPECT_EQ(store->Capacities()->size(), 12u);
+  EXPECT_EQ(store->Runs()->size(), 4u);
+  for (const CapacityRow& row : *store->Capacities()) EXPECT_EQ(row.answers_key.size(), 64u);
+}
+
+TEST_F(CapacityRunTest, StandsBesideScores) {
+  Write("mine.json", StrCat(R"({"models": [{"path": ")", Path("config.json"),
+                            R"(", "name": "tiny", "weights": "random:5"}],
+      "tasks": [{"task": "passkey", "samples": 4, "source": {"lengths": "320"},
+                 "max_new_tokens": 3}],
+      "budgets": ["25%", "50%"], "methods": ["snapkv"]})"));
+  const Outcome run = Do("run mine.json --db r.db --threads 1");
+  ASSERT_EQ(run.exit_code, 0) << run.err;
+  const Outcome bench = Do(Bench("--max-memory 32MiB --batches max --db r.db"));
+  ASSERT_EQ(bench.exit_code, 0) << bench.err;
+  const Outcome board = Do("leaderboard r.db --all");
+  ASSERT_EQ(board.exit_code, 0) << board.err;
+  EXPECT_THAT(board.out, AllOf(HasSubstr("Capacity in 32.0 MiB, fcfs: 5 requests"),
+                               HasSubstr("tokens/s"), HasSubstr("without capacity: snapkv 50%")));
+  const Json json = *ParseJson(Do("leaderboard r.db --json").out, "out");
+  EXPECT_EQ(json["capacity"][0]["entries"].size(), 2u);
+  const Outcome report = Do("report r.db -o r.html");
+  ASSERT_EQ(report.exit_code, 0) << report.err;
+  EXPECT_THAT(*ReadFile(Path("r.html")), HasSubstr("against requests held at once"));
+  EXPECT_EQ(Do("merge both.db r.db").exit_code, 0);
+  EXPECT_EQ(Do("run mine.json --db r.db --threads 1").exit_code, 0) << "resumed beside it";
+}
+
+TEST_F(CapacityRunTest, RefusesWhatCannotBe) {
+  const auto bad = [&](const std::string& more, const std::string& part) {
+    const Outcome outcome = Do(Bench(more));
+    EXPECT_EQ(outcome.exit_code, 2) << more;
+    EXPECT_THAT(outcome.err, HasSubstr(part));
+  };
+  bad("--max-memory 100KiB", "--max-memory is 100.0 KiB; expected more than the weights");
+  bad("--estimate --db r.db", "--db: with --estimate nothing is measured");
+  bad("--again", "expected --db, too");
+  bad("--batches max", "\"max\" needs --max-memory");
+  bad("--batches 0", "expected 1 .. 4096, or max");
+  bad("--max-memory -3GiB", "--max-memory");
+  Write("late.jsonl", "{\"at_s\": -1, \"prompt_tokens\": 4, \"answer_tokens\": 2}\n");
+  bad("--trace late.jsonl", "late.jsonl: line 1: 'at_s' is -1 s; expected 0 or more");
+  Write("long.jsonl",
+        "{\"at_s\": 0, \"prompt_tokens\": 5000, \"answer_tokens\": 2}\n"
+        "{\"at_s\": 0, \"prompt_tokens\": 50, \"answer_tokens\": 2}\n");
+  const Outcome partly = Do(Bench("--trace long.jsonl --batches 1"));
+  EXPECT_EQ(partly.exit_code, 0) << partly.err;
+  EXPECT_THAT(partly.out, AllOf(HasSubstr("1 of 2"), HasSubstr("positions for 4096")));
+}
+
+TEST_F(CapacityRunTest, DraftsAreJudged) {
+  const std::string model = "bench speculate . --weights random:5 --threads 1 ";
+  const Outcome outcome = Do(StrCat(model,
+                                    "--drafts snapkv,kivi_2bit --forms magicdec --budgets 30% "
+                                    "--gammas 1,3 --prompt-tokens 300 --answer-tokens 12 "
+                                    "--prompts 1 --repetitions 1 --json"));
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const Json json = *ParseJson(outcome.out, "out");
+  ASSERT_EQ(json["rows"].size(), 5u);
+  EXPECT_EQ(json["rows"][0]["form"], "magicdec");
+  EXPECT_EQ(json["rows"][0]["gamma"], 3);
+  EXPECT_EQ(json["rows"][0]["budget"], "256");
+  for (const Json& row : json["rows"]) {
+    EXPECT_EQ(row["checks"].get<int64_t>() + row["accepted"].get<int64_t>(), 11);
+    EXPECT_GT(row["speedup"].get<double>(), 0);
+  }
+  Write("prompt.txt", "The plum is 17. The belt is 9. What is the plum?");
+  const Outcome table = Do(StrCat(
+      model, "--drafts full --gammas 2 --text prompt.txt --answer-tokens 7 --repetitions 1"));
+  ASSERT_EQ(table.exit_code, 0) << table.err;
+  EXPECT_THAT(table.out, AllOf(HasSubstr("accepted %"), HasSubstr("100.0"), HasSubstr("3.00")));
+  const auto bad = [&](const std::string& more, const std::string& part) {
+    const Outcome refused = Do(model + more);
+    EXPECT_EQ(refused.exit_code, 2) << more;
+    EXPECT_THAT(refused.err, HasSubstr(part));
+  };
+  bad("--forms magicdek", "form 'magicdek' is not known (did you mean 'magicdec'?)");
+  bad("--drafts minference", "minference: cannot draft for the full cache");
+  bad("--prompt-tokens 4090 --answer-tokens 64", "expected at most the model's 4096 positions");
+  bad("--text nothing.txt", "nothing.txt");
+  bad("--gammas 0", "--gammas");
+}
+
+}  // namespace
+}  // namespace kvgauge
