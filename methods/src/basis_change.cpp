@@ -2,6 +2,7 @@
 #include "methods/basis_change.h"
 
 #include <cmath>
+#include <deque>
 #include <functional>
 #include <map>
 #include <mutex>
@@ -16,16 +17,24 @@ namespace {
 
 using Matrices = BasisChange::Matrices;
 
-// One copy of what the same words make, as long as anybody uses it.
+// One copy of what the same words make, as long as anybody uses it, and of the last ones for
+// longer: a run is planned once for each task, and a random basis of 128 dims takes milliseconds.
 Matrices Shared(const std::string& words, const std::function<std::vector<float>()>& make) {
+  constexpr size_t kMostNumbers = size_t{4} << 20;  // of those that nobody may use: 16 MiB
   static std::mutex mutex;
   static std::map<std::string, std::weak_ptr<const std::vector<float>>> known;
+  static std::deque<Matrices> recent;
+  static size_t numbers = 0;
   const std::lock_guard lock(mutex);
   std::erase_if(known, [](const auto& one) { return one.second.expired(); });
   auto& slot = known[words];
   if (Matrices held = slot.lock()) return held;
   auto fresh = std::make_shared<const std::vector<float>>(make());
   slot = fresh;
+  recent.push_back(fresh);
+  for (numbers += fresh->size(); numbers > kMostNumbers; recent.pop_front()) {
+    numbers -= recent.front()->size();
+  }
   return fresh;
 }
 
