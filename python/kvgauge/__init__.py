@@ -27,6 +27,7 @@ if (_HERE / "share" / "configs").is_dir():
     _os.environ.setdefault("KVGAUGE_HOME", str(_HERE / "share"))
 _os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
+from ._arrays import Array  # noqa: E402
 from ._kvgauge import View  # noqa: E402
 from ._kvgauge import version as __version__  # noqa: E402
 from ._program import BadInput, Failed, Method, check, command, method, run  # noqa: E402
@@ -44,6 +45,7 @@ from ._stages import (  # noqa: E402
 
 __all__ = [
     "AllocationRequest",
+    "Array",
     "BadInput",
     "Failed",
     "Method",

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# The extension module. Arrays are read-only views of the cache's own memory: they end with the call
-# that they were given to, so keep copies.
+# The extension module. Arrays are read-only views of the program's own memory: they end with the
+# call that they were given to, so keep copies. Each is a kvgauge.Array, which exports DLPack.
 from typing import Any, Sequence
 
 import numpy as np
@@ -10,6 +10,12 @@ version: str
 
 def run_command(arguments: Sequence[str]) -> int:
     """Runs one command line without the program's name; returns its exit code."""
+
+def check_store(path: str) -> None:
+    """Raises a ValueError unless the file is a result store that this version reads."""
+
+def export_array(array: NDArray[Any], versioned: bool, copy: bool) -> Any:
+    """The array's memory as a DLPack capsule."""
 
 def register_stage(kind: str, id: str, description: dict[str, Any]) -> None: ...
 

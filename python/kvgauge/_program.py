@@ -1,14 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """The program's commands, called from Python."""
 
+import codecs
 import contextlib
 import dataclasses
+import fcntl
 import json
 import os
 import pathlib
+import re
 import sys
 import tempfile
+import termios
 import threading
+import tty
 import typing
 
 from . import _kvgauge
@@ -36,52 +41,83 @@ def command(arguments):
     return _kvgauge.run_command([os.fspath(argument) for argument in arguments])
 
 
+def _terminal_like(descriptor):
+    """A pair of descriptors like a pipe, whose second is a terminal of the size of another one."""
+    ours, theirs = os.openpty()
+    tty.setraw(theirs)
+    size = fcntl.ioctl(descriptor, termios.TIOCGWINSZ, bytes(8))
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, size)
+    return ours, theirs
+
+
 @contextlib.contextmanager
-def _piped(descriptor, take):
+def _piped(descriptor, take, terminal=False):
     """Sends what the process writes to a descriptor to `take`, as it comes."""
     saved = os.dup(descriptor)
-    ours, theirs = os.pipe()
+    ours, theirs = _terminal_like(saved) if terminal else os.pipe()
     os.dup2(theirs, descriptor)
     os.close(theirs)
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     def pump():
-        with os.fdopen(ours, "rb", buffering=0) as source:
-            while chunk := source.read(65536):
-                take(chunk.decode(errors="replace"))
+        while True:
+            try:
+                chunk = os.read(ours, 65536)
+            except OSError:  # a terminal whose other end is closed
+                chunk = b""
+            take(decoder.decode(chunk, not chunk))
+            if not chunk:
+                break
+        os.close(ours)
 
     thread = threading.Thread(target=pump)
     thread.start()
     try:
-        yield
+        yield saved
     finally:
         os.dup2(saved, descriptor)
-        os.close(saved)
         thread.join()
+        os.close(saved)
 
 
-def _has_no_terminal():
-    """Whether Python's output goes elsewhere than the process's, as in a notebook."""
+def _is_own(stream, descriptor):
+    """Whether a stream of Python is that of the process, which a notebook's is not."""
     try:
-        return sys.stdout.fileno() != 1
+        return stream.fileno() == descriptor
     except (OSError, ValueError, AttributeError):
-        return True
+        return False
+
+
+def _message_of(text):
+    """What is left on a terminal: no line that another one overwrote, no colours."""
+    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]|[^\n]*\r(?!\n)", "", text).strip()
 
 
 def captured(arguments, show=False):
-    """Runs a command; returns its standard output. Its errors become exceptions."""
+    """Runs a command; returns its standard output. Its errors become exceptions.
+
+    show: what it writes to standard error goes there as it comes. In a terminal, progress stays one
+    line; in a notebook it appears below the cell.
+    """
     output, errors = [], []
+    own = _is_own(sys.stderr, 2)
 
     def take_error(text):
         errors.append(text)
-        if show:
+        if not show:
+            return
+        if own:
+            os.write(shown, text.encode())
+        else:
             sys.stderr.write(text)
 
     sys.stdout.flush()
     sys.stderr.flush()
-    with _piped(1, output.append), _piped(2, take_error):
+    terminal = show and own and os.isatty(2)
+    with _piped(1, output.append), _piped(2, take_error, terminal) as shown:
         code = _kvgauge.run_command([os.fspath(argument) for argument in arguments])
     if code != 0:
-        said = "".join(errors).strip() or "".join(output).strip()
+        said = _message_of("".join(errors)) or "".join(output).strip()
         raise (BadInput if code == 2 else Failed)(said)
     return "".join(output)
 
@@ -108,6 +144,13 @@ def method(id, *, title=None, family="composition", paper=None, protect=None, **
 
     A stage is an id, or a dict with `id` and parameters. With a score, the default of `reduce` is
     `top_k`. See docs/formats/methods.md.
+
+    >>> method("mine", score={"id": "knorm"}).content["stages"]
+    {'score': {'id': 'knorm'}, 'reduce': {'id': 'top_k'}}
+    >>> method("mine", scores="knorm")
+    Traceback (most recent call last):
+    kvgauge._program.BadInput: method 'mine': no stage kind 'scores'; the kinds are prepare, score, \
+allocate, reduce, store, read, trigger
     """
     kinds = ("prepare", "score", "allocate", "reduce", "store", "read", "trigger")
     unknown = sorted(set(stages) - set(kinds))
@@ -198,6 +241,12 @@ def run(config: Config = None, *, model=None, task=None, method=None, budget=Non
 
 
 def check(config: Config = None, *, model=None, task=None, method=None, budget=None, **flags):
-    """The plan of a run, which is not run: what it costs, or a BadInput that says what is wrong."""
+    """The plan of a run, which is not run: what it costs, or a BadInput that says what is wrong.
+
+    >>> plan = check(model="models/ref-gqa", task="reference/needle", method="snapkv",
+    ...              budget="10%,20%", limit=2)
+    >>> plan["cells"], plan["refused"]  # the full cache and two budgets, two samples each
+    (6, [])
+    """
     with _arguments(config, model, task, method, budget, None, flags) as arguments:
         return json.loads(captured(["run", *arguments, "--dry-run", "--json"]))

@@ -1,16 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """Result stores as tables."""
 
+import contextlib
 import json
 import os
 import pathlib
 import sqlite3
 
+from . import _kvgauge
 
 _CELLS = """SELECT cell.id, model.name AS model, task.name AS task, method.name AS method,
   method.variant, budget, budget_kind, budget_value, compress_at, seed, cell.key
   FROM cell JOIN model ON model.id = model_id JOIN method ON method.id = method_id
   JOIN task ON task.id = task_id"""
+
+_MAIN = ("method", "variant", "budget", "score", "score_low", "score_high", "delta", "delta_low",
+         "delta_high", "p_adjusted", "verdict", "logical_ratio", "resident_ratio", "ttft_ratio",
+         "tpot_ratio", "samples", "failed", "task", "model")
 
 
 def _table(rows, columns=None):
@@ -22,8 +28,28 @@ def _table(rows, columns=None):
     return pandas.DataFrame(rows, columns=columns if not rows else None)
 
 
+def _query(path, sql, parameters):
+    """Rows as dicts, and the names of the columns."""
+    from ._program import BadInput
+
+    try:
+        _kvgauge.check_store(os.fspath(path))
+    except ValueError as error:
+        raise BadInput(str(error)) from None
+    uri = f"{path.resolve().as_uri()}?mode=ro"
+    with contextlib.closing(sqlite3.connect(uri, uri=True)) as connection:
+        cursor = connection.execute(sql, parameters)
+        columns = [column[0] for column in cursor.description]
+        return [dict(zip(columns, row)) for row in cursor], columns
+
+
 class Store:
-    """One result database, or several that count as one."""
+    """One result database, or several that count as one.
+
+    >>> Store("none.db")
+    Traceback (most recent call last):
+    FileNotFoundError: none.db: no such result database
+    """
 
     def __init__(self, *paths):
         if not paths:
@@ -41,8 +67,11 @@ class Store:
 
         return captured(arguments)
 
-    def leaderboard(self, **options):
-        """Scores with intervals and verdicts, bytes and times; options as `kvgauge leaderboard`."""
+    def leaderboard(self, columns="main", **options):
+        """Scores with intervals and verdicts, bytes and times; options as `kvgauge leaderboard`.
+
+        columns: "main", "all", or a list of names; docs/read-results.md explains them.
+        """
         flags = []
         for name, value in options.items():
             flag = "--" + name.replace("_", "-")
@@ -52,18 +81,22 @@ class Store:
                 for each in value if isinstance(value, (list, tuple)) else [value]:
                     flags += [flag, str(each)]
         text = self._command("leaderboard", *map(os.fspath, self.paths), "--format", "json", *flags)
-        return _table(_rows_of(json.loads(text)))
+        rows = _rows_of(json.loads(text))
+        known = list(rows[0]) if rows else list(_MAIN)
+        names = {"main": _MAIN, "all": known}.get(columns) if isinstance(columns, str) else columns
+        unknown = [columns] if names is None else [name for name in names if name not in known]
+        if unknown:
+            raise ValueError(f"columns: no {unknown[0]!r}; the columns are {', '.join(known)}")
+        return _table([{name: row[name] for name in names} for row in rows], list(names))
 
     def query(self, sql, parameters=()):
-        """Rows of a read-only query over the first database (docs/formats/store.md)."""
-        uri = f"{self.paths[0].resolve().as_uri()}?mode=ro"
-        connection = sqlite3.connect(uri, uri=True)
-        try:
-            cursor = connection.execute(sql, parameters)
-            columns = [column[0] for column in cursor.description]
-            return _table([dict(zip(columns, row)) for row in cursor], columns)
-        finally:
-            connection.close()
+        """Rows of a read-only query (docs/formats/store.md) over one database after the other; with
+        several, a column `store` says which."""
+        rows, columns = [], []
+        for path in self.paths:
+            more, columns = _query(path, sql, parameters)
+            rows += [{"store": str(path), **row} for row in more] if len(self.paths) > 1 else more
+        return _table(rows, columns)
 
     def cells(self):
         """One row for each model, task, method, budget, protocol and seed."""

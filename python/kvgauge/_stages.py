@@ -22,7 +22,11 @@ _registered = {}
 
 @dataclasses.dataclass(frozen=True)
 class Range:
-    """Bounds and help of a parameter: `window: Annotated[int, Range(1, 4096, "rows")] = 32`."""
+    """Bounds and help of a parameter: `window: Annotated[int, Range(1, 4096, "rows")] = 32`.
+
+    >>> Range(1, 4096, "rows").most
+    4096
+    """
 
     least: typing.Optional[float] = None
     most: typing.Optional[float] = None
@@ -137,7 +141,11 @@ def nbytes_of(state, _seen=None):
 
 
 def _source_of(thing):
-    """The text whose change makes another stage: the file it comes from, or a notebook's cell."""
+    """What makes another stage when it changes: the file that a thing comes from, or a notebook's
+    cell; of a path the file itself."""
+    if isinstance(thing, (str, os.PathLike)):
+        with open(thing, "rb") as file:
+            return file.read()
     path = inspect.getsourcefile(thing)
     if path is not None and os.path.exists(path):
         with open(path, "rb") as file:
@@ -253,7 +261,8 @@ def score(function=None, *, id=None, needs=None, any_time=False, age=None, prote
     any_time: the function also works while decoding (`view.decoding`).
     age: `f(view, scores, **parameters)` returns the scores after a decode step; they are then kept
         with the entries, and counted as bytes.
-    depends: other modules or functions whose source belongs to the stage.
+    depends: other modules or functions whose source belongs to the stage, and paths of files whose
+        content does, such as weights.
     time_limit: seconds that a call may take.
     """
 

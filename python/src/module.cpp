@@ -9,6 +9,7 @@
 
 #include "harness/build_info.h"
 #include "harness/cli.h"
+#include "reports/store.h"
 #include "src/python_stage.h"
 
 namespace {
@@ -24,6 +25,12 @@ int RunCommand(const std::vector<std::string>& arguments) {
   return code;
 }
 
+// A ValueError with the program's words for what no store of this version is.
+void CheckStore(const std::string& path) {
+  const auto store = kvgauge::ResultStore::Open(path, kvgauge::StoreMode::kReadOnly);
+  if (!store.ok()) throw pybind11::value_error(store.error().message);
+}
+
 }  // namespace
 
 PYBIND11_MODULE(_kvgauge, module) {
@@ -31,5 +38,7 @@ PYBIND11_MODULE(_kvgauge, module) {
   module.attr("version") = kvgauge::ThisBuild().version;
   module.def("run_command", &RunCommand, pybind11::arg("arguments"),
              "Runs one command line without the program's name; returns its exit code.");
+  module.def("check_store", &CheckStore, pybind11::arg("path"),
+             "Raises a ValueError unless the file is a result store that this version reads.");
   kvgauge::python::BindStages(module);
 }

@@ -119,8 +119,8 @@ bool BoundDefinition::has(const char* function) const {
   return definition_.functions.cast<py::dict>().contains(function);
 }
 
-std::shared_ptr<StageView> BoundDefinition::Look(LayerView& view) const {
-  return std::make_shared<StageView>(view, needs_, definition_.name());
+LentView BoundDefinition::Look(LayerView& view) const {
+  return LentView(std::make_shared<StageView>(view, needs_, definition_.name()));
 }
 
 py::object BoundDefinition::Call(const char* function, const py::args& args) const {
@@ -129,11 +129,20 @@ py::object BoundDefinition::Call(const char* function, const py::args& args) con
 }
 
 void BoundDefinition::Close(StageView& view) const {
-  if (view.Close()) return;
-  throw std::runtime_error(
-      StrCat(definition_.name(),
-             " keeps an array of a view after its call, when the memory belongs to others; keep "
-             "array.copy() instead"));
+  switch (view.Close()) {
+    case StageView::Fault::kNone:
+      return;
+    case StageView::Fault::kKept:
+      throw std::runtime_error(
+          StrCat(definition_.name(),
+                 " keeps an array of a view after its call, when the memory belongs to others; "
+                 "keep array.copy() instead"));
+    case StageView::Fault::kWritten:
+      throw std::runtime_error(
+          StrCat(definition_.name(),
+                 " writes into an array of a view, whose memory is read-only; write into a copy, "
+                 "such as tensor.clone()"));
+  }
 }
 
 }  // namespace kvgauge::python

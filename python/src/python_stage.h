@@ -41,7 +41,7 @@ class BoundDefinition {
   const Needs& needs() const { return needs_; }
   bool has(const char* function) const;
 
-  std::shared_ptr<StageView> Look(LayerView& view) const;
+  LentView Look(LayerView& view) const;
   // Calls a function of the stage with its parameters by name. The lock is held.
   py::object Call(const char* function, const py::args& args) const;
   // Ends the calls that looked at `view`. Precondition: their results were copied and let go.

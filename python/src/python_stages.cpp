@@ -7,9 +7,12 @@
 #include <cstring>
 #include <limits>
 #include <stdexcept>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/strings.h"
+#include "src/dlpack.h"
 #include "src/python_stage.h"
 
 namespace kvgauge::python {
@@ -18,28 +21,56 @@ namespace {
 using Floats = py::array_t<float, py::array::c_style | py::array::forcecast>;
 using Indices = py::array_t<int64_t, py::array::c_style | py::array::forcecast>;
 
+std::string NameOfType(const py::array& array) {
+  return py::str(array.dtype()).cast<std::string>();
+}
+
 // Whole numbers only: 3.7 is no entry.
-Indices ToIndices(const py::object& value, const std::string& what) {
-  const py::array array = py::array::ensure(value);
+py::array ToWhole(const py::object& value, const std::string& what) {
+  const py::array array = AnyArray(value, what);
   if (!array) throw py::type_error(StrCat(what, " is no array of numbers"));
   const char kind = array.dtype().kind();
   if (array.size() > 0 && kind != 'i' && kind != 'u') {
-    throw py::type_error(StrCat(what, " is an array of ",
-                                py::str(array.dtype()).cast<std::string>(),
-                                "; expected whole numbers"));
+    throw py::type_error(
+        StrCat(what, " is an array of ", NameOfType(array), "; expected whole numbers"));
   }
-  Indices indices = Indices::ensure(array);
-  if (!indices || indices.ndim() != 1) throw py::value_error(StrCat(what, " has not one axis"));
+  return array;
+}
+
+Indices ToIndices(const py::object& value, const std::string& what) {
+  Indices indices = Indices::ensure(ToWhole(value, what));
+  if (!indices || indices.ndim() != 1) {
+    PyErr_Clear();
+    throw py::value_error(StrCat(what, " has not one axis"));
+  }
   return indices;
 }
 
 Floats ToFloats(const py::object& value, const std::string& what) {
-  Floats floats = Floats::ensure(value);
+  const py::array array = AnyArray(value, what);
+  if (!array) throw py::type_error(StrCat(what, " is no array of numbers"));
+  if (std::string_view("fiub").find(array.dtype().kind()) == std::string_view::npos) {
+    throw py::type_error(
+        StrCat(what, " is an array of ", NameOfType(array), "; expected real numbers"));
+  }
+  Floats floats = Floats::ensure(array);
   if (!floats) {
     PyErr_Clear();
     throw py::type_error(StrCat(what, " is no array of numbers"));
   }
   return floats;
+}
+
+// What a function returned for each head or layer: an array with an outermost axis, or a sequence.
+py::object ToRows(const py::object& result, const std::string& what) {
+  if (result.is_none()) throw py::type_error(StrCat(what, ": the function returned None"));
+  if (py::hasattr(result, "__dlpack__")) return AnyArray(result, what);
+  if (!py::isinstance<py::sequence>(result) || py::isinstance<py::dict>(result)) {
+    throw py::type_error(StrCat(what, ": the function returned a ",
+                                py::str(py::type::of(result).attr("__name__")).cast<std::string>(),
+                                "; expected an array or a sequence of arrays"));
+  }
+  return result;
 }
 
 std::string ShapeOf(const py::array& array) {
@@ -48,6 +79,13 @@ std::string ShapeOf(const py::array& array) {
     dims.push_back(std::to_string(array.shape(axis)));
   }
   return StrCat("[", Join(dims, ", "), "]");
+}
+
+void CheckFinite(const Floats& from, const std::string& what) {
+  for (py::ssize_t i = 0; i < from.size(); ++i) {
+    if (std::isfinite(from.data()[i])) continue;
+    throw py::value_error(StrCat(what, ": number ", i, " is ", from.data()[i], ", not finite"));
+  }
 }
 
 // Takes the scores of one head, which must be finite.
@@ -82,15 +120,11 @@ void TakeScores(const py::object& result, const StageView& view, const std::stri
     }
     CopyScores(scores, length, head, what, row(head));
   };
-  if (result.is_none()) throw py::type_error(StrCat(what, ": the function returned None"));
-  const auto sequence = py::reinterpret_borrow<py::sequence>(result);
-  if (!py::isinstance<py::sequence>(result) && !py::hasattr(result, "__getitem__")) {
-    throw py::type_error(StrCat(what, " are no array"));
+  const py::object rows = ToRows(result, what);
+  if (static_cast<int64_t>(py::len(rows)) != heads) {
+    throw py::value_error(StrCat(what, ": ", py::len(rows), " rows for ", heads, " KV heads"));
   }
-  if (static_cast<int64_t>(py::len(result)) != heads) {
-    throw py::value_error(StrCat(what, ": ", py::len(result), " rows for ", heads, " KV heads"));
-  }
-  for (int64_t head = 0; head < heads; ++head) take(result[py::int_(head)], head);
+  for (int64_t head = 0; head < heads; ++head) take(rows[py::int_(head)], head);
 }
 
 class PythonScorer final : public Scorer {
@@ -106,7 +140,7 @@ class PythonScorer final : public Scorer {
     WithPython(bound_.definition(), [&] {
       const auto seen = bound_.Look(view);
       {
-        const py::object result = bound_.Call("score", py::make_tuple(seen));
+        const py::object result = bound_.Call("score", py::make_tuple(seen.object()));
         TakeScores(result, *seen, "scores", out);
       }
       bound_.Close(*seen);
@@ -118,7 +152,7 @@ class PythonScorer final : public Scorer {
       const auto seen = bound_.Look(view);
       {
         const py::object result =
-            bound_.Call("age", py::make_tuple(seen, seen->Borrow(scores, false)));
+            bound_.Call("age", py::make_tuple(seen.object(), seen->Borrow(scores, false)));
         TakeScores(result, *seen, "aged scores", scores);
       }
       bound_.Close(*seen);
@@ -140,10 +174,10 @@ class PythonAllocator final : public Allocator {
   Result<Allocation> Allocate(const AllocationInput& input) const override {
     return WithPython(bound_.definition(), [&] {
       py::list views, scores;
-      std::vector<std::shared_ptr<StageView>> seen;
+      std::vector<LentView> seen;
       for (LayerView* view : input.views) {
         seen.push_back(bound_.Look(*view));
-        views.append(seen.back());
+        views.append(seen.back().object());
       }
       for (size_t layer = 0; layer < input.scores.size(); ++layer) {
         scores.append(seen[layer]->Borrow(input.scores[layer], false));
@@ -164,25 +198,28 @@ class PythonAllocator final : public Allocator {
       }
       request = py::none();
       views = py::list();
-      for (const auto& view : seen) bound_.Close(*view);
+      for (const LentView& view : seen) bound_.Close(*view);
       return Result<Allocation>(std::move(allocation));
     });
   }
 
  private:
-  static Allocation Take(const py::object& result, const AllocationInput& input) {
+  static Allocation Take(const py::object& returned, const AllocationInput& input) {
     Allocation allocation;
+    const py::object result = ToRows(returned, "allotments");
     if (static_cast<int64_t>(py::len(result)) != input.shape->layers) {
       throw py::value_error(StrCat("allotments for ", py::len(result), " layers; the model has ",
                                    input.shape->layers));
     }
     for (int64_t layer = 0; layer < input.shape->layers; ++layer) {
       const py::object row = result[py::int_(layer)];
+      const std::string what = StrCat("the allotment of layer ", layer);
       std::vector<int64_t> heads;
-      if (py::isinstance<py::int_>(row)) {
-        heads.assign(static_cast<size_t>(input.shape->kv_heads), row.cast<int64_t>());
+      if (const py::array all = ToWhole(row, what); all.ndim() == 0) {
+        const Indices one = Indices::ensure(all);
+        heads.assign(static_cast<size_t>(input.shape->kv_heads), *one.data());
       } else {
-        const Indices counts = ToIndices(row, StrCat("the allotment of layer ", layer));
+        const Indices counts = ToIndices(all, what);
         heads.assign(counts.data(), counts.data() + counts.size());
       }
       if (static_cast<int64_t>(heads.size()) != input.shape->kv_heads) {
@@ -216,8 +253,10 @@ class PythonReducer final : public Reducer {
       const auto seen = bound_.Look(view);
       {
         const std::vector<int64_t> allotted(input.allocated.begin(), input.allocated.end());
-        const py::object result = bound_.Call(
-            "reduce", py::make_tuple(seen, seen->Borrow(input.scores, false), allotted));
+        const py::object result = ToRows(
+            bound_.Call("reduce",
+                        py::make_tuple(seen.object(), seen->Borrow(input.scores, false), allotted)),
+            "plans");
         if (py::len(result) != allotted.size()) {
           throw py::value_error(
               StrCat("plans for ", py::len(result), " heads; the model has ", allotted.size()));
@@ -292,6 +331,7 @@ class PythonReducer final : public Reducer {
           throw py::value_error(StrCat(name, of_head, " has the shape ", ShapeOf(weights),
                                        "; expected [", keep.size(), "]"));
         }
+        CheckFinite(weights, name + of_head);
         out.log_weight = Keep(view, DType::kF32,
                               std::vector<float>(weights.data(), weights.data() + weights.size()));
       } else {
@@ -318,6 +358,7 @@ class PythonReducer final : public Reducer {
       throw py::value_error(StrCat(what, ": from, to and weight have ", from.size(), ", ",
                                    to.size(), " and ", weight.size(), " numbers"));
     }
+    CheckFinite(weight, what + ": weight");
     for (const int32_t entry : to) {
       if (entry >= 0 && !std::binary_search(keep.begin(), keep.end(), entry)) {
         throw py::value_error(StrCat(what, ": to ", entry, ", which is not kept"));
@@ -335,6 +376,7 @@ class PythonReducer final : public Reducer {
         throw py::value_error(
             StrCat(what, ": self has the shape ", ShapeOf(self), "; expected [", length, "]"));
       }
+      CheckFinite(self, what + ": self");
       list.self =
           Keep(view, DType::kF32, std::vector<float>(self.data(), self.data() + self.size()));
     }
@@ -365,7 +407,7 @@ class PythonReader final : public Reader {
     return WithPython(bound_.definition(), [&] {
       auto index = std::make_unique<Index>();
       const auto seen = bound_.Look(view);
-      index->object = bound_.Call("begin", py::make_tuple(seen)).release().ptr();
+      index->object = bound_.Call("begin", py::make_tuple(seen.object())).release().ptr();
       bound_.Close(*seen);
       Count(*index);
       return std::unique_ptr<State>(std::move(index));
@@ -379,7 +421,7 @@ class PythonReader final : public Reader {
       {
         const std::vector<int64_t> from(first.begin(), first.end());
         const py::object next =
-            bound_.Call("append", py::make_tuple(seen, py::handle(index.object), from));
+            bound_.Call("append", py::make_tuple(seen.object(), py::handle(index.object), from));
         if (!next.is_none()) {
           Py_XDECREF(index.object);
           index.object = py::object(next).release().ptr();
@@ -397,7 +439,8 @@ class PythonReader final : public Reader {
       bool chose = true;
       {
         const py::object result = bound_.Call(
-            "select", py::make_tuple(seen, py::handle(index.object), seen->Borrow(q, false)));
+            "select",
+            py::make_tuple(seen.object(), py::handle(index.object), seen->Borrow(q, false)));
         chose = !result.is_none();
         if (chose) Mark(view, result, words);
       }
@@ -413,7 +456,8 @@ class PythonReader final : public Reader {
                         .cast<int64_t>();
   }
 
-  static void Mark(const LayerView& view, const py::object& result, Tensor words) {
+  static void Mark(const LayerView& view, const py::object& returned, Tensor words) {
+    const py::object result = ToRows(returned, "choices");
     const int64_t heads = view.shape().query_heads, group = view.shape().group();
     const auto rows = static_cast<int64_t>(py::len(result));
     if (rows != heads && rows != view.shape().kv_heads) {
@@ -514,6 +558,7 @@ void RegisterStage(const std::string& kind, const std::string& id, const py::dic
 }
 
 void BindStages(py::module_& module) {
+  BindDlpack(module);
   BindStageView(module);
   module.def("register_stage", &RegisterStage, py::arg("kind"), py::arg("id"),
              py::arg("description"));

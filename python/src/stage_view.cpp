@@ -10,28 +10,10 @@
 #include <utility>
 
 #include "core/strings.h"
+#include "src/dlpack.h"
 
 namespace kvgauge::python {
 namespace {
-
-py::dtype TypeOf(DType dtype) {
-  switch (dtype) {
-    case DType::kF32:
-      return py::dtype::of<float>();
-    case DType::kI32:
-      return py::dtype::of<int32_t>();
-    case DType::kI64:
-      return py::dtype::of<int64_t>();
-    case DType::kI8:
-      return py::dtype::of<int8_t>();
-    case DType::kU8:
-      return py::dtype::of<uint8_t>();
-    case DType::kF16:
-    case DType::kBF16:
-      return py::dtype::of<uint16_t>();
-  }
-  throw std::invalid_argument("a tensor of an unknown type");
-}
 
 template <class T, size_t N>
 T Named(const std::string& name, const std::array<std::pair<const char*, T>, N>& all,
@@ -56,20 +38,23 @@ LayerView& StageView::view() const {
   return *view_;
 }
 
-bool StageView::Close() {
+void StageView::Detach() {
   view_ = nullptr;
-  const auto kept = [this] {
-    return std::any_of(owners_.begin(), owners_.end(),
-                       [](const py::object& owner) { return owner.ref_count() > 1; });
-  };
-  bool any = kept();
-  // Arrays in reference cycles, such as those of a graph of gradients, go with the next collection.
-  if (any) {
-    py::module_::import("gc").attr("collect")();
-    any = kept();
-  }
   owners_.clear();
-  return !any;
+}
+
+StageView::Fault StageView::Close() {
+  const auto any = [this](auto is) { return std::any_of(owners_.begin(), owners_.end(), is); };
+  const auto kept = [](const py::object& owner) { return owner.ref_count() > 1; };
+  Fault fault = any(WasWritten) ? Fault::kWritten : Fault::kNone;
+  if (fault == Fault::kNone && any(kept)) {
+    // Arrays in reference cycles, such as those of a graph of gradients, go with the next
+    // collection.
+    py::module_::import("gc").attr("collect")();
+    if (any(kept)) fault = Fault::kKept;
+  }
+  Detach();
+  return fault;
 }
 
 py::array StageView::Borrow(const Tensor& tensor, bool writeable) {
@@ -78,19 +63,8 @@ py::array StageView::Borrow(const Tensor& tensor, bool writeable) {
                                     " is written in Python, which sees the host's memory "
                                     "alone; run it with --backend cpu"));
   }
-  std::vector<py::ssize_t> shape, strides;
-  const auto size = static_cast<py::ssize_t>(SizeOf(tensor.dtype));
-  for (int axis = 0; axis < tensor.rank; ++axis) {
-    shape.push_back(tensor.shape[static_cast<size_t>(axis)]);
-    strides.push_back(tensor.stride[static_cast<size_t>(axis)] * size);
-  }
-  // An array without entries may have no memory, which NumPy would take for a wish to get some.
-  static char nothing = 0;
-  void* const data = tensor.empty() ? &nothing : tensor.data;
-  owners_.push_back(py::capsule(data, [](void*) {}));
-  py::array array(TypeOf(tensor.dtype), shape, strides, data, owners_.back());
-  if (!writeable) array.attr("flags").attr("writeable") = false;
-  return array;
+  owners_.emplace_back();
+  return BorrowedArray(tensor, writeable, owners_.back());
 }
 
 void StageView::CheckEntries(int64_t head, int64_t first) const {

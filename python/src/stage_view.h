@@ -5,6 +5,7 @@
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -25,8 +26,13 @@ class StageView {
   StageView(const StageView&) = delete;
   StageView& operator=(const StageView&) = delete;
 
-  // Ends the call. False if Python still holds an array over the view's memory.
-  bool Close();
+  // Ends the call and says what it did that no call may: an array over the view's memory is still
+  // held, in whatever library, or the memory was written through one that ignores that it is
+  // read-only.
+  enum class Fault { kNone, kKept, kWritten };
+  Fault Close();
+  // Ends the call without a look at what it left.
+  void Detach();
 
   LayerView& view() const;
   const ModelShape& shape() const { return view().shape(); }
@@ -64,6 +70,24 @@ class StageView {
   Needs needs_;
   std::string stage_;
   std::vector<py::object> owners_;  // of the arrays that were handed out
+};
+
+// A view for as long as a call, however the call ends.
+class LentView {
+ public:
+  explicit LentView(std::shared_ptr<StageView> view) : view_(std::move(view)) {}
+  LentView(LentView&& other) noexcept = default;
+  LentView& operator=(LentView&& other) = delete;
+  ~LentView() {
+    if (view_ != nullptr) view_->Detach();
+  }
+
+  StageView& operator*() const { return *view_; }
+  StageView* operator->() const { return view_.get(); }
+  const std::shared_ptr<StageView>& object() const { return view_; }  // for Python
+
+ private:
+  std::shared_ptr<StageView> view_;
 };
 
 void BindStageView(py::module_& module);

@@ -29,9 +29,11 @@ class PapersTest : public RunTest {
       if (task.ends_with("trec") || task.ends_with("lsht")) answer = "A";
       std::string lines;
       for (int i = 0; i < 3; ++i) {
-        lines += StrCat(R"({"input": "Where is it?", "context": ")", words, R"(", "answers": [")",
-                        answer, R"("], "length": 600, "dataset": "x", "language": "en",)",
-                        R"( "all_classes": ["A", "B"], "_id": ")", i, "\"}\n");
+        lines +=
+            StrCat(R"({"input": "The largest number of all?", "context": ")", words,
+                   R"(", "answers": [")", answer, R"("], "length": 600, "dataset": "x",)",
+                   R"( "language": "en", "all_classes": ["A", "B"], "_id": ")", i, R"(", "id": ")",
+                   i, R"(", "answer": ["7"], "options": ["7", "8", "9", "10"])", "}\n");
       }
       WriteBelow(StrCat("data/", task, ".jsonl"), lines);
     }
@@ -74,11 +76,13 @@ TEST_F(PapersTest, EveryPackPlans) {
   const Outcome list = Run({"reproduce", "--json"});
   ASSERT_EQ(list.exit_code, 0) << list.err;
   const Json papers = Json::parse(list.out);
-  ASSERT_GE(papers.size(), 14u);
+  ASSERT_GE(papers.size(), 25u);
   std::set<std::string> tasks;
-  for (const auto& entry : std::filesystem::directory_iterator(std::string(KVG_SOURCE_DIR) +
-                                                               "/configs/tasks/longbench")) {
-    tasks.insert("longbench/" + entry.path().stem().string());
+  for (const std::string group : {"longbench", "infinitebench"}) {
+    for (const auto& entry :
+         std::filesystem::directory_iterator(StrCat(KVG_SOURCE_DIR, "/configs/tasks/", group))) {
+      tasks.insert(StrCat(group, "/", entry.path().stem().string()));
+    }
   }
   WriteData(tasks);
   for (const Json& paper : papers) {

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Result stores as tables."""
 
+import contextlib
 import os
 import pathlib
+import sqlite3
 import tempfile
 import unittest
 
@@ -35,10 +37,26 @@ class Results(unittest.TestCase):
         self.assertEqual(sorted({row["method"] for row in rows}), ["full", "snapkv"])
         for row in rows:
             self.assertLessEqual(0, row["score"])
+            self.assertEqual(next(iter(row)), "method")
+        every = records(self.store.leaderboard("all", by="task"))
+        self.assertLess(set(rows[0]), set(every[0]))
+        self.assertEqual(set(records(self.store.leaderboard(["score", "rank"]))[0]),
+                         {"score", "rank"})
+        for wrong in ("most", ["scores"]):
+            with self.assertRaisesRegex(ValueError, "columns: no '(most|scores)'"):
+                self.store.leaderboard(wrong)
 
     def test_cells_and_samples(self):
         self.assertEqual(len(self.store.cells()), 3)
         self.assertEqual(len(self.store.samples()), 9)
+
+    def test_several_stores_count_as_one(self):
+        path = pathlib.Path(self.directory.name) / "copy.db"
+        path.write_bytes(self.store.paths[0].read_bytes())
+        both = kvgauge.Store(self.store.paths[0], path)
+        rows = records(both.samples())
+        self.assertEqual(len(rows), 18)
+        self.assertEqual({row["store"] for row in rows}, {str(p) for p in both.paths})
 
     def test_queries_cannot_write(self):
         with self.assertRaises(Exception):
@@ -58,8 +76,21 @@ class Results(unittest.TestCase):
     def test_a_file_that_is_no_store(self):
         path = pathlib.Path(self.directory.name) / "text.db"
         path.write_text("not a database")
-        with self.assertRaisesRegex(kvgauge.BadInput, "text.db"):
-            kvgauge.Store(path).leaderboard()
+        for look in (kvgauge.Store.leaderboard, kvgauge.Store.cells, kvgauge.Store.samples):
+            with self.assertRaisesRegex(kvgauge.BadInput, "text.db"):
+                look(kvgauge.Store(path))
+
+    def test_a_store_of_a_newer_version(self):
+        path = pathlib.Path(self.directory.name) / "newer.db"
+        path.write_bytes(self.store.paths[0].read_bytes())
+        with contextlib.closing(sqlite3.connect(path)) as database:
+            database.execute("PRAGMA user_version = 99")
+            database.commit()
+        before = path.read_bytes()
+        for look in (kvgauge.Store.leaderboard, kvgauge.Store.cells, kvgauge.Store.answers):
+            with self.assertRaisesRegex(kvgauge.BadInput, "newer.db: has schema version 99"):
+                look(kvgauge.Store(path))
+        self.assertEqual(path.read_bytes(), before)
 
 
 if __name__ == "__main__":
