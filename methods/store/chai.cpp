@@ -35,11 +35,16 @@ class Chai final : public Store {
     if (shape.latent_dim > 0) {
       return BadInput("drops keys of heads, and this model's heads share latents");
     }
+    bool shares = false;
     for (int64_t layer = 0; layer < shape.layers; ++layer) {
-      const Result<int64_t> count = ClustersOf(shape, layer);
-      if (!count.ok()) return count.error();
+      KVG_ASSIGN(const int64_t clusters, ClustersOf(shape, layer));
+      shares = shares || clusters < shape.kv_heads;
     }
-    return {};
+    if (shares) return {};
+    return BadInput(
+        StrCat("leaves each of the model's ", shape.kv_heads,
+               " KV heads its keys in every layer; expected a model with more, or fewer "
+               "clusters in counts"));
   }
 
   Result<StorePlan> Plan(const ModelShape& shape, int64_t layer) const override {

@@ -134,6 +134,10 @@ TEST_F(HeadClustersTest, WhatIsNoClusteringIsRefused) {
       CheckMethod(Shipped("chai", {"store.counts=4_5"}), model_.shape(), {}, 90).error().message,
       HasSubstr("counts is '4_5'; expected for each of 2 layers a number from 1 to the model's 4"));
   EXPECT_TRUE(CheckMethod(Shipped("chai", {"store.counts=4_1"}), model_.shape(), {}, 90).ok());
+  ModelShape one = model_.shape();
+  one.kv_heads = 1;
+  EXPECT_THAT(CheckMethod(Shipped("chai"), one, {}, 90).error().message,
+              HasSubstr("leaves each of the model's 1 KV heads its keys"));
 }
 
 }  // namespace
