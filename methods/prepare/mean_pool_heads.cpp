@@ -4,6 +4,7 @@
 // Paper: GQA, arXiv:2305.13245 (the conversion of a checkpoint, without the training that follows
 // it there; so quality is that of the starting point). Needs nothing.
 #include "core/strings.h"
+#include "methods/pooled_heads.h"
 #include "methods/registry.h"
 
 namespace kvgauge {
@@ -36,13 +37,13 @@ class MeanPoolHeads final : public Prepare {
       for (const auto matrix : {WeightView::Matrix::kKey, WeightView::Matrix::kValue}) {
         const int64_t dim = matrix == WeightView::Matrix::kKey ? shape.key_dim : shape.value_dim;
         KVG_ASSIGN(const Tensor heads, weights.Read(l, matrix));
-        const Buffer pooled = Mean(weights.ops(), heads, dim, Pooled(shape));
+        const Buffer pooled = PooledHeads(weights.ops(), heads, dim, Pooled(shape));
         const int64_t rows = heads.shape[0] / Pooled(shape), columns = heads.shape[1];
         KVG_TRY(weights.Write(l, matrix, pooled.As(DType::kF32, {rows, columns})));
         KVG_ASSIGN(const Tensor bias, weights.ReadBias(l, matrix));
         if (bias.empty()) continue;
         const Buffer pooled_bias =
-            Mean(weights.ops(), bias.Reshape({bias.shape[0], 1}), dim, Pooled(shape));
+            PooledHeads(weights.ops(), bias.Reshape({bias.shape[0], 1}), dim, Pooled(shape));
         KVG_TRY(weights.WriteBias(l, matrix, pooled_bias.As(DType::kF32, {rows})));
       }
     }
@@ -51,21 +52,6 @@ class MeanPoolHeads final : public Prepare {
 
  private:
   int64_t Pooled(const ModelShape& shape) const { return heads_ == 0 ? shape.kv_heads : heads_; }
-
-  // rows: [heads * dim, columns]; the result: [heads / pooled * dim, columns]
-  static Buffer Mean(Ops& ops, const Tensor& rows, int64_t dim, int64_t pooled) {
-    const int64_t groups = rows.shape[0] / dim / pooled, columns = rows.shape[1];
-    Buffer out = ops.memory->Allocate(groups * dim * columns * SizeOf(DType::kF32));
-    for (int64_t g = 0; g < groups; ++g) {
-      Tensor mean = out.As(DType::kF32, {groups * dim, columns}).Slice(g * dim, (g + 1) * dim);
-      for (int64_t h = 0; h < pooled; ++h) {
-        const int64_t begin = (g * pooled + h) * dim;
-        ops.rows->Combine(mean, rows.Slice(begin, begin + dim), Binary::kAdd, mean);
-      }
-      ops.rows->Affine(mean, 1.0f / static_cast<float>(pooled), 0.0f, mean);
-    }
-    return out;
-  }
 
   int64_t heads_;
 };

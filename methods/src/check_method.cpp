@@ -4,6 +4,7 @@
 
 #include "core/strings.h"
 #include "methods/far_reader.h"
+#include "methods/joining_reader.h"
 #include "methods/layouts/mla_latent.h"
 #include "methods/layouts/shared_directions.h"
 #include "methods/method.h"
@@ -358,6 +359,30 @@ Status CheckReuse(const Method& method, const Pipeline& p, const ModelShape& sha
   return {};
 }
 
+// Layers that read the caches of others are shown to no stage.
+Status CheckSharedCaches(const Method& method, const Pipeline& p, const ModelShape& shape) {
+  if (!shape.shared_caches) return {};
+  const auto refuse = [&](StageKind kind, const StageChoice& choice, std::string_view why) {
+    return Unsupported(StrCat(Owner(kind, choice), ": ", why,
+                              ", and layers of this model read the caches of others; expected a "
+                              "model, or a prepare stage, that leaves each layer its own"));
+  };
+  if (p.thin != nullptr) {
+    return refuse(StageKind::kThin, *method.thin, "drops rows between layers");
+  }
+  if (p.attend != nullptr) {
+    return refuse(StageKind::kAttend, *method.attend, "chooses entries layer by layer");
+  }
+  if (p.reuse != nullptr && p.reuse->texts() != ReusedTexts::kPrefixes) {
+    return refuse(StageKind::kReuse, *method.reuse, "joins caches layer by layer");
+  }
+  if (p.read != nullptr &&
+      (p.read->corrects() || dynamic_cast<const JoiningReader*>(p.read.get()))) {
+    return refuse(StageKind::kRead, *method.read, "corrects the attention of each layer");
+  }
+  return {};
+}
+
 ModelShape Prepared(const Pipeline& p, const ModelShape& shape) {
   return p.prepare == nullptr ? shape : p.prepare->ShapeAfter(shape);
 }
@@ -369,6 +394,7 @@ Status CheckAll(const Method& method, const ModelShape& shape, const Budget& bud
   const ModelShape after = Prepared(p, shape);
   KVG_TRY(CheckStage(StageKind::kSee, method.see, p.see.get(), after));
   KVG_TRY(CheckStage(StageKind::kAttend, method.attend, p.attend.get(), after));
+  KVG_TRY(CheckSharedCaches(method, p, after));
   KVG_TRY(CheckAttend(method, p, after));
   KVG_TRY(CheckStage(StageKind::kThin, method.thin, p.thin.get(), after));
   KVG_TRY(CheckStage(StageKind::kReuse, method.reuse, p.reuse.get(), after));

@@ -52,6 +52,7 @@ Needs& Needs::operator|=(const Needs& other) {
   Unite(chunk_sums, other.chunk_sums);
   Unite(query_moments, other.query_moments);
   Unite(gates, other.gates);
+  first_rows = std::max(first_rows, other.first_rows);
   raw_keys |= other.raw_keys;
   output_weights |= other.output_weights;
   step_window = std::max(step_window, other.step_window);

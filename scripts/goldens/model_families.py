@@ -401,3 +401,25 @@ row("gpt_oss_mxfp4",
     router_gap=0.06,
     expert_gain=0.5,
     note="The same with experts in blocks of 32 four-bit floats; the oracle has what they stand for.")
+
+
+def lckv_names(weights, c):
+    """Layers that read the keys and values of another one store no projections for them."""
+    reads = [int(part.rstrip("s")) for part in c["layer_types"].split("_")]
+    gone = [f"layers.{l}.self_attn.{p}_proj." for l, read in enumerate(reads) if read != l for p in "kv"]
+    return {k: v for k, v in weights.items() if not any(g in k for g in gone)}
+
+
+def lckv(name, layer_types, note, **keys):
+    row(name,
+        base("LCKVLlamaForCausalLM", "lckv-llama", num_hidden_layers=layer_types.count("_") + 1, layer_types=layer_types,
+             forward_passes=7, backward_passes=2, use_sequential=False, force_nodiag=False, **keys),
+        as_hf=(base("LlamaForCausalLM", "llama", attention_bias=False, num_hidden_layers=layer_types.count("_") + 1),
+               lckv_names),
+        layer_map=layer_types, window=keys.get("sliding_window"),
+        note=note)
+
+
+lckv("lckv_cla", "0_0_2_2", "LCKV's code (whyNLP/LCKV 2dcbabe4, models/modeling_lckv.py) with the map of CLA.")
+lckv("lckv_window", "0s_0s_2_2_2", "The same with the map of YOCO: windows below, one cache for all layers above.",
+     sliding_window=9)

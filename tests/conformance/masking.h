@@ -31,7 +31,7 @@ struct Prefilled {
     const bool latents = KeepsModelLatents(subject.method, subject.shape());
     cache = std::make_unique<KvCache>(model.NewCache(prompt.size() + 16, pools, latents));
     cache->PlaceRope(RopePlaces::Of(prompt));
-    capture = std::make_unique<PrefillCapture>(model.config(), *cache,
+    capture = std::make_unique<PrefillCapture>(model.cache_config(), *cache,
                                                NeedsOf(subject.method.needs(), prompt),
                                                prompt.size(), model.ops(), &prompt);
     if (subject.method.attend) {

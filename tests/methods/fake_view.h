@@ -157,6 +157,11 @@ class FakeView final : public LayerView {
     }
     return out;
   }
+  // Those of the test's own: [rows, query_heads, key_dim].
+  std::vector<float> first_queries;
+  Tensor FirstQueries(int64_t rows) override {
+    return View(first_queries, {rows, shape_.query_heads, shape_.key_dim});
+  }
   Tensor WindowQueries(int64_t rows) override {
     return View(queries, {tokens_, shape_.query_heads, shape_.key_dim})
         .Slice(tokens_ - rows, tokens_);

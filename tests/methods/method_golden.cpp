@@ -68,6 +68,12 @@ std::string MethodPath(const Json& one) {
   return StrCat(KVG_SOURCE_DIR, "/configs/methods/", one.at("method").get<std::string>(), ".json");
 }
 
+// Most cases are of one model; some name a golden checkpoint.
+std::string CheckpointOf(const Json& one) {
+  if (!one.contains("checkpoint")) return kDirectory + "model";
+  return StrCat(KVG_TEST_DATA, "/golden/models/", one.at("checkpoint").get<std::string>());
+}
+
 // "{inputs}" in a value is the directory of the cases' inputs.
 std::vector<std::string> OverridesOf(const Json& one) {
   auto overrides = one.at("set").get<std::vector<std::string>>();
@@ -126,7 +132,7 @@ struct Loaded {
     ops = std::move(made).value();
     ModelOptions options;
     options.dtype = DType::kF32;
-    Result<std::unique_ptr<Model>> read = Model::Load(kDirectory + "model", options, *ops);
+    Result<std::unique_ptr<Model>> read = Model::Load(CheckpointOf(one), options, *ops);
     EXPECT_TRUE(read.ok()) << read.error().message;
     model = std::move(read).value();
   }
@@ -182,7 +188,7 @@ TEST_P(PromptGolden, TheCacheHoldsWhatTheOracleSays) {
   const Json& one = CaseNamed(GetParam());
   const std::unique_ptr<WeightSource> expected = Expected(GetParam());
   for (const char* backend : {"cpu", "reference"}) {
-    const Probed probed = Probe(GetParam(), kDirectory + "model", IdsOf(one), backend);
+    const Probed probed = Probe(GetParam(), CheckpointOf(one), IdsOf(one), backend);
     const std::unique_ptr<WeightSource>& got = probed.cache;
     // What rounding allows, relative to the largest number.
     const double tolerance = one.value("tolerance", 2e-5);
@@ -227,7 +233,7 @@ TEST_P(PromptGolden, ScoresAreTheOracles) {
   const Loaded loaded(one, "cpu");
   const Prompt prompt = Prompt::FromTokens(ReadOrStop(IdsOf(one)).get<std::vector<int32_t>>());
   KvCache cache = loaded.model->NewCache(prompt.size());
-  PrefillCapture capture(loaded.model->config(), cache, loaded.method.needs(), prompt.size(),
+  PrefillCapture capture(loaded.model->cache_config(), cache, loaded.method.needs(), prompt.size(),
                          *loaded.ops);
   const SequenceStep step = {.cache = &cache,
                              .prompt = &prompt,

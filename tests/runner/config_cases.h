@@ -96,6 +96,7 @@ inline const std::vector<std::pair<std::string, std::string>> kGoldenFamilies = 
     {"granite", "granite"},
     {"helium", "helium"},
     {"internlm2", "internlm2"},
+    {"lckv-llama", "lckv_cla"},
     {"minicpm", "minicpm"},
     {"minicpm3", "minicpm3"},
     {"mixtral", "mixtral"},

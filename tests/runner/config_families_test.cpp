@@ -71,6 +71,35 @@ TEST(ConfigFamilies, KnownAndNotRun) {
   ExpectRefused(With(Base("llama"), {{"model_type", "mixtrall"}}), "model_type", "mixtral");
 }
 
+TEST(ConfigFamilies, LayersThatReadTheCachesOfOthers) {
+  const Json golden = Golden("lckv_cla");
+  const auto reads = [&](const char* map) {
+    std::vector<int64_t> read;
+    const ModelConfig config = Parse(With(golden, {{"layer_types", map}, {"sliding_window", 9}}));
+    for (const LayerConfig& layer : config.layers) read.push_back(layer.reads);
+    return read;
+  };
+  EXPECT_THAT(reads("0_0_2_2"), ElementsAre(-1, 0, -1, 2));
+  EXPECT_THAT(reads("0_1_1_0"), ElementsAre(-1, -1, 1, 0));
+  EXPECT_THAT(reads("0s_0s_2_2"), ElementsAre(-1, 0, -1, 2));
+  EXPECT_THAT(Windows(Parse(With(golden, {{"layer_types", "0s_0s_2_2"}, {"sliding_window", 9}}))),
+              ElementsAre(9, 9, 0, 0));
+  EXPECT_FALSE(Parse(With(golden, {{"layer_types", nullptr}})).SharesCaches());
+  EXPECT_EQ(Parse(golden).cache_count(), 2);
+  for (const auto& [map, why] : std::vector<std::pair<const char*, const char*>>{
+           {"0_2_2_2", "here layer 1 reads 2"},
+           {"0_0_1_2", "which reads that of layer 0"},
+           {"0_0_2", "3 layers say whose cache they read"},
+           {"0_0_2_2_4", "a layer's number for each of 4 layers"},
+           {"0_0_x_2", "a layer's number"},
+           {"0_0_2_99999", "a layer's number"},
+           {"0_0s_2_2", "another window"}}) {
+    ExpectRefused(With(golden, {{"layer_types", map}}), "layer_types", why);
+  }
+  ExpectRefused(With(golden, {{"layer_types", {"full_attention"}}}), "layer_types");
+  ExpectRefused(With(golden, {{"force_nodiag", true}}), "force_nodiag");
+}
+
 TEST(ConfigFamilies, Mixtures) {
   const ModelConfig mixtral = Parse(Golden("mixtral"));
   EXPECT_THAT(Moe(mixtral), ElementsAre(true, true));

@@ -285,7 +285,7 @@ TEST_F(ModelCacheTest, PreparedModelsMayHaveFewerHeads) {
   options.prepare = &drop;
   EXPECT_THAT(Model::Load(directory_, options, *ops_).error().message,
               ::testing::HasSubstr("'model.layers.0.self_attn.v_proj.weight' was not written for 1 "
-                                   "KV heads"));
+                                   "KV heads of"));
 }
 
 // Bases of full rank for whatever the projections give: a store of latents is then exact.

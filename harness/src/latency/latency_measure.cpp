@@ -126,7 +126,7 @@ class Solo {
   // As the engine does it for one row: chunks are cut alike, so tokens are the same.
   Status Prefill() {
     if (chunk_tokens_ > 0) return PrefillChunks();
-    capture_.emplace(model_.config(), cache_, NeedsOf(line_.method->needs(), prompt_),
+    capture_.emplace(model_.cache_config(), cache_, NeedsOf(line_.method->needs(), prompt_),
                      prompt_.size(), model_.ops(), &prompt_);
     if (reuse_ != nullptr) return PrefillReusing();
     if (line_.method->attend) {

@@ -55,6 +55,12 @@ std::string WindowText(const ModelConfig& config) {
                 " layers");
 }
 
+std::string CachesText(const ModelConfig& config) {
+  if (!config.SharesCaches()) return StrCat("all ", config.layer_count(), " layers");
+  return StrCat(config.cache_count(), " of ", config.layer_count(),
+                " layers, whose caches the others read");
+}
+
 std::string MlpText(const ModelConfig& config) {
   std::string text = StrCat(config.gated_mlp ? "gated, " : "plain, ", config.ffn_size, " wide");
   if (config.moe) {
@@ -268,7 +274,7 @@ Json FactsJson(const std::string& model, const ModelFacts& facts) {
       {"max_position", config.max_position},
       {"rope", RopeText(config)},
       {"kv_bytes_per_token", facts.kv_bytes},
-      {"kv_layers", config.layer_count()},
+      {"kv_layers", config.cache_count()},
       {"kv_reach_bytes", ReachJson(config, facts.dtype)},
       {"eos_ids", config.eos_ids},
       {"tokenizer", facts.tokenizer},
@@ -311,7 +317,7 @@ void PrintModelFacts(const std::string& model, const ModelFacts& facts) {
                             config.tied_head ? "tied to the embedding" : "of its own")},
       {"context", StrCat(WithCommas(config.max_position), " positions")},
       {"KV cache", StrCat(WithCommas(facts.kv_bytes), " bytes per token as ", NameOf(facts.dtype),
-                          ", in all ", config.layer_count(), " layers; ",
+                          ", in ", CachesText(config), "; ",
                           HumanBytes(facts.kv_bytes * config.max_position), " at full context")},
       {"KV reach", ReachText(config, facts.dtype)},
       {"tokenizer", facts.tokenizer_vocab > 0 ? StrCat(facts.tokenizer, ", ",

@@ -34,6 +34,9 @@ std::vector<std::string> SignalNames(const Needs& needs) {
     names.emplace_back("mean and covariance of queries before rotation");
   }
   if (!needs.gates.empty()) names.emplace_back("inputs of layers, through a gate");
+  if (needs.first_rows > 0) {
+    names.push_back(StrCat("queries of the first ", needs.first_rows, " rows"));
+  }
   if (needs.raw_keys) names.emplace_back("keys before rotation");
   if (needs.output_weights) names.emplace_back("output projection");
   if (needs.step_window > 0) {

@@ -196,7 +196,7 @@ Result<CapacityPlan> PlanCapacity(const CapacityCase& of, const Trace& trace,
 
 Result<CapacityResult> MeasureCapacity(const CapacityCase& of, const Trace& trace, Model& model,
                                        const std::function<bool()>& cancelled) {
-  const PlannedModel planned = {.config = &model.config(),
+  const PlannedModel planned = {.config = &model.cache_config(),
                                 .shape = model.shape(),
                                 .weight_bytes = model.weight_bytes(),
                                 .ops = &model.ops()};

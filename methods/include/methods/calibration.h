@@ -40,7 +40,8 @@ struct Calibration {
 class Calibrator {
  public:
   virtual ~Calibrator() = default;
-  // How often the texts are run through the model, and what is captured.
+  // How often the texts are run through the model, and what is captured. Asked again behind each
+  // pass.
   virtual int passes() const { return 1; }
   virtual Needs needs(int pass) const = 0;
   // The tokens that are prefilled for a text: the text itself, or a probe made from it that is not
@@ -48,8 +49,15 @@ class Calibrator {
   virtual std::vector<int32_t> Reads(std::span<const int32_t> text) const {
     return {text.begin(), text.end()};
   }
+  // In a pass over a model whose layers have a cache each: the layer whose cache each layer reads,
+  // as for WeightView::ShareCaches; views are then those of layers that have one. Empty: its own.
+  virtual std::vector<int64_t> ReadsCaches(int) const { return {}; }
   // One layer of one text, whole; passes, texts and layers come in order.
   virtual void Observe(int pass, LayerView& view) = 0;
+  // Whether ObserveLast is called in a pass, for each text behind its layers: with what the head
+  // reads, [tokens, hidden_size] f32 on the device of `ops`.
+  virtual bool wants_last(int) const { return false; }
+  virtual void ObserveLast(int, const Tensor&, Ops&) {}
   // After all passes.
   virtual Calibration::Tables Finish(Ops& ops) = 0;
 };

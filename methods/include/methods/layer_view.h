@@ -100,6 +100,9 @@ class LayerView {
   // What a declared gate gives the entries: [kv_heads, width] after prefill, 0 for those of turns
   // before. While decoding() that of the newest entry alone: [kv_heads, 1].
   virtual Tensor GateScores(const Gate& gate) = 0;
+  // The rotated queries of the first rows that were read: [rows, query_heads, key_dim]. rows <= the
+  // declared number, and as many as there are.
+  virtual Tensor FirstQueries(int64_t rows) = 0;
   // Moments of queries before rotation, without those of the first `from` tokens; `from` was
   // declared.
   virtual Tensor QueryMean(int64_t from) = 0;        // [query_heads, key_dim]

@@ -11,7 +11,10 @@
 namespace kvgauge {
 
 struct ModelShape {
+  // Those that have a cache. Others attend to the cache of one of them, if shared_caches; what is
+  // captured of a layer is then what its own rows do.
   int64_t layers = 0;
+  bool shared_caches = false;
   int64_t hidden_size = 0;
   int64_t query_heads = 0;
   int64_t kv_heads = 0;

@@ -37,6 +37,7 @@ struct Needs {
   // Scores that gates give each entry where it is made, from the input of its layer's attention,
   // normed where the model norms it; in prefill and in decode. Ascending.
   std::vector<GateNeed> gates = {};
+  int64_t first_rows = 0;       // queries of the first so many prompt rows
   bool raw_keys = false;        // keys before rotation
   bool output_weights = false;  // the output projection, by query head
   // At every decode step the queries of the last so many rows, those of the prompt among them, and

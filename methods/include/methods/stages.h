@@ -39,7 +39,8 @@ class Stage {
   virtual void Use(std::shared_ptr<const Calibration>) {}  // NOLINT: stages keep it
 };
 
-// Weights of a model, one matrix at a time, for Prepare.
+// Weights of a model, one matrix at a time, for Prepare. Layers are those of shape(), as it was
+// before anything was announced.
 class WeightView {
  public:
   enum class Matrix { kQuery, kKey, kValue, kOutput };
@@ -49,12 +50,19 @@ class WeightView {
   virtual Ops& ops() const = 0;
   // [out features, in features] f32.
   virtual Result<Tensor> Read(int64_t layer, Matrix matrix) = 0;
-  // Takes a copy. The shape may change only as SetKvHeads announced.
+  // Takes a copy. The shape may change only as SetHeads announced. Queries and outputs of a layer
+  // whose cache others read cannot change: theirs would have to, too.
   virtual Status Write(int64_t layer, Matrix matrix, const Tensor& weights) = 0;
   // The bias of a projection, [out features] f32; empty where the model has none.
   virtual Result<Tensor> ReadBias(int64_t layer, Matrix matrix) = 0;
   virtual Status WriteBias(int64_t layer, Matrix matrix, const Tensor& bias) = 0;
-  virtual Status SetKvHeads(int64_t kv_heads) = 0;
+  virtual Status SetKvHeads(int64_t kv_heads) { return SetHeads(shape().query_heads, kv_heads); }
+  // The number of query heads may change with that of KV heads, which divides it: head q reads KV
+  // head q / (query_heads / kv_heads). The output projection says what each head is worth.
+  virtual Status SetHeads(int64_t query_heads, int64_t kv_heads) = 0;
+  // The layer whose keys and values each layer attends to: itself, or one below it that attends to
+  // its own. A layer that reads another's has no cache and needs no projections of its own.
+  virtual Status ShareCaches(std::span<const int64_t> reads) = 0;
   // Orthonormal columns that span what the keys (before rotation) or values of the `heads`
   // neighbouring KV heads from `first_head` on can be: [heads * dim, rank]. A Latent layout keeps
   // coordinates in it.
@@ -69,6 +77,9 @@ class Prepare : public Stage {
   // The shape of the changed model. Precondition: Check.
   virtual ModelShape ShapeAfter(const ModelShape& shape) const { return shape; }
   virtual bool writes_bases() const { return false; }
+  // Whether query heads come in another order or number, so that their results cannot be compared
+  // with those of the model as it was.
+  virtual bool moves_heads() const { return false; }
 };
 
 // Importance of each entry; entries with higher scores are kept.

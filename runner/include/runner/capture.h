@@ -79,6 +79,8 @@ class PrefillCapture final : public LayerHook {
   // the layer.
   Tensor WindowQueries(int64_t layer, int64_t rows) const;
   Tensor WindowLogSumExp(int64_t layer) const;  // [query_heads, window()]
+  // The first `rows` rows' queries, as WindowQueries. Precondition: declared; rows that were read.
+  Tensor FirstQueries(int64_t layer, int64_t rows) const;
   // [query_heads, width of the layer]. Precondition: declared.
   Tensor ColumnSums(int64_t layer) const;
   Tensor ColumnSquares(int64_t layer) const;
@@ -101,6 +103,7 @@ class PrefillCapture final : public LayerHook {
   void Capture(int64_t layer, const Tensor& q, const Tensor& log_sum_exp);
   int64_t RowsToCome(int64_t layer) const;
   void KeepWindow(int64_t layer, const Tensor& q, const Tensor& log_sum_exp);
+  void KeepFirst(int64_t layer, const Tensor& q);
   // [query_heads, the layer's width now], in `part_`.
   Tensor Part(int64_t layer);
   void Add(const Tensor& part, int64_t layer, const Buffer& sums);
@@ -117,6 +120,7 @@ class PrefillCapture final : public LayerHook {
   int64_t window_ = 0;
   std::vector<Buffer> queries_;          // [layers] of [window, query_heads * key_dim]
   std::vector<Buffer> log_sums_;         // [layers] of [query_heads, window]
+  std::vector<Buffer> first_queries_;    // [layers] of [first_rows, query_heads * key_dim]
   std::vector<int64_t> widths_;          // [layers] when the prefill has ended
   std::vector<Buffer> sums_, squares_;   // [layers] of [query_heads, width]
   std::map<int64_t, Buffer> last_rows_;  // by layer: [query_heads, width]

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -94,6 +95,9 @@ struct LayerConfig {
   int64_t window = 0;  // sliding window in entries, itself included; 0: full attention
   bool moe = false;
   bool local_rope = false;  // turns by ModelConfig::local_rope
+  // The layer below whose keys and values this one attends to: one that has a cache of its own,
+  // with the same window and rope. -1: its own.
+  int64_t reads = -1;
 };
 
 // Placeholder ids of a vision-language checkpoint, -1 where it has none. Prompts hold the first two
@@ -185,6 +189,18 @@ struct ModelConfig {
   // unless they have to be made.
   DType TableType(DType dtype) const;
   int64_t layer_count() const { return static_cast<int64_t>(layers.size()); }
+  // Layers that read the cache of another have none. The others' caches are counted in their order:
+  // what knows caches alone, such as methods, calls them layers.
+  bool HasCache(int64_t layer) const { return layers[static_cast<size_t>(layer)].reads < 0; }
+  int64_t cache_count() const;
+  bool SharesCaches() const { return cache_count() < layer_count(); }
+  int64_t CacheOf(int64_t layer) const;  // which cache a layer attends to
+  int64_t LayerOf(int64_t cache) const;  // which layer has it
+  // `reads` of all layers, each its own number or that of an earlier layer which reads its own. An
+  // error names the layer and changes nothing.
+  Status ShareCaches(std::span<const int64_t> reads);
+  // The same model to whoever knows caches alone: its layers are those that have one.
+  ModelConfig OfCaches() const;
   // Bytes one token adds to a plain full cache of this dtype, all layers.
   int64_t KvBytesPerToken(DType dtype) const;
   // Bytes of the keys and values that the next token of so many sees: of windows no more than they

@@ -96,6 +96,8 @@ class KvCache {
   int64_t slot_of(int64_t layer, int64_t head) const;
   // For AttentionShape::rope; null where keys are stored rotated.
   const DeferredRope* rope(int64_t layer) const;
+  // The KV head whose queries a head's values are weighed by, for each; empty: its own.
+  std::span<const int64_t> asked(int64_t layer) const;
   // For AttentionShape::sinks; empty: none.
   Tensor sinks(int64_t layer) const {
     return sinks_ == nullptr ? Tensor() : (*sinks_)[static_cast<size_t>(layer)];

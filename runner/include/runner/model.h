@@ -73,6 +73,9 @@ struct SequenceStep {
   int64_t end = 0;
   LogitRows logits = LogitRows::kLast;
   LayerHook* hook = nullptr;
+  // [end - begin, hidden_size] f32 on the device: where what the head reads of these rows goes, the
+  // final norm included; empty: nowhere.
+  Tensor last = {};
 };
 
 // Which part of its layers a LayerStep runs.
@@ -124,6 +127,8 @@ class Model {
   ~Model();
 
   const ModelConfig& config() const { return config_; }
+  // The same to whoever knows its caches alone (ModelConfig::OfCaches).
+  const ModelConfig& cache_config() const { return cache_config_; }
   // The facts that methods may know about it.
   ModelShape shape() const {
     ModelShape shape = ShapeOf(config_, dtype_);
@@ -141,8 +146,13 @@ class Model {
   int64_t weight_bytes() const { return weight_bytes_; }  // as held in memory
   const std::string& fingerprint() const { return fingerprint_; }
   Ops& ops() const { return *ops_; }
-  // The output projection of a layer's attention: [hidden_size, query_heads * value_dim].
-  const PackedMatrix& output_projection(int64_t layer) const;
+  // The output projection of attention in a layer that has a cache, counted among these:
+  // [hidden_size, query_heads * value_dim].
+  const PackedMatrix& output_projection(int64_t cache) const;
+  // From now on layers read these layers' caches (Calibrator::ReadsCaches); empty: each its own.
+  // Caches that were made before are for the layers as they were. Precondition: each layer of the
+  // checkpoint has a cache.
+  Status ReadCaches(std::span<const int64_t> reads);
 
   // A cache for a sequence that is planned to reach `planned_length` tokens. Without `pools` it
   // uses the model's own, which have no limit.
@@ -172,14 +182,15 @@ class Model {
   Model(ModelConfig config, DType dtype, bool mla_latent, Ops& ops);
 
   Status LoadWeights(const WeightSource& source);
+  void FindCaches();
 
-  ModelConfig config_;
+  ModelConfig config_, cache_config_;
   ModelShape checkpoint_shape_;
   DType dtype_;
   bool mla_latent_;
   Ops* ops_;
   KvBases bases_;
-  std::vector<Tensor> sinks_;  // of each layer, or none
+  std::vector<Tensor> sinks_;  // of each layer that has a cache, or none
   std::shared_ptr<const TokenClasses> token_classes_;
   TextEncoder encode_;
   int64_t weight_bytes_ = 0;

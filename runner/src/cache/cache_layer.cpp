@@ -117,7 +117,8 @@ bool CacheLayer::AddTargets(std::vector<KvTarget>* targets) const {
 
 void CacheLayer::Write(const Tensor& keys, const Tensor& values) {
   KVG_CHECK(keys.shape[0] == last_rows_, "other rows than were appended");
-  LayerPart& part = entries_.parts.back();
+  const size_t last = entries_.parts.size() - 1;
+  LayerPart& part = entries_.parts[last];
   std::vector<KvTarget> targets;
   targets.reserve(part.keys.size());
   if (AddTargets(&targets)) {
@@ -127,12 +128,13 @@ void CacheLayer::Write(const Tensor& keys, const Tensor& values) {
   }
   for (const KvSide side : {KvSide::kKeys, KvSide::kValues}) {
     std::vector<Stream>& streams = part.of(side);
-    const int64_t group = setup().kv_heads / std::ssize(streams);
+    const int64_t group = entries_.HeadsOf(side, last);
     for (int64_t o = 0; o < std::ssize(streams); ++o) {
       Buffer many;  // of a question's rows
-      const Tensor rows = layout_->Transformed(
-          entries_, side, o, HeadsOf(side == KvSide::kKeys ? keys : values, o * group, group),
-          last_rows_ == 1 ? &row_memory_ : &many);
+      const Tensor rows = layout_->Transformed(entries_, side, o,
+                                               HeadsOf(side == KvSide::kKeys ? keys : values,
+                                                       entries_.FirstHeadOf(side, o, last), group),
+                                               last_rows_ == 1 ? &row_memory_ : &many);
       Stream& stream = streams[static_cast<size_t>(o)];
       stream.Write(rows, stream.length() - last_rows_);
     }
@@ -370,9 +372,12 @@ Result<CacheLayer::Keeps> CacheLayer::CheckedKeeps(std::span<const HeadPlan> pla
   for (const KvSide side : {KvSide::kKeys, KvSide::kValues}) {
     if (entries_.parts[0].of(side).empty()) continue;
     for (int64_t h = 1; h < setup().kv_heads; ++h) {
-      if (entries_.OwnerOf(side, h) != entries_.OwnerOf(side, h - 1)) continue;
-      if (kept[static_cast<size_t>(h)] == kept[static_cast<size_t>(h - 1)]) continue;
-      return Unsupported(StrCat("plan for KV head ", h, ": it shares latents with head ", h - 1,
+      const int64_t other = entries_.key_owners.empty()
+                                ? h - 1
+                                : entries_.FirstHeadOf(side, entries_.OwnerOf(side, h));
+      if (entries_.OwnerOf(side, h) != entries_.OwnerOf(side, other)) continue;
+      if (kept[static_cast<size_t>(h)] == kept[static_cast<size_t>(other)]) continue;
+      return Unsupported(StrCat("plan for KV head ", h, ": it shares latents with head ", other,
                                 ", so both must keep the same entries"));
     }
   }

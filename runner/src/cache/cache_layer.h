@@ -67,6 +67,7 @@ class CacheLayer {
   // `memory`, which grows as needed, holds rows.
   Status SealTogether(CacheLayer& above, Buffer* memory);
   const KeyTurn& turn() const { return entries_.turn; }
+  std::span<const int64_t> asked() const { return layout_->asked(); }
   int64_t last_rows() const { return last_rows_; }
   // [0, 1, 2 ..] as long as any position: what raw keys turn by. Needed before Count and Store
   // where keys are raw.

@@ -98,6 +98,7 @@ Status CacheLayer::Adopt(std::unique_ptr<LayerLayout> layout, std::span<CacheLay
   KVG_TRY(layout->Check(entries_));
   layout_ = std::move(layout);
   stored_ = true;
+  entries_.key_owners = layout_->KeyOwners(entries_);
   // Without frequencies nothing ever turns.
   const bool turns = !setup().frequencies.inverse.empty();
   turn.raw = turns && (turn.raw || layout_->wants_raw_keys(entries_));
@@ -130,17 +131,17 @@ Status CacheLayer::RepresentSide(KvSide side, bool turn, LayerPart& before) {
     to = std::move(from);
     return {};
   }
-  const int64_t dim = entries_.HeadDim(side), group = setup().kv_heads / std::ssize(to);
+  const int64_t dim = entries_.HeadDim(side), group = entries_.HeadsOf(side);
   RowRotator back(ops(), setup().frequencies, places_, setup().rope_layout,
                   RopeDirection::kInverse);
   for (int64_t o = 0; o < std::ssize(to); ++o) {
-    const int64_t n = length(o * group);
+    const int64_t of = entries_.FirstHeadOf(side, o), n = length(of);
     if (n == 0) continue;
     const Buffer memory = ops().memory->Allocate(n * group * dim * 4);
     // [heads, n, dim]: each head is read whole.
     const Tensor heads = memory.As(DType::kF32, {group, n, dim});
     for (int64_t g = 0; g < group; ++g) {
-      const int64_t h = o * group + g;
+      const int64_t h = of + g;
       if (length(h) != n) {
         return Unsupported(StrCat("KV heads ", h - g, " and ", h, " hold ", n, " and ", length(h),
                                   " entries, so they cannot share latents"));

@@ -101,6 +101,8 @@ const DeferredRope* KvCache::rope(int64_t layer) const {
   return slot_positions(layer) ? &turning.numbers->rope() : &turning.placed->rope();
 }
 
+std::span<const int64_t> KvCache::asked(int64_t layer) const { return layers_[layer]->asked(); }
+
 void KvCache::PlaceRope(std::shared_ptr<const RopePlaces> places) {
   for (int64_t i = 0; i < tokens_; ++i) {
     const auto own = static_cast<int32_t>(i);

@@ -49,11 +49,20 @@ int64_t LayerEntries::width() const {
 }
 
 int64_t LayerEntries::OwnerOf(KvSide side, int64_t head, size_t part) const {
+  if (side == KvSide::kKeys && !key_owners.empty()) return key_owners[static_cast<size_t>(head)];
   return head * std::ssize(parts[part].of(side)) / setup->kv_heads;
 }
 
-int64_t LayerEntries::FirstHeadOf(KvSide side, int64_t owner) const {
-  return owner * setup->kv_heads / std::ssize(parts[0].of(side));
+int64_t LayerEntries::FirstHeadOf(KvSide side, int64_t owner, size_t part) const {
+  if (side == KvSide::kKeys && !key_owners.empty()) {
+    return std::find(key_owners.begin(), key_owners.end(), owner) - key_owners.begin();
+  }
+  return owner * setup->kv_heads / std::ssize(parts[part].of(side));
+}
+
+int64_t LayerEntries::HeadsOf(KvSide side, size_t part) const {
+  if (side == KvSide::kKeys && !key_owners.empty()) return 1;
+  return setup->kv_heads / std::ssize(parts[part].of(side));
 }
 
 LayerPart LayerEntries::NewPart(const std::array<int64_t, 2>& owners, BlockPool& of,

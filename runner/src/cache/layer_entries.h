@@ -75,6 +75,9 @@ struct LayerEntries {
   // What a prepare stage wrote for this layer, by side: [owners] of [heads * dim, rank].
   std::array<std::vector<Tensor>, 2> bases;
   KeyTurn turn;
+  // Which stream holds the keys of each head, where any heads share some; empty: neighbours share
+  // evenly.
+  std::vector<int64_t> key_owners;
   std::vector<LayerPart> parts;
   std::vector<HeadEntries> heads;  // [kv_heads]
   int64_t kept_scores = 0;         // numbers of each entry: 0, 1 or 2
@@ -86,9 +89,11 @@ struct LayerEntries {
   int64_t HeadDim(KvSide side) const {
     return side == KvSide::kKeys ? setup->format.key_dim : setup->format.value_dim;
   }
-  // Which stream of a part holds a head's entries, and the first head of a stream of the first.
+  // Which stream of a part holds a head's entries, and the first head of a stream.
   int64_t OwnerOf(KvSide side, int64_t head, size_t part = 0) const;
-  int64_t FirstHeadOf(KvSide side, int64_t owner) const;
+  int64_t FirstHeadOf(KvSide side, int64_t owner, size_t part = 0) const;
+  // How many heads from there on a stream's rows are made of.
+  int64_t HeadsOf(KvSide side, size_t part = 0) const;
 
   // A part of empty streams; none for values that are in the keys.
   using SpecOf = std::function<StreamSpec(KvSide side, int64_t owner)>;

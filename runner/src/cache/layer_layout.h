@@ -66,6 +66,11 @@ class LayerLayout {
   // Whether entries that are float now may be coded later.
   virtual bool seals() const { return false; }
 
+  // LayerEntries::key_owners, and for each KV head the one whose queries its values are weighed by.
+  // Empty: neighbours share keys evenly; each its own.
+  virtual std::vector<int64_t> KeyOwners(const LayerEntries&) const { return {}; }
+  virtual std::span<const int64_t> asked() const { return {}; }
+
   // -- What is held.
   // How many layers before this one are converted with it. Called before Use.
   virtual int64_t layers_below(const StoreLayout&) const { return 0; }

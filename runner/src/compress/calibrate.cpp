@@ -36,7 +36,9 @@ Status TakeText(const Json& metadata, const char* key, const std::string& path, 
   return {};
 }
 
-Status Prefill(Model& model, const Prompt& prompt, KvCache& cache, PrefillCapture& capture) {
+// `last`: as of SequenceStep, of all rows.
+Status Prefill(Model& model, const Prompt& prompt, KvCache& cache, PrefillCapture& capture,
+               const Tensor& last) {
   for (int64_t begin = 0; begin < prompt.size(); begin += Model::kChunkRows) {
     const int64_t end = std::min(begin + Model::kChunkRows, prompt.size());
     KVG_TRY(cache.Append(end - begin));
@@ -45,30 +47,60 @@ Status Prefill(Model& model, const Prompt& prompt, KvCache& cache, PrefillCaptur
                                .begin = begin,
                                .end = end,
                                .logits = LogitRows::kNone,
-                               .hook = &capture};
+                               .hook = &capture,
+                               .last = last.empty() ? Tensor() : last.Slice(begin, end)};
     model.Forward({&step, 1});
   }
   return capture.status();
 }
+
+// Layers that read each other's caches for a while.
+class ReadsForNow {
+ public:
+  explicit ReadsForNow(Model& model) : model_(model) {}
+  ~ReadsForNow() {
+    if (!reads_.empty()) (void)model_.ReadCaches({});
+  }
+  ReadsForNow(const ReadsForNow&) = delete;
+  ReadsForNow& operator=(const ReadsForNow&) = delete;
+  Status Set(std::vector<int64_t> reads) {
+    if (reads == reads_) return {};
+    reads_ = std::move(reads);
+    return model_.ReadCaches(reads_);
+  }
+
+ private:
+  Model& model_;
+  std::vector<int64_t> reads_;
+};
 
 }  // namespace
 
 Result<Calibration::Tables> Calibrate(Model& model, const StageChoice& choice,
                                       std::span<const std::vector<int32_t>> texts,
                                       const std::function<void(int pass, int64_t text)>& on_text) {
-  const ModelShape shape = model.shape();
   std::vector<int64_t> lengths;
   for (const std::vector<int32_t>& text : texts) lengths.push_back(std::ssize(text));
   const std::unique_ptr<Calibrator> calibrator =
-      choice.spec->calibrate(choice.params, shape, lengths);
+      choice.spec->calibrate(choice.params, model.shape(), lengths);
+  ReadsForNow reads(model);
   for (int pass = 0; pass < calibrator->passes(); ++pass) {
+    KVG_TRY(reads.Set(calibrator->ReadsCaches(pass)));
+    const ModelShape shape = model.shape();
+    const bool wants_last = calibrator->wants_last(pass);
     const Needs needs = calibrator->needs(pass);
     for (int64_t i = 0; i < std::ssize(texts); ++i) {
       const Prompt prompt = Prompt::FromTokens(calibrator->Reads(texts[static_cast<size_t>(i)]));
       KvCache cache = model.NewCache(prompt.size());
-      PrefillCapture capture(model.config(), cache, NeedsOf(needs, prompt), prompt.size(),
+      PrefillCapture capture(model.cache_config(), cache, NeedsOf(needs, prompt), prompt.size(),
                              model.ops());
-      KVG_TRY(Prefill(model, prompt, cache, capture));
+      Buffer memory;
+      Tensor last;
+      if (wants_last) {
+        memory = model.ops().memory->Allocate(prompt.size() * shape.hidden_size * 4);
+        last = memory.As(DType::kF32, {prompt.size(), shape.hidden_size});
+      }
+      KVG_TRY(Prefill(model, prompt, cache, capture, last));
       const ViewSource source = {.model = &model,
                                  .shape = &shape,
                                  .cache = &cache,
@@ -78,6 +110,7 @@ Result<Calibration::Tables> Calibrate(Model& model, const StageChoice& choice,
         CacheView view(source, layer);
         calibrator->Observe(pass, view);
       }
+      if (wants_last) calibrator->ObserveLast(pass, last, model.ops());
       if (on_text != nullptr) on_text(pass, i);
     }
   }

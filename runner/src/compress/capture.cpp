@@ -82,6 +82,10 @@ PrefillCapture::PrefillCapture(const ModelConfig& config, const KvCache& cache, 
       queries_.push_back(ops.memory->Allocate(window_ * heads * config.key_dim * 4));
       log_sums_.push_back(ops.memory->Allocate(window_ * heads * 4));
     }
+    if (needs.first_rows > 0) {
+      first_queries_.push_back(
+          ops.memory->Allocate(std::min(needs.first_rows, rows) * heads * config.key_dim * 4));
+    }
     if (needs.column_sums) sums_.push_back(ops.memory->Allocate(heads * width * 4));
     if (needs.column_squares) squares_.push_back(ops.memory->Allocate(heads * width * 4));
   }
@@ -157,6 +161,7 @@ void PrefillCapture::TakeLayer(int64_t layer, std::shared_ptr<const PromptReach>
     const PromptReach* seen = this->reach(layer);
     if (seen != nullptr && !seen->whole()) SumSeen(layer, *seen, queries, log_sum_exp);
     if (window_ > 0) KeepWindow(layer, queries, log_sum_exp);
+    KeepFirst(layer, queries);
     KeepLastRow(layer, queries, log_sum_exp);
     for (const auto& chunks : chunks_) chunks->Add(layer, queries);
     // In the pieces that an ordinary prefill has.
@@ -185,6 +190,7 @@ void PrefillCapture::SumSeen(int64_t layer, const PromptReach& seen, const Tenso
 
 void PrefillCapture::Capture(int64_t layer, const Tensor& q, const Tensor& log_sum_exp) {
   if (window_ > 0) KeepWindow(layer, q, log_sum_exp);
+  KeepFirst(layer, q);
   if (RowsToCome(layer) == 0) KeepLastRow(layer, q, log_sum_exp);
   // A pass that found no memory is begun again, and its rows come twice.
   int64_t& folded = folded_[static_cast<size_t>(layer)];
@@ -198,6 +204,30 @@ void PrefillCapture::Capture(int64_t layer, const Tensor& q, const Tensor& log_s
     moments->Add(layer, q, cache_.tokens() - q.shape[0], cache_.frequencies(layer),
                  cache_.rope_places());
   }
+}
+
+void PrefillCapture::KeepFirst(int64_t layer, const Tensor& q) {
+  if (first_queries_.empty()) return;
+  const auto index = static_cast<size_t>(layer);
+  const int64_t row_size = config_.query_heads * config_.key_dim;
+  const Buffer& memory = first_queries_[index];
+  const int64_t most = memory.size_bytes() / (4 * row_size);
+  // These rows end at the layer's newest entry; the first stands behind what was there before.
+  const int64_t before = layer_rows_[index] - RowsToCome(layer) - q.shape[0];
+  if (before >= most) return;
+  const int64_t end = std::min(most, before + q.shape[0]);
+  ops_.rows->Convert(Flat(q).Slice(0, end - before),
+                     memory.As(DType::kF32, {most, row_size}).Slice(before, end));
+}
+
+Tensor PrefillCapture::FirstQueries(int64_t layer, int64_t rows) const {
+  KVG_CHECK(!first_queries_.empty(), "no stage declared the first rows");
+  const int64_t row_size = config_.query_heads * config_.key_dim;
+  const Buffer& memory = first_queries_[static_cast<size_t>(layer)];
+  const int64_t most = memory.size_bytes() / (4 * row_size);
+  KVG_CHECK(rows <= std::min(most, layer_rows_[static_cast<size_t>(layer)]),
+            "more first rows than there are");
+  return memory.As(DType::kF32, {most, config_.query_heads, config_.key_dim}).Slice(0, rows);
 }
 
 void PrefillCapture::KeepWindow(int64_t layer, const Tensor& q, const Tensor& log_sum_exp) {
@@ -345,7 +375,7 @@ int64_t PrefillCapture::bytes() const {
   for (const auto& chunks : chunks_) bytes += chunks->bytes();
   for (const auto& moments : moments_) bytes += moments->bytes();
   for (const auto& [layer, buffer] : last_rows_) bytes += buffer.size_bytes();
-  for (const auto* buffers : {&queries_, &log_sums_, &sums_, &squares_}) {
+  for (const auto* buffers : {&queries_, &log_sums_, &first_queries_, &sums_, &squares_}) {
     for (const Buffer& buffer : *buffers) bytes += buffer.size_bytes();
   }
   return bytes;
@@ -365,7 +395,8 @@ int64_t PrefillCapture::PlannedBytes(const ModelConfig& config, const Needs& nee
   }
   return of_chunks +
          4 * heads *
-             (config.layer_count() * (window * (config.key_dim + 1) + columns * rows) +
+             (config.layer_count() * (window * (config.key_dim + 1) + columns * rows +
+                                      std::min(needs.first_rows, rows) * config.key_dim) +
               std::ssize(needs.last_row_of) * rows + (columns > 0 ? rows : 0)) +
          std::ssize(needs.query_moments) *
              QueryMoments::PlannedBytes(config, std::min(rows, Model::kChunkRows));

@@ -27,7 +27,7 @@ class Compressor::Impl final : public LayerHook {
         ops_(model.ops()),
         needs_(method.needs()),
         pipeline_(MakePipeline(method)),
-        step_(model.config(), StepNeeds(), ops_),
+        step_(model.cache_config(), StepNeeds(), ops_),
         reads_(pipeline_.read.get(), shape_, ops_),
         recorder_(model, method, budget_, shape_),
         carried_(shape_, needs_, ops_) {
@@ -37,7 +37,8 @@ class Compressor::Impl final : public LayerHook {
         step_states_.push_back(pipeline_.decode_reduce->Begin());
       }
     }
-    if (ages()) question_ = std::make_unique<QuestionRows>(model.config(), shape_, needs_, ops_);
+    if (ages())
+      question_ = std::make_unique<QuestionRows>(model.cache_config(), shape_, needs_, ops_);
     if (step_.slides()) last_rows_ = std::make_unique<LastRows>(step_, question_.get());
   }
 

@@ -18,7 +18,7 @@ DraftPass::DraftPass(Model& model, const ViewSource& source, const Prompt& promp
 
 Status DraftPass::Run(const Scorer& scorer, int32_t first, int64_t valid_vocab) {
   KVG_CHECK(first >= 0, "a draft needs the token behind its prompt");
-  const ModelConfig& config = model_.config();
+  const ModelConfig& config = model_.cache_config();
   rows_ = scorer.DraftRows();
   const int64_t tokens = prompt_.size(), most = config.max_position;
   if (most > 0 && tokens + rows_ > most) {
@@ -84,7 +84,7 @@ void DraftPass::AfterAttend(int64_t layer, const Tensor& q, const Tensor&, const
 }
 
 Tensor DraftPass::Queries(int64_t layer) const {
-  const ModelConfig& config = model_.config();
+  const ModelConfig& config = model_.cache_config();
   return queries_[static_cast<size_t>(layer)].As(DType::kF32,
                                                  {rows_, config.query_heads, config.key_dim});
 }

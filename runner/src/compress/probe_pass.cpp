@@ -43,7 +43,7 @@ Tensor Grown(Ops& ops, Buffer& memory, std::initializer_list<int64_t> dims) {
 ProbePass::ProbePass(Model& model, const KvCache& cache, const Prompt& prompt)
     : model_(model), cache_(cache), prompt_(prompt) {
   KVG_CHECK(prompt.size() == cache.tokens(), "a prompt that the cache has not seen");
-  const ModelConfig& config = model.config();
+  const ModelConfig& config = model.cache_config();
   for (int64_t layer = 0; layer < config.layer_count(); ++layer) {
     maxima_.push_back(model.ops().memory->Allocate(config.query_heads * cache.tokens() * 4));
   }
@@ -125,7 +125,7 @@ void ProbePass::Measure(int64_t layer, const Tensor& q) {
   const int64_t begin = probe_->begin, end = probe_->end, sinks = probe_->sinks;
   if (begin == end) return;
   Ops& ops = model_.ops();
-  const ModelConfig& config = model_.config();
+  const ModelConfig& config = model_.cache_config();
   const int64_t rows = q.shape[0], heads = config.query_heads, tokens = cache_.tokens();
   std::vector<KvSegment> parts;
   std::vector<KvHead> measured;

@@ -118,6 +118,7 @@ class CacheView final : public LayerView {
   Tensor LastRow(int64_t of_layer) override;
   Tensor WindowAttention(int64_t rows) override;
   Tensor WindowQueries(int64_t rows) override;
+  Tensor FirstQueries(int64_t rows) override { return prefill().FirstQueries(layer_, rows); }
   Tensor ColumnSums() override;
   Tensor ColumnSquares() override;
   Tensor ChunkSums(const ChunkAttention& of) override;
@@ -138,7 +139,7 @@ class CacheView final : public LayerView {
   Tensor NewestAttention(const Tensor& q, const Tensor& log_sum_exp);
 
  private:
-  const ModelConfig& config() const { return source_.model->config(); }
+  const ModelConfig& config() const { return source_.model->cache_config(); }
   int64_t Count(int64_t head, int64_t first) const;
   // Rows of the window that there are, at most `rows`.
   int64_t RowsOfWindow(int64_t rows) const;

@@ -15,6 +15,8 @@ namespace kvgauge {
 struct FamilySpec {
   std::string_view title;       // "Qwen2, Qwen2.5"
   std::string_view notes = "";  // what is peculiar to it, for docs/families.md
+  // Where it cannot be the file's stem.
+  std::string_view model_type = "";
   // Fills every field that differs from ModelConfig's defaults and takes every key that the
   // family's config may have. General keys (ReadGeneralKeys) are read before.
   void (*read)(ConfigReader& reader, ModelConfig& config);

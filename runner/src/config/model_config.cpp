@@ -25,6 +25,9 @@ namespace {
 constexpr int64_t kMostConfigBytes = int64_t{16} << 20;
 
 struct FamilyRow {
+  FamilyRow(std::string_view stem, const FamilySpec& of)
+      : model_type(of.model_type.empty() ? stem : of.model_type), spec(of) {}
+
   std::string_view model_type;
   FamilySpec spec;
 };
@@ -54,8 +57,8 @@ constexpr NotRun kNotRun[] = {
     {"deepseek_v4", kIndexer},
     {"falcon_h1", kConstantState},
     {"falcon_mamba", kConstantState},
-    {"gemma3n", "its last layers read the caches of earlier ones"},
-    {"gemma4", "its last layers read the caches of earlier ones"},
+    {"gemma3n", "each of its layers carries several residual streams"},
+    {"gemma4", "its layers add embeddings of their own"},
     {"glm_moe_dsa", kIndexer},
     {"jamba", kConstantState},
     {"kimi_linear", kConstantState},
@@ -133,13 +136,67 @@ std::vector<FamilyInfo> ModelFamilies() {
   return families;
 }
 
+int64_t ModelConfig::cache_count() const {
+  return std::ranges::count_if(layers, [](const LayerConfig& layer) { return layer.reads < 0; });
+}
+
+int64_t ModelConfig::CacheOf(int64_t layer) const {
+  const int64_t owner = HasCache(layer) ? layer : layers[static_cast<size_t>(layer)].reads;
+  return std::count_if(layers.begin(), layers.begin() + owner,
+                       [](const LayerConfig& other) { return other.reads < 0; });
+}
+
+int64_t ModelConfig::LayerOf(int64_t cache) const {
+  int64_t layer = 0;
+  for (int64_t left = cache;; ++layer) {
+    if (HasCache(layer) && left-- == 0) return layer;
+  }
+}
+
+Status ModelConfig::ShareCaches(std::span<const int64_t> reads) {
+  if (std::ssize(reads) != layer_count()) {
+    return BadInput(
+        StrCat(reads.size(), " layers say whose cache they read; the model has ", layer_count()));
+  }
+  if (mla) return Unsupported("latent attention: its layers cannot read each other's caches");
+  std::vector<LayerConfig> shared = layers;
+  for (int64_t layer = 0; layer < layer_count(); ++layer) {
+    const int64_t owner = reads[static_cast<size_t>(layer)];
+    LayerConfig& own = shared[static_cast<size_t>(layer)];
+    own.reads = owner == layer ? -1 : owner;
+    if (owner == layer) continue;
+    const std::string what = StrCat("layer ", layer, " reads the cache of layer ", owner);
+    if (owner < 0 || owner > layer) {
+      return BadInput(StrCat(what, "; expected its own, or that of an earlier layer"));
+    }
+    const int64_t next = reads[static_cast<size_t>(owner)];
+    if (next != owner) {
+      return BadInput(StrCat(what, ", which reads that of layer ", next,
+                             "; expected a layer that reads its own"));
+    }
+    const LayerConfig& other = shared[static_cast<size_t>(owner)];
+    if (own.window != other.window || own.local_rope != other.local_rope) {
+      return BadInput(StrCat(what, ", which has another window or rope; expected one of its kind"));
+    }
+  }
+  layers = std::move(shared);
+  return {};
+}
+
+ModelConfig ModelConfig::OfCaches() const {
+  ModelConfig own = *this;
+  std::erase_if(own.layers, [](const LayerConfig& layer) { return layer.reads >= 0; });
+  return own;
+}
+
 int64_t ModelConfig::KvBytesPerToken(DType dtype) const {
-  return layer_count() * kv_heads * (key_dim + value_dim) * SizeOf(dtype);
+  return cache_count() * kv_heads * (key_dim + value_dim) * SizeOf(dtype);
 }
 
 int64_t ModelConfig::KvReachBytes(int64_t tokens, DType dtype) const {
   int64_t entries = 0;
   for (const LayerConfig& layer : layers) {
+    if (layer.reads >= 0) continue;
     entries += layer.window > 0 ? std::min(tokens, layer.window) : tokens;
   }
   return entries * kv_heads * (key_dim + value_dim) * SizeOf(dtype);

@@ -104,9 +104,9 @@ void ChunkPrefill::BeginChunk() {
   // The first ones have a token more where they are not even.
   const int64_t most = prompt_.size() / chunks_, longer = prompt_.size() % chunks_;
   chunk_end_ = begin + most + (chunk_ <= longer ? 1 : 0);
-  capture_ =
-      std::make_unique<PrefillCapture>(model_.config(), cache_, NeedsOf(method_.needs(), prompt_),
-                                       chunk_end_ - begin, model_.ops(), &prompt_);
+  capture_ = std::make_unique<PrefillCapture>(model_.cache_config(), cache_,
+                                              NeedsOf(method_.needs(), prompt_), chunk_end_ - begin,
+                                              model_.ops(), &prompt_);
   compressor_.BeginChunk(*capture_);
 }
 
@@ -131,7 +131,7 @@ Status ChunkPrefill::EndChunk() {
   }
   const Prompt asked = Prompt::FromTokens(ids);
   KvCache fork = cache_.Fork();
-  PrefillCapture capture(model_.config(), fork, NeedsOf(method_.needs(), asked), behind_,
+  PrefillCapture capture(model_.cache_config(), fork, NeedsOf(method_.needs(), asked), behind_,
                          model_.ops(), &asked);
   while (fork.tokens() < end) {
     const int64_t begin = fork.tokens();

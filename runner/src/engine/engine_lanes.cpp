@@ -162,9 +162,9 @@ Status EngineRun::AskNext(Lane& lane) {
     const Model& model = *lane.snapshot->model;
     const Status begun = Guarded([&]() -> Status {
       lane.capture = std::make_unique<PrefillCapture>(
-          model.config(), *lane.cache,
+          model.cache_config(), *lane.cache,
           NeedsOf(contenders_[static_cast<size_t>(lane.contender)].method->needs(), lane.prompt,
-                  model.config().layer_count()),
+                  model.cache_config().layer_count()),
           lane.prompt.size() - lane.cache->tokens(), model.ops(), &lane.prompt);
       return {};
     });

@@ -501,7 +501,7 @@ Result<MemoryPlan> Engine::PlanMemory(std::span<const EngineSample> samples) con
                           contender.model->config().hidden_size));
     }
     for (const Model* model : {contender.model, OriginalOf(contender)}) {
-      models[model] = {.config = &model->config(),
+      models[model] = {.config = &model->cache_config(),
                        .shape = model->shape(),
                        .weight_bytes = model->weight_bytes(),
                        .ops = &model->ops()};

@@ -11,13 +11,15 @@
 namespace kvgauge {
 namespace {
 
-// Keeps the attention outputs of the newest row of every layer. Passes on to the contender's own
-// hook.
+// Keeps the attention outputs of the newest row of every layer that has a cache. Passes on to the
+// contender's own hook.
 class AttentionProbe final : public LayerHook {
  public:
-  AttentionProbe(Ops& ops, int64_t layers, LayerHook* inner) : ops_(ops), inner_(inner) {
-    outputs_.resize(static_cast<size_t>(layers));
-    errors_.resize(static_cast<size_t>(layers));
+  // `config` outlives this.
+  AttentionProbe(Ops& ops, const ModelConfig& config, LayerHook* inner)
+      : ops_(ops), config_(config), inner_(inner) {
+    outputs_.resize(static_cast<size_t>(config.cache_count()));
+    errors_.resize(outputs_.size());
   }
 
   bool wants_log_sum_exp() const override {
@@ -41,7 +43,10 @@ class AttentionProbe final : public LayerHook {
   // Once a pass, when every sequence has attended in every layer.
   void HoldAgainst(const AttentionProbe& full) {
     for (size_t layer = 0; layer < outputs_.size(); ++layer) {
-      const std::vector<float>& want = full.outputs_[layer];
+      // The full cache's model may have one in more layers.
+      const int64_t of_model = config_.LayerOf(static_cast<int64_t>(layer));
+      const std::vector<float>& want =
+          full.outputs_[static_cast<size_t>(full.config_.CacheOf(of_model))];
       double difference = 0, norm = 0;
       for (size_t i = 0; i < want.size(); ++i) {
         difference += std::pow(double{outputs_[layer][i]} - want[i], 2);
@@ -59,6 +64,7 @@ class AttentionProbe final : public LayerHook {
 
  private:
   Ops& ops_;
+  const ModelConfig& config_;
   LayerHook* inner_;
   std::vector<std::vector<float>> outputs_;  // [layers]
   std::vector<double> errors_;               // [layers] summed over steps
@@ -86,8 +92,13 @@ struct Follower {
   std::unique_ptr<KvCache> cache;
   std::unique_ptr<Compressor> compressor;
   std::unique_ptr<AttentionProbe> probe;
+  bool same_heads = true;     // its query heads are those of the full cache's model
   std::vector<float> logits;  // of the newest row
 };
+
+bool MovesHeads(const Method& method) {
+  return method.prepare && MakePipeline(method).prepare->moves_heads();
+}
 
 class FidelityPass {
  public:
@@ -151,8 +162,8 @@ void FidelityPass::Start(FidelityJob* job) {
     if (!job->status.ok()) return;
   }
   LayerHook* inner = follower.compressor ? follower.compressor->hook() : nullptr;
-  follower.probe =
-      std::make_unique<AttentionProbe>(model.ops(), model.config().layer_count(), inner);
+  follower.probe = std::make_unique<AttentionProbe>(model.ops(), model.config(), inner);
+  if (job != nullptr) follower.same_heads = !MovesHeads(*job->contender->method);
   followers_.push_back(std::move(follower));
 }
 
@@ -226,7 +237,7 @@ Status FidelityPass::FeedThose(size_t first, size_t count, const Prompt& prompt,
     }
     for (Follower& follower : std::span(followers_).subspan(first, count)) {
       if (follower.compressor == nullptr) continue;
-      if (probed) follower.probe->HoldAgainst(*followers_[0].probe);
+      if (probed && follower.same_heads) follower.probe->HoldAgainst(*followers_[0].probe);
       const Status after =
           probed ? follower.compressor->AfterStep() : follower.compressor->AfterRows();
       if (!after.ok()) follower.job->status = after;
@@ -291,7 +302,9 @@ Status FidelityPass::Run(const Prompt& asked, std::span<const int32_t> stop_ids,
     const double count = static_cast<double>(std::max<int64_t>(compared_, 1));
     result.kl_divergence /= count;
     result.top1_agreement = compared_ > 0 ? result.top1_agreement / count : 1.0;
-    if (probed_steps > 0) result.attention_error = follower.probe->MeanErrors(probed_steps);
+    if (probed_steps > 0 && follower.same_heads) {
+      result.attention_error = follower.probe->MeanErrors(probed_steps);
+    }
   }
   return {};
 }

@@ -120,17 +120,17 @@ void ForwardPass::MakeRopeTables() {
 }
 
 void ForwardPass::MakeRopeTables(int64_t layer, Tensor cos, Tensor sin) {
-  const int64_t pairs = config_.rope->rotary_dim / 2;
+  const int64_t pairs = config_.rope->rotary_dim / 2, cache = config_.CacheOf(layer);
   // Sequences may have planned different lengths, hence frequencies of their own: one call for
   // neighbours that turn alike.
   int64_t row = 0;
   for (size_t first = 0; first < steps_.size();) {
-    const RopeFrequencies& frequencies = steps_[first].cache->frequencies(layer);
+    const RopeFrequencies& frequencies = steps_[first].cache->frequencies(cache);
     const int64_t axes = frequencies.axis.empty() ? 1 : 3;
     std::vector<int32_t> positions;
     for (; first < steps_.size(); ++first) {
       const SequenceStep& step = steps_[first];
-      const RopeFrequencies& own = step.cache->frequencies(layer);
+      const RopeFrequencies& own = step.cache->frequencies(cache);
       if (own.inverse != frequencies.inverse ||
           own.attention_factor != frequencies.attention_factor) {
         break;
@@ -282,12 +282,13 @@ void ForwardPass::AddBranch(const Norm& after, Tensor residual,
 }
 
 void ForwardPass::ShowInputs(int64_t layer, const Tensor& input) {
+  if (!config_.HasCache(layer)) return;
   int64_t row = 0;
   for (const SequenceStep& step : steps_) {
     const int64_t begin = row;
     row += step.end - step.begin;
     if (step.hook == nullptr || !step.hook->wants_inputs()) continue;
-    step.hook->LayerInput(layer, input.Slice(begin, row));
+    step.hook->LayerInput(config_.CacheOf(layer), input.Slice(begin, row));
   }
 }
 
@@ -352,8 +353,24 @@ Tensor ForwardPass::Logits(const Tensor& residual) {
   return logits;
 }
 
+void ForwardPass::ShowLast(const Tensor& residual) {
+  int64_t row = 0;
+  for (const SequenceStep& step : steps_) {
+    const int64_t begin = row;
+    row += step.end - step.begin;
+    if (step.last.empty()) continue;
+    const Tensor rows = residual.Slice(begin, row);
+    if (config_.final_norm) {
+      ApplyNorm(weights_.final_norm, rows, step.last);
+    } else {
+      ops_.rows->Convert(rows, step.last);
+    }
+  }
+}
+
 void ForwardPass::CheckRows() {
   if (part_ != nullptr) {
+    KVG_CHECK(!config_.SharesCaches(), "layers that share caches go through together");
     KVG_CHECK(!config_.mutual_pictures || steps_[0].prompt->spans.empty(),
               "a picture that sees all of itself goes through in one");
     KVG_CHECK(part_->part == LayerPass::kWhole || first_layer_ + 1 == end_layer_,
@@ -394,6 +411,7 @@ Tensor ForwardPass::Run() {
     Layer(i, residual);
     if (!Runs(LayerPass::kQueries)) AddDeepstack(i, residual);
   }
+  ShowLast(residual);
   return Logits(residual);
 }
 

@@ -57,6 +57,7 @@ constexpr float kLatentNormEps = 1e-6f;
 void ForwardPass::RotateBySlot(size_t index, int64_t row, int64_t layer, const Tensor& q) {
   const SequenceStep& step = steps_[index];
   const int kind = TablesOf(layer);
+  const int64_t at = config_.CacheOf(layer);
   const int64_t count = step.end - step.begin, pairs = cos_[kind].shape[1];
   const int64_t kv_heads = step.cache->kv_heads(), group = config_.query_heads / kv_heads;
   const int64_t steps = std::ssize(steps_);
@@ -73,9 +74,9 @@ void ForwardPass::RotateBySlot(size_t index, int64_t row, int64_t layer, const T
   slots_[kind].resize(steps_.size(), kNoSlot);
   for (int64_t h = 0; h < kv_heads; ++h) {
     // Heads and layers may hold different numbers of entries; mostly they do not.
-    const auto first = static_cast<int32_t>(step.cache->slot_of(layer, h));
+    const auto first = static_cast<int32_t>(step.cache->slot_of(at, h));
     if (int32_t& tabled = slots_[kind][index]; first != tabled) {
-      const RopeFrequencies& frequencies = step.cache->frequencies(layer);
+      const RopeFrequencies& frequencies = step.cache->frequencies(at);
       if (tabled == kNoSlot) {
         const std::vector<float> narrow(frequencies.inverse.begin(), frequencies.inverse.end());
         ops_.memory->Copy(View(narrow, {pairs}), inverse);
@@ -94,13 +95,14 @@ void ForwardPass::RotateBySlot(size_t index, int64_t row, int64_t layer, const T
 
 void ForwardPass::Rotate(int64_t layer, const Tensor& q, const Tensor& keys) {
   if (!config_.rope) return;
+  const int64_t at = config_.CacheOf(layer);
   const Tensor &cos = cos_[TablesOf(layer)], &sin = sin_[TablesOf(layer)];
   // Rows of neighbours that turn by their positions turn together.
   struct Run {
     int64_t begin = 0, end = 0;
   };
   const auto turn = [&](Run& run, const Tensor& x) {
-    if (run.begin < run.end) {
+    if (run.begin < run.end && !x.empty()) {
       ops_.rows->Rope(cos.Slice(run.begin, run.end), sin.Slice(run.begin, run.end),
                       config_.rope->layout, RopeDirection::kForward, x.Slice(run.begin, run.end));
     }
@@ -111,12 +113,12 @@ void ForwardPass::Rotate(int64_t layer, const Tensor& q, const Tensor& keys) {
   for (size_t i = 0; i < steps_.size(); ++i) {
     const SequenceStep& step = steps_[i];
     const int64_t end = row + step.end - step.begin;
-    if (step.cache->slot_positions(layer)) {
+    if (step.cache->slot_positions(at)) {
       turn(queries, q);
       RotateBySlot(i, row, layer, q.Slice(row, end));
       queries.begin = end;
     }
-    if (step.cache->raw_keys(layer)) {
+    if (step.cache->raw_keys(at)) {
       turn(stored, keys);
       stored.begin = end;
     }
@@ -278,8 +280,25 @@ void ForwardPass::AttendJoined(int64_t layer, const Tensor& q, const Tensor& key
   ops_.attention->Attend(shape, items, q, out, capture);
 }
 
+void ForwardPass::ShareQueries(const KvCache& cache, int64_t at, const Tensor& q) {
+  const std::span<const int64_t> asked = cache.asked(at);
+  const int64_t heads = std::ssize(asked), group = heads > 0 ? config_.query_heads / heads : 0;
+  for (int64_t h = 0; h < heads; ++h) {
+    const int64_t other = asked[static_cast<size_t>(h)];
+    for (int64_t g = 0; g < group && other != h; ++g) {
+      ops_.rows->Convert(OneHead(q, other * group + g), OneHead(q, h * group + g));
+    }
+  }
+}
+
 void ForwardPass::AttendCaches(int64_t layer, bool latents, const Tensor& q, const Tensor& keys,
                                const Tensor& values, Tensor out) {
+  int64_t shared = 0;
+  for (const SequenceStep& step : steps_) {
+    const int64_t end = shared + step.end - step.begin;
+    ShareQueries(*step.cache, config_.CacheOf(layer), q.Slice(shared, end));
+    shared = end;
+  }
   if (Runs(LayerPass::kQueries)) {
     KVG_CHECK(!latents, "queries of caches that hold latents");
     steps_[0].cache->Write(layer, keys, values);
@@ -291,6 +310,9 @@ void ForwardPass::AttendCaches(int64_t layer, bool latents, const Tensor& q, con
     AttendJoined(layer, q, keys, values, out);
     return;
   }
+  const bool own = config_.HasCache(layer);
+  const int64_t at = config_.CacheOf(layer);
+  const auto hook_of = [&](const SequenceStep& step) { return own ? step.hook : nullptr; };
   std::vector<AttentionItem> items(steps_.size());
   std::vector<size_t> waiting;
   bool wants_log_sum_exp = false;
@@ -303,19 +325,20 @@ void ForwardPass::AttendCaches(int64_t layer, bool latents, const Tensor& q, con
     items[i] = {.first_row = begin, .rows = row - begin, .token_position = step.begin, .heads = {}};
     if (!ahead_.empty()) items[i].ahead = ahead_[i];
     waiting.push_back(i);
-    wants_log_sum_exp |= step.hook != nullptr && step.hook->wants_log_sum_exp();
+    const LayerHook* hook = hook_of(step);
+    wants_log_sum_exp |= hook != nullptr && hook->wants_log_sum_exp();
   }
-  const bool written = waiting.size() == steps_.size() && WriteTogether(layer, keys, values);
+  const bool written = !own || (waiting.size() == steps_.size() && WriteTogether(at, keys, values));
   ForSequences(waiting, [&](size_t i) {
     const SequenceStep& step = steps_[i];
     const int64_t begin = items[i].first_row, end = begin + items[i].rows;
     if (!written) {
-      step.cache->Write(layer, keys.Slice(begin, end),
-                        latents ? Tensor() : values.Slice(begin, end));
+      step.cache->Write(at, keys.Slice(begin, end), latents ? Tensor() : values.Slice(begin, end));
     }
-    if (step.hook != nullptr) step.hook->BeforeAttend(layer, q.Slice(begin, end));
-    items[i].heads = step.cache->Layer(layer);
-    if (step.hook != nullptr) items[i].column_sums = step.hook->ColumnSumsOfRows(layer);
+    LayerHook* hook = hook_of(step);
+    if (hook != nullptr) hook->BeforeAttend(at, q.Slice(begin, end));
+    items[i].heads = step.cache->Layer(at);
+    if (hook != nullptr) items[i].column_sums = hook->ColumnSumsOfRows(at);
   });
   AttentionCapture capture;
   const Tensor& sinks = weights_.layers[static_cast<size_t>(layer)].sinks.weight;
@@ -332,9 +355,9 @@ void ForwardPass::AttendCaches(int64_t layer, bool latents, const Tensor& q, con
                  .scale = config_.attention_scale,
                  .softcap = config_.attention_softcap,
                  .window = config_.layers[static_cast<size_t>(layer)].window,
-                 .rope = cache.rope(layer),
+                 .rope = cache.rope(at),
                  .sinks = sinks},
-                cache, layer, items[i], q, out);
+                cache, at, items[i], q, out);
     return true;
   });
   while (!waiting.empty()) {
@@ -343,7 +366,7 @@ void ForwardPass::AttendCaches(int64_t layer, bool latents, const Tensor& q, con
     const DeferredRope* rope = nullptr;
     std::vector<AttentionItem> together;
     std::erase_if(waiting, [&](size_t i) {
-      const DeferredRope* wanted = steps_[i].cache->rope(layer);
+      const DeferredRope* wanted = steps_[i].cache->rope(at);
       if (wanted != nullptr && rope != nullptr && wanted != rope) return false;
       if (wanted != nullptr) rope = wanted;
       together.push_back(items[i]);
@@ -360,12 +383,12 @@ void ForwardPass::AttendCaches(int64_t layer, bool latents, const Tensor& q, con
     ops_.attention->Attend(shape, together, q, out, capture);
   }
   ForSequences(attending, [&](size_t i) {
-    LayerHook* hook = steps_[i].hook;
+    LayerHook* hook = hook_of(steps_[i]);
     if (hook == nullptr) return;
     const int64_t begin = items[i].first_row, end = begin + items[i].rows;
     Tensor log_sum_exp;
     if (hook->wants_log_sum_exp()) log_sum_exp = Columns(capture.log_sum_exp, begin, end);
-    hook->AfterAttend(layer, q.Slice(begin, end), log_sum_exp, out.Slice(begin, end));
+    hook->AfterAttend(at, q.Slice(begin, end), log_sum_exp, out.Slice(begin, end));
   });
 }
 
@@ -399,15 +422,19 @@ Tensor ForwardPass::PlainAttention(int64_t layer, const Tensor& x) {
   const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
   const int64_t heads = config_.query_heads, kv_heads = config_.kv_heads;
   const int64_t dk = config_.key_dim, dv = config_.value_dim;
+  // Queries, and keys and values where the layer has projections of its own.
   const Tensor projected =
-      Take(ScratchSlot::kProjected, DType::kF32, {rows_, heads * dk + kv_heads * (dk + dv)});
+      Take(ScratchSlot::kProjected, DType::kF32, {rows_, w.qkv.matrix->out_features()});
   ApplyLinear(ops_, x, w.qkv, MatMulMode::kSet, projected);
   const Tensor q = Heads(projected, 0, heads, dk, dk);
-  const Tensor k = Heads(projected, heads * dk, kv_heads, dk, dk);
-  const Tensor v = Heads(projected, (heads + kv_heads) * dk, kv_heads, dv, dv);
+  Tensor k, v;
+  if (config_.HasCache(layer)) {
+    k = Heads(projected, heads * dk, kv_heads, dk, dk);
+    v = Heads(projected, (heads + kv_heads) * dk, kv_heads, dv, dv);
+  }
   if (config_.qk_norm) {
     NormHeads(w.q_norm, q);
-    NormHeads(w.k_norm, k);
+    if (!k.empty()) NormHeads(w.k_norm, k);
   }
   Rotate(layer, q, k);
   const Tensor out = Take(ScratchSlot::kAttended, DType::kF32, {rows_, heads, dv});

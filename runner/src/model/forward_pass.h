@@ -91,16 +91,19 @@ class ForwardPass {
                            const Tensor& latent);
   void AbsorbedAttention(int64_t layer, const Tensor& q_all, const Tensor& down,
                          const Tensor& latent, Tensor attended);
-  // Turns queries, and the keys of steps whose caches keep them turned.
+  // Turns queries, and the keys, if there are any, of steps whose caches keep them turned.
   void Rotate(int64_t layer, const Tensor& q, const Tensor& keys);
   // Turns q, the rows of step `index` from `row` on. Tables serve all layers where slots agree.
   void RotateBySlot(size_t index, int64_t row, int64_t layer, const Tensor& q);
   // body(i) of sequences that may run side by side.
   void ForSequences(std::span<const size_t> sequences, const std::function<void(size_t)>& body);
   bool WriteTogether(int64_t layer, const Tensor& keys, const Tensor& values);
-  // Writes and attends for the steps whose caches hold MLA latents, or for the others.
+  // Writes and attends for the steps whose caches hold MLA latents, or for the others. Layers that
+  // read another's cache write nothing and are shown to no hook.
   void AttendCaches(int64_t layer, bool latents, const Tensor& q, const Tensor& keys,
                     const Tensor& values, Tensor out);
+  // Heads that are weighed by the queries of others get these, in place.
+  void ShareQueries(const KvCache& cache, int64_t at, const Tensor& q);
   // Attention of rows of a part with joined entries, each over what stands before it.
   void AttendJoined(int64_t layer, const Tensor& q, const Tensor& keys, const Tensor& values,
                     Tensor out);
@@ -122,6 +125,7 @@ class ForwardPass {
   void AddBranch(const Norm& after, Tensor residual,
                  const std::function<void(Tensor, MatMulMode)>& compute);
   void ShowInputs(int64_t layer, const Tensor& input);
+  void ShowLast(const Tensor& residual);
   void Layer(int64_t layer, Tensor residual);
   Tensor Logits(const Tensor& residual);
 

@@ -96,7 +96,8 @@ Status CheckWeights(const ModelConfig& config, const WeightSource& source) {
 
 ModelShape ShapeOf(const ModelConfig& config, DType cache_dtype) {
   ModelShape shape;
-  shape.layers = config.layer_count();
+  shape.layers = config.cache_count();
+  shape.shared_caches = config.SharesCaches();
   shape.hidden_size = config.hidden_size;
   shape.query_heads = config.query_heads;
   shape.kv_heads = config.kv_heads;
@@ -110,7 +111,9 @@ ModelShape ShapeOf(const ModelConfig& config, DType cache_dtype) {
   shape.attention_softcap = config.attention_softcap;
   shape.key_norm = config.qk_norm;
   if (config.mla) shape.latent_dim = config.mla->kv_lora_rank;
-  for (const LayerConfig& layer : config.layers) shape.windows.push_back(layer.window);
+  for (const LayerConfig& layer : config.layers) {
+    if (layer.reads < 0) shape.windows.push_back(layer.window);
+  }
   shape.cache_dtype = cache_dtype;
   return shape;
 }
@@ -139,11 +142,28 @@ Status Model::LoadWeights(const WeightSource& source) {
     }
   }
 
-  if (config_.sinks) {
-    for (const LayerWeights& layer : weights_->layers) sinks_.push_back(layer.sinks.weight);
-  }
+  FindCaches();
   weight_bytes_ = loader.bytes();
   return {};
+}
+
+void Model::FindCaches() {
+  cache_config_ = config_.OfCaches();
+  sinks_.clear();
+  for (int64_t layer = 0; layer < config_.layer_count() && config_.sinks; ++layer) {
+    if (!config_.HasCache(layer)) continue;
+    sinks_.push_back(weights_->layers[static_cast<size_t>(layer)].sinks.weight);
+  }
+}
+
+Status Model::ReadCaches(std::span<const int64_t> reads) {
+  if (!bases_.empty()) {
+    return Unsupported(StrCat(config_.path, ": caches in bases of their own cannot be shared"));
+  }
+  for (LayerConfig& layer : config_.layers) layer.reads = -1;
+  const Status shared = reads.empty() ? Status() : config_.ShareCaches(reads);
+  FindCaches();
+  return shared;
 }
 
 Model::Model(ModelConfig config, DType dtype, bool mla_latent, Ops& ops)
@@ -201,8 +221,8 @@ Result<std::unique_ptr<Model>> Model::Load(const std::string& directory,
   return model;
 }
 
-const PackedMatrix& Model::output_projection(int64_t layer) const {
-  return *weights_->layers[static_cast<size_t>(layer)].output.matrix;
+const PackedMatrix& Model::output_projection(int64_t cache) const {
+  return *weights_->layers[static_cast<size_t>(config_.LayerOf(cache))].output.matrix;
 }
 
 KvCache Model::NewCache(int64_t planned_length, CachePools& pools, bool mla_latent) const {
@@ -217,7 +237,7 @@ KvCache Model::NewCache(int64_t planned_length, CachePools& pools, bool mla_late
   options.mla_latent = mla_latent;
   options.bases = &bases_;
   if (!sinks_.empty()) options.sinks = &sinks_;
-  return KvCache(config_, options, pools);
+  return KvCache(cache_config_, options, pools);
 }
 
 }  // namespace kvgauge

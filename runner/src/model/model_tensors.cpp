@@ -161,6 +161,7 @@ LayerSpec DescribeLayer(const ModelConfig& config, int64_t index, const Scope& s
   LayerSpec layer;
   DescribeNorms(config, scope, layer);
 
+  const bool own = config.HasCache(index);  // or it needs neither keys nor values
   const Scope attention = scope.In(names.attention);
   if (config.mla) {
     DescribeLatentAttention(config, attention, layer);
@@ -168,19 +169,24 @@ LayerSpec DescribeLayer(const ModelConfig& config, int64_t index, const Scope& s
     layer.qkv = attention.Linear({{names.qkv, q_size + k_size + v_size}}, d, config.qkv_bias);
     if (names.qkv_by_group) {
       GroupedRows rows = RowsByGroup(config);
-      for (const std::vector<RowSpan>* some : {&rows.queries, &rows.keys, &rows.values}) {
-        layer.qkv.order.insert(layer.qkv.order.end(), some->begin(), some->end());
+      layer.qkv.order = std::move(rows.queries);
+      for (const std::vector<RowSpan>* some : {&rows.keys, &rows.values}) {
+        if (own) layer.qkv.order.insert(layer.qkv.order.end(), some->begin(), some->end());
       }
+    } else if (!own) {
+      layer.qkv.order = {{0, q_size}};
     }
-  } else {
+  } else if (own) {
     layer.qkv = attention.Linear(
         {{names.query, q_size}, {names.key, k_size}, {names.value, v_size}}, d, config.qkv_bias);
+  } else {
+    layer.qkv = attention.Linear({{names.query, q_size}}, d, config.qkv_bias);
   }
   layer.output = attention.Linear({{names.output, d}}, config.query_heads * config.value_dim,
                                   config.output_bias);
   if (config.qk_norm) {
     layer.q_norm = attention.HeadNorm(names.query_norm, config.query_heads);
-    layer.k_norm = attention.HeadNorm(names.key_norm, config.kv_heads);
+    if (own) layer.k_norm = attention.HeadNorm(names.key_norm, config.kv_heads);
   }
 
   if (config.sinks) layer.sinks = attention.Zeros(names.sinks, config.query_heads);

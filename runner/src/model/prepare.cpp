@@ -43,13 +43,13 @@ PreparedWeights::PreparedWeights(const ModelConfig& config, DType dtype, ModelTe
       shape_(ShapeOf(config, dtype)) {}
 
 Result<PreparedWeights::Place> PreparedWeights::PlaceOf(int64_t layer, Matrix matrix) const {
-  KVG_CHECK(layer >= 0 && layer < before_.layer_count(), "no such layer");
+  KVG_CHECK(layer >= 0 && layer < before_.cache_count(), "no such layer");
   if (before_.mla) {
     return Unsupported(StrCat(before_.path, ": the projections of ", before_.family,
                               " go through latents; stages that change them need separate query, "
                               "key and value projections"));
   }
-  const LayerSpec& spec = tensors_.layers[static_cast<size_t>(layer)];
+  const LayerSpec& spec = tensors_.layers[static_cast<size_t>(before_.LayerOf(layer))];
   Place place;
   if (matrix == Matrix::kOutput) {
     place.weight = spec.output.parts[0];
@@ -93,6 +93,23 @@ int64_t PreparedWeights::RowsAfter(Matrix matrix) const {
   CheckFailed(__FILE__, __LINE__, "matrix", "unknown matrix");
 }
 
+int64_t PreparedWeights::ColumnsAfter(Matrix matrix) const {
+  return matrix == Matrix::kOutput ? config_.query_heads * config_.value_dim : config_.hidden_size;
+}
+
+// Rows of layers without a cache go through the same keys and values.
+Status PreparedWeights::CheckMayWrite(int64_t layer, Matrix matrix) const {
+  if (matrix != Matrix::kQuery && matrix != Matrix::kOutput) return {};
+  const int64_t owner = before_.LayerOf(layer);
+  for (int64_t other = owner + 1; other < before_.layer_count(); ++other) {
+    if (before_.layers[static_cast<size_t>(other)].reads != owner) continue;
+    return Unsupported(StrCat(before_.path, ": layer ", other, " reads the cache of layer ", owner,
+                              ", so that a stage cannot change queries or outputs of the one "
+                              "alone"));
+  }
+  return {};
+}
+
 Result<Tensor> PreparedWeights::ReadRows(int64_t layer, const TensorSpec& spec,
                                          const Place& place) {
   if (layer != read_layer_) read_.clear();
@@ -130,14 +147,16 @@ Status PreparedWeights::Keep(const Key& key, const Tensor& values) {
 
 Status PreparedWeights::Write(int64_t layer, Matrix matrix, const Tensor& weights) {
   KVG_ASSIGN(const Place place, PlaceOf(layer, matrix));
+  KVG_TRY(CheckMayWrite(layer, matrix));
   KVG_CHECK(weights.dtype == DType::kF32 && weights.rank == 2 && weights.IsContiguous() &&
-                weights.shape[0] == RowsAfter(matrix) && weights.shape[1] == place.weight.shape[1],
+                weights.shape[0] == RowsAfter(matrix) && weights.shape[1] == ColumnsAfter(matrix),
             "weights must be f32 [out features, in features]");
   return Keep({layer, matrix, false}, weights);
 }
 
 Status PreparedWeights::WriteBias(int64_t layer, Matrix matrix, const Tensor& bias) {
   KVG_ASSIGN(const Place place, PlaceOf(layer, matrix));
+  KVG_TRY(CheckMayWrite(layer, matrix));
   if (place.bias.name.empty()) {
     return Unsupported(StrCat(source_->OriginOf(place.weight.name), ": '", place.weight.name,
                               "' has no bias, and the model adds none"));
@@ -147,12 +166,28 @@ Status PreparedWeights::WriteBias(int64_t layer, Matrix matrix, const Tensor& bi
   return Keep({layer, matrix, true}, bias);
 }
 
-Status PreparedWeights::SetKvHeads(int64_t kv_heads) {
-  if (kv_heads < 1 || config_.query_heads % kv_heads != 0) {
-    return BadInput(
-        StrCat(kv_heads, " KV heads: must divide the ", config_.query_heads, " query heads"));
+Status PreparedWeights::SetHeads(int64_t query_heads, int64_t kv_heads) {
+  if (kv_heads < 1 || query_heads % kv_heads != 0) {
+    return BadInput(StrCat(kv_heads, " KV heads: must divide the ", query_heads, " query heads"));
   }
+  const bool by_head = config_.qk_norm && config_.qk_norm_kind != QkNorm::kHead &&
+                       config_.qk_norm_kind != QkNorm::kLayer;
+  if (query_heads != config_.query_heads && (by_head || config_.sinks)) {
+    return Unsupported(StrCat(before_.path, ": query heads have ",
+                              config_.sinks ? "logits" : "norms",
+                              " of their own, so that there cannot be more of them"));
+  }
+  config_.query_heads = shape_.query_heads = query_heads;
   config_.kv_heads = shape_.kv_heads = kv_heads;
+  return {};
+}
+
+Status PreparedWeights::ShareCaches(std::span<const int64_t> reads) {
+  if (before_.SharesCaches()) {
+    return Unsupported(StrCat(before_.path, ": layers read each other's caches already"));
+  }
+  const Status shared = config_.ShareCaches(reads);
+  if (!shared.ok()) return shared.error().Wrap(before_.path);
   return {};
 }
 
@@ -200,7 +235,10 @@ Status PreparedWeights::Finish() {
     }
     next_head += basis.heads;
   }
-  for (int64_t layer = 0; !before_.mla && layer < before_.layer_count(); ++layer) {
+  if (!bases_.empty() && config_.cache_count() < before_.cache_count()) {
+    return Unsupported("caches in bases of their own cannot be shared between layers");
+  }
+  for (int64_t layer = 0; !before_.mla && layer < before_.cache_count(); ++layer) {
     for (const bool bias : {false, true}) KVG_TRY(FinishLayer(layer, bias));
   }
   read_.clear();
@@ -230,11 +268,13 @@ Status PreparedWeights::FinishLayer(int64_t layer, bool bias) {
     KVG_ASSIGN(const Place place, PlaceOf(layer, matrix));
     const TensorSpec& spec = bias ? place.bias : place.weight;
     if (spec.name.empty()) continue;
-    const bool resized = RowsAfter(matrix) != place.rows;
+    const bool narrower = !bias && ColumnsAfter(matrix) != spec.shape[1];
+    const bool resized = RowsAfter(matrix) != place.rows || narrower;
     const bool written = written_.contains({layer, matrix, bias});
     if (resized && !written) {
       return BadInput(StrCat("layer ", layer, ": '", spec.name, "' was not written for ",
-                             config_.kv_heads, " KV heads"));
+                             config_.kv_heads, " KV heads of ", config_.query_heads,
+                             " query heads"));
     }
     touched[spec.name] = touched[spec.name] || written;
   }
@@ -248,7 +288,8 @@ Status PreparedWeights::FinishLayer(int64_t layer, bool bias) {
     auto& [values, shape] = changed_[spec.name];
     values.insert(values.end(), some.begin(), some.end());
     shape = spec.shape;
-    const int64_t width = bias ? 1 : spec.shape[1];
+    const int64_t width = bias ? 1 : ColumnsAfter(matrix);
+    if (!bias) shape[1] = width;
     shape[0] = std::ssize(values) / width;
     if (!by_group || matrix != Matrix::kValue) continue;
     // All queries, keys and values are together: back to the order of groups.

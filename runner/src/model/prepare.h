@@ -29,7 +29,8 @@ class PreparedWeights final : public WeightView, public WeightSource {
   Status Write(int64_t layer, Matrix matrix, const Tensor& weights) override;
   Result<Tensor> ReadBias(int64_t layer, Matrix matrix) override;
   Status WriteBias(int64_t layer, Matrix matrix, const Tensor& bias) override;
-  Status SetKvHeads(int64_t kv_heads) override;
+  Status SetHeads(int64_t query_heads, int64_t kv_heads) override;
+  Status ShareCaches(std::span<const int64_t> reads) override;
   Status WriteBasis(int64_t layer, KvSide side, int64_t first_head, int64_t heads,
                     const Tensor& basis) override;
 
@@ -58,8 +59,11 @@ class PreparedWeights final : public WeightView, public WeightSource {
     auto operator<=>(const Key&) const = default;
   };
 
+  // `layer` counts those that have a cache in the checkpoint.
   Result<Place> PlaceOf(int64_t layer, Matrix matrix) const;
   int64_t RowsAfter(Matrix matrix) const;
+  int64_t ColumnsAfter(Matrix matrix) const;
+  Status CheckMayWrite(int64_t layer, Matrix matrix) const;
   Result<Tensor> ReadRows(int64_t layer, const TensorSpec& spec, const Place& place);
   Status Keep(const Key& key, const Tensor& values);
   // The numbers of a matrix or bias as they are to be stored.

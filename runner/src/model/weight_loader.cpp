@@ -144,6 +144,7 @@ Status WeightLoader::LoadBiases(const LinearSpec& spec, Linear& out) {
   if (spec.biases.empty()) return {};
   int64_t size = 0;
   for (const TensorSpec& bias : spec.biases) size += bias.shape[0];
+  if (!spec.order.empty()) size = out.matrix->out_features();
   out.bias_memory = ops_.memory->Allocate(size * SizeOf(DType::kF32));
   out.bias = out.bias_memory.As(DType::kF32, {size});
   if (!spec.order.empty()) {
