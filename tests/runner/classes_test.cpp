@@ -176,6 +176,66 @@ TEST_F(ClassesTest, ScalesOfChannelsAreUndoneWhenEntriesAreRead) {
   }
 }
 
+// One bit a number, whose two levels are those of a head's channel.
+TEST_F(ClassesTest, CodewordsAreThoseOfAHead) {
+  std::vector<float> words;
+  for (int64_t i = 0; i < kHeads * kDim; ++i) {
+    words.push_back(-0.25f - 0.01f * static_cast<float>(i));
+    words.push_back(0.5f + 0.01f * static_cast<float>(i));
+  }
+  Classes layout;
+  layout.classes.resize(2);
+  for (const KvSide side : {KvSide::kKeys, KvSide::kValues}) {
+    KvCodec codec = Codec(side, 0, CodeAxis::kToken, DType::kF32);
+    (side == KvSide::kKeys ? layout.classes[1].keys : layout.classes[1].values) = codec;
+    codec.kind = KvCodecKind::kVectors;
+    codec.bits = 1;
+    codec.group = 1;
+    (side == KvSide::kKeys ? layout.classes[0].keys : layout.classes[0].values) = codec;
+  }
+  layout.waiting = kWaiting;
+  const Classes without = layout;
+  layout.classes[0].key_table = View(words, {kHeads, 2 * kDim});
+  layout.classes[0].value_table = layout.classes[0].key_table;
+  CachePools pools(*ops_);
+  KvCache plain = NewCache(pools), cache = NewCache(pools);
+  for (KvCache* one : {&plain, &cache}) ASSERT_TRUE(Feed(*one, 50).ok());
+  ASSERT_TRUE(StoreAll(cache, layout).ok());
+  for (int64_t layer = 0; layer < kLayers; ++layer) {
+    ASSERT_TRUE(Put(cache, layer, [](int64_t i) { return i % 2 == 0 ? 0 : 1; }).ok());
+  }
+  const std::vector<int32_t> positions = cache.Positions(1, 1);
+  for (const bool keys : {true, false}) {
+    const std::vector<float> whole = keys ? Keys(plain, 1, 1) : Values(plain, 1, 1);
+    std::vector<float> want = Picked(whole, positions);
+    for (int64_t i = 0; i < 25 * kDim; ++i) {
+      const float* word = &words[static_cast<size_t>(2 * (kDim + i % kDim))];
+      float& number = want[static_cast<size_t>(i)];
+      number = std::abs(number - word[1]) < std::abs(number - word[0]) ? word[1] : word[0];
+    }
+    EXPECT_EQ(keys ? Keys(cache, 1, 1) : Values(cache, 1, 1), want);
+  }
+  ExpectAttendsAsRead(cache, 1);
+  const KvBytes bytes = cache.Bytes();
+  EXPECT_EQ(bytes.scales, kLayers * 2 * kHeads * kDim * 2 * 4);
+  EXPECT_EQ(bytes.payload, kLayers * kHeads * 2 * (25 * kDim * 4 + 25 * kDim / 8));
+  const Result<std::string> written = cache.Serialize();
+  ASSERT_TRUE(written.ok());
+  KvCache again = NewCache(pools);
+  ASSERT_TRUE(again.Deserialize(*written).ok());
+  EXPECT_EQ(Keys(again, 1, 0), Keys(cache, 1, 0));
+  EXPECT_EQ(Values(again, 0, 1), Values(cache, 0, 1));
+  EXPECT_EQ(again.Bytes(), bytes);
+  ExpectAttendsAsRead(again, 0);
+  // A layout whose words were never found, and one with too few.
+  KvCache other = NewCache(pools);
+  ASSERT_TRUE(Feed(other, 10).ok());
+  EXPECT_THAT(other.Store(0, PlanOf(without)).error().message, HasSubstr("must be f32[64]"));
+  layout.classes[0].value_table = View(words, {kHeads, 2 * kDim}).Slice(0, 1);
+  layout.classes[0].value_table = layout.classes[0].value_table.Reshape({kHeads, kDim});
+  EXPECT_THAT(other.Store(0, PlanOf(layout)).error().message, HasSubstr("must be f32[64]"));
+}
+
 TEST_F(ClassesTest, EntriesCanBeEvictedAndForgotten) {
   CachePools pools(*ops_);
   KvCache cache = Third(pools, Layout());

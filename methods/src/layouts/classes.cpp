@@ -17,10 +17,26 @@ double BytesOfOne(const KvCodec& codec) {
   return static_cast<double>(CodedBytes(codec, kKvPageEntries).logical()) / kKvPageEntries;
 }
 
+// A head has its own codewords.
+int64_t TableBytes(const KvCodec& codec) {
+  if (codec.kind != KvCodecKind::kVectors) return 0;
+  return (codec.dim << codec.bits) * SizeOf(DType::kF32);
+}
+
+Status CheckWords(const KvCodec& codec) {
+  if (codec.kind != KvCodecKind::kVectors || codec.stages != 1 || codec.commuting ||
+      codec.range == CodeRange::kRms) {
+    return BadInput(
+        "records of a class are codewords of one stage that do not commute, unscaled (vectors)");
+  }
+  return codec.table.empty() ? Status() : CheckCodec(codec);
+}
+
 }  // namespace
 
 Status CheckClassCodec(const KvCodec& codec) {
   if (!codec.coded()) return {};
+  if (IsRecord(codec.kind)) return CheckWords(codec);
   const bool tables = !codec.levels.empty() || !codec.channel_low.empty() ||
                       !codec.channel_high.empty() || !codec.fixed_scale.empty() ||
                       !codec.table.empty();
@@ -65,6 +81,9 @@ double Classes::HeadBytes(const ModelShape& shape, int64_t entries) const {
     bytes +=
         one.share * static_cast<double>(entries) * (BytesOfOne(one.keys) + BytesOfOne(one.values));
   }
+  for (const Class& one : classes) {
+    bytes += static_cast<double>(TableBytes(one.keys) + TableBytes(one.values));
+  }
   const int64_t scales = (scales_keys ? shape.key_dim : 0) + (scales_values ? shape.value_dim : 0);
   return bytes + static_cast<double>(scales * SizeOf(DType::kF32));
 }
@@ -90,6 +109,7 @@ int64_t Classes::PlannedLayerBytes(const ModelShape& shape, int64_t entries, int
       const KvCodec& codec = keys ? one.keys : one.values;
       uncoded |= !codec.coded();
       if (codec.coded()) codes = std::max(codes, CodedBytes(codec, kKvPageEntries).logical());
+      bytes += TableBytes(codec);
     }
     // Each class has a last page that is part filled, and entries that fill no unit yet.
     const int64_t waits = std::min(entries, waiting + fresh);

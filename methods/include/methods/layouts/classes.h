@@ -14,8 +14,10 @@ namespace kvgauge {
 // positions, and those that wait come last.
 struct Classes final : StoreLayout {
   struct Class {
-    KvCodec keys, values;  // kFloat: uncoded; no tables, outliers or corrections
+    KvCodec keys, values;  // kFloat: uncoded; no tables of its own, outliers or corrections
     double share = 0;      // of a head's entries that are expected in it: what prices go by
+    // Codewords of this sequence for kVectors: f32 [kv_heads, numbers]. Set by Store::Calibrate.
+    Tensor key_table, value_table;
   };
   std::vector<Class> classes;
   int64_t waiting = 64;
@@ -34,7 +36,7 @@ struct Classes final : StoreLayout {
   int64_t PlannedLayerBytes(const ModelShape& shape, int64_t entries, int64_t fresh) const override;
 };
 
-// Why a codec cannot be that of a class, if so.
+// Why a codec cannot be that of a class, if so. A table is that of a head, or still to come.
 Status CheckClassCodec(const KvCodec& codec);
 
 }  // namespace kvgauge

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Entries in classes: a part for each, and one behind them for entries that wait. Where channels
 // have scales, coded parts hold entries divided by them, and attention takes the scales as the
-// basis of latents: a diagonal matrix.
+// basis of latents: a diagonal matrix. Codewords are tables of a class, a row for each head.
 #include "methods/layouts/classes.h"
 
 #include <algorithm>
@@ -40,6 +40,26 @@ Status TakeClassCodec(std::string_view& in, KvSide side, int64_t dim, KvCodec* c
   KVG_TRY(TakeEnum(in, "axis of a codec", CodeAxis::kChannel, &codec->axis));
   KVG_TRY(TakeNumber(in, "group of a codec", 0, int64_t{1} << 20, &codec->group));
   return TakeFlag(in, "symmetric codes", &codec->symmetric);
+}
+
+void PutClassTable(std::string& out, const Tensor& table) {
+  const int64_t numbers = table.empty() ? 0 : table.Numel();
+  PutNumber(out, numbers);
+  if (numbers > 0) PutBytes(out, std::span<const float>(table.f32(), table.Numel()));
+}
+
+// A row for each head, in `memory` until OwnTables.
+Status TakeClassTable(std::string_view& in, int64_t heads, std::vector<float>* memory,
+                      Tensor* table) {
+  KVG_TRY(TakeArray(in, memory));
+  const int64_t numbers = std::ssize(*memory);
+  if (numbers == 0) return {};
+  if (numbers % heads != 0) {
+    return BadInput(StrCat("cache bytes: codewords of ", numbers, " numbers for ", heads,
+                           " heads; expected a multiple"));
+  }
+  *table = View(*memory, {heads, numbers / heads});
+  return {};
 }
 
 std::vector<int32_t> PickedOf(const std::vector<int32_t>& all, std::span<const int32_t> picked) {
@@ -99,6 +119,16 @@ class ClassesLayer final : public LayerLayout {
     const ClassesPlan::Class& one = plan_.classes[at];
     return side == KvSide::kKeys ? one.keys : one.values;
   }
+  // With the codewords of a head, where the class has some.
+  KvCodec CodecOf(KvSide side, size_t at, int64_t head) const {
+    const ClassesPlan::Class& one = plan_.classes[at];
+    const Tensor& table = side == KvSide::kKeys ? one.key_table : one.value_table;
+    KvCodec codec = CodecOf(side, at);
+    if (!table.empty()) codec.table = table[head];
+    return codec;
+  }
+  // Copies the plan's tables to host memory of a pool, where codecs want them.
+  Status OwnTables(const LayerEntries& entries);
   // Whether what a part holds is divided by scales.
   bool IsScaled(KvSide side, size_t part) const {
     return part < plan_.classes.size() && !ScalesOf(side).host.empty() &&
@@ -111,9 +141,10 @@ class ClassesLayer final : public LayerLayout {
   Result<Stream> Moved(const LayerEntries& entries, KvSide side, int64_t head, size_t part,
                        std::span<const int32_t> members, const Tensor& all) const;
 
-  ClassesPlan plan_;  // its tensors lie in scales_
+  ClassesPlan plan_;  // its tensors lie in scales_ and tables_
   std::array<Scales, 2> scales_;
   std::shared_ptr<BlockList> memory_;  // of scales; never written again
+  std::shared_ptr<BlockList> tables_;  // the plan's, on the host; never written again
 };
 
 Status ClassesLayer::Use(const StoreLayout& plan, const LayerEntries& entries) {
@@ -130,6 +161,27 @@ Status ClassesLayer::Use(const StoreLayout& plan, const LayerEntries& entries) {
     entries.ops().memory->Copy(given, host);
     given = {};
   }
+  return OwnTables(entries);
+}
+
+Status ClassesLayer::OwnTables(const LayerEntries& entries) {
+  Ops& ops = entries.ops();
+  // A device's pool has no memory that the host can read.
+  BlockPool& pool =
+      ops.device == Device::kHost ? *entries.pool : entries.setup->pools->of(Tier::kHost);
+  auto tables = std::make_shared<BlockList>(pool);
+  for (ClassesPlan::Class& one : plan_.classes) {
+    for (Tensor* table : {&one.key_table, &one.value_table}) {
+      if (table->empty()) continue;
+      KVG_TRY(tables->Push(table->SizeBytes()));
+      Tensor host = *table;
+      host.data = (*tables)[tables->size() - 1];
+      host.device = Device::kHost;
+      ops.memory->Copy(*table, host);
+      *table = host;
+    }
+  }
+  tables_ = std::move(tables);
   return {};
 }
 
@@ -139,6 +191,8 @@ Status ClassesLayer::Put(std::string& out) const {
   for (const ClassesPlan::Class& one : plan_.classes) {
     PutClassCodec(out, one.keys);
     PutClassCodec(out, one.values);
+    if (IsRecord(one.keys.kind)) PutClassTable(out, one.key_table);
+    if (IsRecord(one.values.kind)) PutClassTable(out, one.value_table);
   }
   for (const Scales& scales : scales_) PutArray(out, scales.host);
   return {};
@@ -149,18 +203,27 @@ Status ClassesLayer::Take(std::string_view& in, const LayerEntries& entries) {
   KVG_TRY(TakeNumber(in, "entries that wait", 1, INT32_MAX, &plan_.waiting));
   KVG_TRY(TakeNumber(in, "classes of entries", 1, ClassesPlan::kMost, &count));
   plan_.classes.resize(static_cast<size_t>(count));
-  for (ClassesPlan::Class& one : plan_.classes) {
+  const int64_t heads = entries.setup->kv_heads;
+  std::vector<std::vector<float>> tables(2 * plan_.classes.size());
+  for (size_t i = 0; i < plan_.classes.size(); ++i) {
+    ClassesPlan::Class& one = plan_.classes[i];
     KVG_TRY(TakeClassCodec(in, KvSide::kKeys, entries.HeadDim(KvSide::kKeys), &one.keys));
     KVG_TRY(TakeClassCodec(in, KvSide::kValues, entries.HeadDim(KvSide::kValues), &one.values));
+    if (IsRecord(one.keys.kind)) {
+      KVG_TRY(TakeClassTable(in, heads, &tables[2 * i], &one.key_table));
+    }
+    if (IsRecord(one.values.kind)) {
+      KVG_TRY(TakeClassTable(in, heads, &tables[2 * i + 1], &one.value_table));
+    }
   }
   for (const KvSide side : kClassSides) {
     Scales& own = scales_[static_cast<size_t>(side)];
     KVG_TRY(TakeArray(in, &own.host));
     if (own.host.empty()) continue;
-    const int64_t heads = entries.setup->kv_heads, numbers = std::ssize(own.host);
+    const int64_t numbers = std::ssize(own.host);
     own.shape = {heads, numbers % heads == 0 ? numbers / heads : 0};
   }
-  return {};
+  return OwnTables(entries);
 }
 
 Status ClassesLayer::Check(const LayerEntries& entries) const {
@@ -175,10 +238,14 @@ Status ClassesLayer::Check(const LayerEntries& entries) const {
   }
   for (const KvSide side : kClassSides) {
     for (size_t i = 0; i < plan_.classes.size(); ++i) {
-      KvCodec codec = CodecOf(side, i);
-      codec.dim = entries.HeadDim(side);
-      const Status status = CheckClassCodec(codec);
-      if (!status.ok()) return status.error().Wrap(StrCat("class ", i));
+      const bool tabled = IsRecord(CodecOf(side, i).kind);
+      for (int64_t head = 0; head < (tabled ? entries.setup->kv_heads : 1); ++head) {
+        KvCodec codec = CodecOf(side, i, head);
+        codec.dim = entries.HeadDim(side);
+        Status status = CheckClassCodec(codec);
+        if (status.ok() && tabled) status = CheckCodec(codec);  // the table must be there by now
+        if (!status.ok()) return status.error().Wrap(StrCat("class ", i));
+      }
     }
     const Scales& scales = ScalesOf(side);
     if (scales.host.empty()) continue;
@@ -226,12 +293,12 @@ Status ClassesLayer::Convert(LayerEntries& entries, std::span<const LayerPair>) 
   const int64_t heads = entries.setup->kv_heads;
   std::vector<LayerPart> parts;
   for (size_t i = 0; i < plan_.classes.size(); ++i) {
-    parts.push_back(entries.NewPart({heads, heads}, *entries.pool, [&](KvSide side, int64_t) {
+    parts.push_back(entries.NewPart({heads, heads}, *entries.pool, [&](KvSide side, int64_t head) {
       StreamSpec spec;
       spec.side = side;
       spec.dtype = entries.setup->format.dtype;
       spec.dim = entries.HeadDim(side);
-      spec.codec = CodecOf(side, i);
+      spec.codec = CodecOf(side, i, head);
       if (spec.codec.coded()) spec.rule = SealWhole(spec.codec);
       return spec;
     }));
@@ -379,8 +446,14 @@ void ClassesLayer::AddBytes(const LayerEntries& entries, KvBytes& bytes) const {
   // A method must hold the scales; as matrices they take more.
   int64_t scales = 0;
   for (const Scales& own : scales_) scales += std::ssize(own.host) * SizeOf(DType::kF32);
-  bytes.scales += scales;
-  bytes.slack += memory_->allocated_bytes() - scales;
+  int64_t words = 0;
+  for (const ClassesPlan::Class& one : plan_.classes) {
+    for (const Tensor* table : {&one.key_table, &one.value_table}) {
+      if (!table->empty()) words += table->SizeBytes();
+    }
+  }
+  bytes.scales += scales + words;
+  bytes.slack += memory_->allocated_bytes() - scales + tables_->allocated_bytes() - words;
 }
 
 }  // namespace

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reads everything, and lowers the highest scores that a row gives to pictures.
+//
+// Paper: CalibQuant, arXiv:2502.14882; after insuhan/calibquant. Needs what entries show and the
+// query of each decode step. Codes of one bit make some scores too high. So the scores of a row
+// with all rows of pictures, from the least to the largest, are mapped evenly to [least, largest -
+// lower] before the softmax over them and the text. Rows of the prompt attend as ever.
+#include <algorithm>
+
+#include "methods/attention.h"
+#include "methods/joining_reader.h"
+#include "methods/registry.h"
+#include "methods/tensors.h"
+
+namespace kvgauge {
+namespace {
+
+class LoweredPictures final : public JoiningReader {
+ public:
+  explicit LoweredPictures(const Params& params)
+      : lower_(static_cast<float>(params.Real("lower"))) {}
+
+  Needs needs() const override { return {.modality = true}; }
+
+  struct Head {
+    int64_t length = 0;  // when the texts were found; what came since is text
+    int64_t count = 0;   // of texts
+    Buffer texts;        // [count] i32, ascending
+  };
+
+  struct Index final : State {
+    std::vector<Head> heads;  // empty: nothing is shown, and everything is read as it is
+
+    int64_t bytes() const override {
+      int64_t sum = 0;
+      for (const Head& head : heads) sum += head.texts.size_bytes();
+      return sum;
+    }
+  };
+
+  std::unique_ptr<State> Begin(LayerView& view) const override {
+    auto index = std::make_unique<Index>();
+    Ops& ops = view.ops();
+    bool shows = false;
+    for (int64_t h = 0; h < view.shape().kv_heads; ++h) {
+      Head& head = index->heads.emplace_back();
+      head.length = view.lengths()[static_cast<size_t>(h)];
+      if (head.length == 0) continue;
+      const Tensor text = view.OfModality(Modality::kText, h).Reshape({1, head.length});
+      const Tensor sum = view.Scratch(DType::kF32, {1});
+      ops.rows->ReduceRows(text, Reduction::kSum, sum);
+      head.count = static_cast<int64_t>(Fetch(ops, sum)[0]);
+      shows = shows || head.count < head.length;
+      if (head.count == 0) continue;
+      head.texts = ops.memory->Allocate(head.count * SizeOf(DType::kI32));
+      ops.memory->Copy(Best(view, text, head.count), head.texts.As(DType::kI32, {head.count}));
+    }
+    if (!shows) index->heads.clear();
+    return index;
+  }
+
+  void Append(LayerView&, std::span<const int64_t>, State&) const override {}
+
+  bool Select(LayerView& view, State& state, const Tensor&, Tensor words) const override {
+    const auto& index = static_cast<const Index&>(state);
+    if (index.heads.empty()) return false;
+    const int64_t group = view.shape().group();
+    for (int64_t h = 0; h < view.shape().kv_heads; ++h) {
+      const Head& head = index.heads[static_cast<size_t>(h)];
+      const int64_t length = view.lengths()[static_cast<size_t>(h)];
+      const Tensor own = words.Slice(h * group, (h + 1) * group);
+      MarkEnds(view, 0, head.length, length, own);
+      if (head.count == 0) continue;
+      Tensor texts = head.texts.As(DType::kI32, {1, head.count});
+      texts.shape[0] = group;
+      texts.stride[0] = 0;
+      view.ops().select->MarkRuns(texts, 1, length, Columns(own, 0, (length + 63) / 64));
+    }
+    return true;
+  }
+
+  void MarkJoined(LayerView& view, State& state, Tensor words) const override {
+    const auto& index = static_cast<const Index&>(state);
+    const int64_t group = view.shape().group();
+    for (int64_t h = 0; h < view.shape().kv_heads; ++h) {
+      const Head& head = index.heads[static_cast<size_t>(h)];
+      if (head.count == head.length) continue;
+      const int64_t length = view.lengths()[static_cast<size_t>(h)];
+      MarkWhere(view, Pictures(view, h, length), 0, words.Slice(h * group, (h + 1) * group));
+    }
+  }
+
+  void Join(LayerView& view, State& state, const Tensor& q, const Tensor& log_sum_exp,
+            Tensor out) const override {
+    const auto& index = static_cast<const Index&>(state);
+    Ops& ops = view.ops();
+    const int64_t group = view.shape().group(), dim = q.shape[1];
+    for (int64_t h = 0; h < view.shape().kv_heads; ++h) {
+      const Head& head = index.heads[static_cast<size_t>(h)];
+      if (head.count == head.length) continue;
+      const int64_t n = view.lengths()[static_cast<size_t>(h)];
+      const int64_t begin = h * group, end = begin + group;
+      const Tensor query = view.Scratch(DType::kF32, {group, dim});
+      const Tensor logits = view.Scratch(DType::kF32, {group, n});
+      ops.rows->Convert(q.Slice(begin, end), query);
+      ops.linear->MatMulNT(query.Reshape({1, group, dim}), view.Keys(h).Reshape({1, n, dim}), 1.0f,
+                           logits.Reshape({1, group, n}));
+      LogitsOfProducts(view, logits);
+      Lower(view, Hidden(view, h, n), logits);
+      JoinSoftmax(view, log_sum_exp.Slice(begin, end), logits, view.Values(h),
+                  out.Slice(begin, end));
+    }
+  }
+
+ private:
+  static constexpr float kFar = 1e30f;  // beyond every score
+  static constexpr float kLeastRange = 1e-8f;
+
+  // 1 for entries of pictures and videos, else 0. [1, n]
+  static Tensor Pictures(LayerView& view, int64_t head, int64_t n) {
+    const Tensor shown = view.Scratch(DType::kF32, {1, n});
+    const Tensor text = view.OfModality(Modality::kText, head).Reshape({1, n});
+    view.ops().rows->Affine(text, -1.0f, 1.0f, shown);
+    return shown;
+  }
+
+  // 0 for entries of pictures that the newest token sees, -inf for others. [n]
+  static Tensor Hidden(LayerView& view, int64_t head, int64_t n) {
+    const Tensor hidden = Pictures(view, head, n);
+    view.ops().rows->Activate(hidden, Activation::kLog, hidden);
+    HideFromNewest(view, head, 0, 1, hidden);
+    return hidden[0];
+  }
+
+  // Maps the scores of each row that are not hidden; the others become -inf. logits: [rows, n]
+  void Lower(LayerView& view, const Tensor& hidden, const Tensor& logits) const {
+    RowOps& rows = *view.ops().rows;
+    const int64_t m = logits.shape[0], n = logits.shape[1];
+    const Tensor seen = view.Scratch(DType::kF32, {m, n});
+    const Tensor most = view.Scratch(DType::kF32, {1, m});
+    const Tensor least = view.Scratch(DType::kF32, {1, m});
+    const Tensor slope = view.Scratch(DType::kF32, {1, m});
+    const Tensor range = view.Scratch(DType::kF32, {1, m});
+    rows.Combine(logits, hidden, Binary::kAdd, seen);
+    rows.ReduceRows(seen, Reduction::kMax, most[0]);
+    rows.Affine(logits, -1.0f, 0.0f, seen);
+    rows.Combine(seen, hidden, Binary::kAdd, seen);
+    rows.ReduceRows(seen, Reduction::kMax, least[0]);
+    // A row that sees no picture has finite ends, too: what it maps is hidden afterwards.
+    for (const Tensor& end : {most, least}) {
+      rows.Combine(end, Filled(view, m, -kFar), Binary::kMax, end);
+    }
+    rows.Combine(most, least, Binary::kAdd, range);  // `least` is less the least
+    rows.Affine(range, 1.0f, -lower_, slope);
+    rows.Affine(range, 1.0f, kLeastRange, range);
+    rows.Combine(slope, range, Binary::kDivide, slope);
+    const Tensor base = Spread(view, least[0], n);
+    rows.Combine(logits, base, Binary::kAdd, logits);
+    rows.Combine(logits, Spread(view, slope[0], n), Binary::kMultiply, logits);
+    rows.Combine(logits, base, Binary::kSubtract, logits);
+    rows.Combine(logits, hidden, Binary::kAdd, logits);
+  }
+
+  float lower_;
+};
+
+KVG_REGISTER_STAGE({
+    .kind = StageKind::kRead,
+    .id = "calibquant",
+    .paper = "arXiv:2502.14882",
+    .summary = "reads everything, and lowers the highest scores of pictures",
+    .bytes = "4 a text entry of the prompt and head, beside the cache",
+    .params = {RealParam("lower", 3, 0, 1000, "by so much the highest score of a picture falls")},
+    .make = Make<LoweredPictures>(),
+});
+
+}  // namespace
+}  // namespace kvgauge
