@@ -171,14 +171,16 @@ std::vector<Case> Cases() {
                      .format = {dtype, 35, 75},
                      .group = 3,
                      .rows = 2,
+                     .entries = 700,
                      .softcap = 3.0f,
-                     .window = 600});
+                     .window = 400});
     cases.push_back({.name = type + "many rows, scales",
                      .format = {dtype, 40, 24},
                      .group = 7,
                      .rows = 3,
+                     .entries = 600,
                      .scales = true});
-    Case codes = {.name = type + "codes", .format = {dtype, 64, 64}, .group = 2, .entries = 1130};
+    Case codes = {.name = type + "codes", .format = {dtype, 64, 64}, .group = 2, .entries = 700};
     codes.keys = AffineCodec(3, CodeAxis::kChannel, 64, 64);
     codes.values = AffineCodec(2, CodeAxis::kToken, 32, 64);
     codes.values->side = KvSide::kValues;
@@ -213,7 +215,7 @@ TEST(AttentionChosen, HeadsOfAGroupReadTheirOwn) {
     for (const Case& c : Cases()) {
       OneHead head(backend, c);
       for (const Pattern& pattern : kPatterns) {
-        if (pattern.run == 64 || pattern.one_in == 1) continue;
+        if (pattern.one_in != 12 && pattern.one_in != 20) continue;
         SCOPED_TRACE(backend.name + ": " + c.name + ", " + pattern.name);
         std::vector<std::vector<uint64_t>> words;
         for (int64_t g = 0; g < c.group; ++g) {
