@@ -131,6 +131,25 @@ struct Cache {
   }
 };
 
+// How keys and values are coded.
+struct CodedFormat {
+  const char* name;
+  KvCodecKind kind;
+  int bits;  // of affine codes, by channel and by entry, in groups of 64
+
+  KvCodec Codec(const KvFormat& format, KvSide side) const {
+    KvCodec codec;
+    codec.kind = kind;
+    codec.side = side;
+    codec.dim = side == KvSide::kKeys ? format.key_dim : format.value_dim;
+    if (kind != KvCodecKind::kAffine) return codec;
+    codec.bits = bits;
+    codec.group = 64;
+    if (side == KvSide::kKeys) codec.axis = CodeAxis::kChannel;
+    return codec;
+  }
+};
+
 // Heads whose entries are all coded.
 struct CodedCache {
   KvCodec keys, values;
@@ -140,14 +159,10 @@ struct CodedCache {
   std::vector<KvHead> heads;
   int64_t bytes = 0;
 
-  CodedCache(CodecOps& codecs, const AttentionShape& shape, int bits, int64_t entries) {
-    keys.kind = values.kind = KvCodecKind::kAffine;
-    keys.bits = values.bits = bits;
-    keys.group = values.group = 64;
-    keys.dim = shape.format.key_dim;
-    values.dim = shape.format.value_dim;
-    keys.axis = CodeAxis::kChannel;
-    values.side = KvSide::kValues;
+  CodedCache(CodecOps& codecs, const AttentionShape& shape, const CodedFormat& format,
+             int64_t entries)
+      : keys(format.Codec(shape.format, KvSide::kKeys)),
+        values(format.Codec(shape.format, KvSide::kValues)) {
     segments.resize(shape.kv_heads);
     for (int64_t h = 0; h < shape.kv_heads; ++h) {
       segments[h].length = entries;
@@ -294,8 +309,8 @@ struct Choice {
   }
 };
 
-// Decode over 5% of the entries: what it takes beside all of them, and what share of the ideal, a
-// twentieth, that is.
+// Decode over 5% of the entries: what it takes beside all of them, and what share of the ideal
+// that is, a twentieth; heads that choose for themselves together read more than that.
 void BenchSparse(AttentionOps& ops) {
   constexpr int64_t kEntries = 32768, kDim = 128, kHeads = 4, kGroup = 4;
   constexpr Choice kChoices[] = {{"pages of 64", 64, false},
@@ -303,9 +318,9 @@ void BenchSparse(AttentionOps& ops) {
                                  {"runs of 16, by query head", 16, true},
                                  {"single entries", 1, false},
                                  {"single entries, by query head", 1, true}};
-  std::printf("\n5%% of %d entries, %d dims, %d query heads a KV head\n%-5s %-30s %9s %9s\n",
+  std::printf("\n5%% of %d entries, %d dims, %d query heads a KV head\n%-5s %-30s %9s %9s %9s\n",
               static_cast<int>(kEntries), static_cast<int>(kDim), static_cast<int>(kGroup), "dtype",
-              "read", "of full", "of ideal");
+              "read", "of full", "of ideal", "together");
   for (const DType dtype : {DType::kBF16, DType::kF16}) {
     const AttentionShape shape = MakeShape(dtype, kDim, kHeads, kGroup);
     std::vector<std::unique_ptr<Cache>> caches;  // more than the processor's caches hold
@@ -336,8 +351,16 @@ void BenchSparse(AttentionOps& ops) {
     const std::vector<double> s = Interleaved(runs);
     for (size_t c = 0; c < std::size(kChoices); ++c) {
       const double share = s[c + 1] / s[0];
-      std::printf("%-5s %-30s %8.1f%% %8.0f%%\n", NameOf(dtype).data(), kChoices[c].name,
-                  100 * share, 100 * 0.05 / share);
+      double read = 0;  // by some head of a group
+      for (const auto& of_head : words[c]) {
+        for (size_t p = 0; p < of_head[0].size(); ++p) {
+          uint64_t bits = 0;
+          for (const std::vector<uint64_t>& row : of_head) bits |= row[p];
+          read += __builtin_popcountll(bits);
+        }
+      }
+      std::printf("%-5s %-30s %8.1f%% %8.0f%% %8.0f%%\n", NameOf(dtype).data(), kChoices[c].name,
+                  100 * share, 100 * 0.05 / share, 100 * read / (kEntries * kHeads) / share);
     }
   }
 }
@@ -401,13 +424,14 @@ void BenchPrefill(AttentionOps& ops, const AttentionKernels& kernels, int thread
 }
 
 // The largest difference to the reference over a short cache.
-double CodedError(AttentionOps& ops, CodecOps& codecs, const AttentionShape& shape, int bits) {
+double CodedError(AttentionOps& ops, CodecOps& codecs, const AttentionShape& shape,
+                  const CodedFormat& format) {
   constexpr int64_t kEntries = 640;
   const int64_t heads = shape.query_heads, dim = shape.format.key_dim;
   const std::vector<float> q = Normal(heads * dim, 3);
   std::vector<float> results[2];
   const auto run = [&](AttentionOps& attention, CodecOps& codec, std::vector<float>& out) {
-    const CodedCache cache(codec, shape, bits, kEntries);
+    const CodedCache cache(codec, shape, format, kEntries);
     AttentionItem item;
     item.rows = 1;
     item.heads = cache.heads;
@@ -453,28 +477,50 @@ double CodedProductRate(const AttentionKernels& kernels, int threads) {
   return 1.0 * kProducts * kRows * kSteps * 64 / s[0];
 }
 
+// The same of the product that rows meet numbers with, where those are rebuilt from codes.
+double FloatProductRate(const AttentionKernels& kernels, int threads) {
+  constexpr int kRows = 4, kSteps = 64;
+  constexpr int64_t kProducts = 200000;
+  const std::vector<double> s = Interleaved({[&] {
+    OnThreads(threads, [&](int t) {
+      alignas(64) float a[kRows * kSteps] = {}, panel[kSteps * 64] = {}, out[kRows * 64] = {};
+      for (int64_t i = t; i < kProducts; i += threads) {
+        kernels.product[static_cast<int>(DType::kF32)](
+            {a, kSteps, kRows, panel, panel, kSteps, 64, out, 64, false});
+      }
+    });
+  }});
+  return 1.0 * kProducts * kRows * kSteps * 64 / s[0];
+}
+
 void BenchCoded(AttentionOps& ops, CodecOps& codecs, const AttentionKernels& kernels, int threads,
                 const Bandwidth& machine) {
-  const double products = CodedProductRate(kernels, threads);
+  const double code_products = CodedProductRate(kernels, threads);
+  const double float_products = FloatProductRate(kernels, threads);
   constexpr int64_t kEntries = 32768, kDim = 128, kHeads = 4;
   std::printf(
-      "\ndecode over coded segments: 32768 entries, dim 128, groups of 64; products alone: %.0f "
-      "G multiply-adds/s\nshares of: bytes, the plain cache's time times bytes; products, theirs "
-      "alone; ideal, the longer of both\n",
-      products * 1e-9);
-  std::printf("%-5s %3s %5s %9s %9s %8s %9s %8s %11s %8s %8s\n", "type", "G", "bits", "us/layer",
+      "\ndecode over coded segments: 32768 entries, dim 128, groups of 64; products alone: %.0f G "
+      "multiply-adds/s with codes, %.0f with numbers\nshares of: bytes, the plain cache's time "
+      "times bytes; products, theirs alone; ideal, the longer of both\n",
+      code_products * 1e-9, float_products * 1e-9);
+  std::printf("%-5s %3s %6s %9s %9s %8s %9s %8s %11s %8s %8s\n", "type", "G", "codes", "us/layer",
               "GB/s", "of copy", "speed-up", "of bytes", "of products", "of ideal", "error");
   for (const DType dtype : {DType::kF16, DType::kBF16}) {
     std::vector<std::unique_ptr<Cache>> plain;
     for (int l = 0; l < 3; ++l) {
       plain.push_back(std::make_unique<Cache>(ops, MakeShape(dtype, kDim, kHeads, 1), kEntries));
     }
-    const std::vector<int> widths = {4, 3, 2};
-    std::vector<std::vector<std::unique_ptr<CodedCache>>> coded(widths.size());
-    for (size_t i = 0; i < widths.size(); ++i) {
-      for (int l = 0; l < 8; ++l) {
+    constexpr CodedFormat kFormats[] = {{"4 bits", KvCodecKind::kAffine, 4},
+                                        {"3 bits", KvCodecKind::kAffine, 3},
+                                        {"2 bits", KvCodecKind::kAffine, 2},
+                                        {"fp8", KvCodecKind::kFp8E4M3, 0},
+                                        {"nvfp4", KvCodecKind::kNvFp4, 0}};
+    constexpr size_t kCount = std::size(kFormats);
+    std::vector<std::vector<std::unique_ptr<CodedCache>>> coded(kCount);
+    for (size_t i = 0; i < kCount; ++i) {
+      for (int l = 0; l < 6; ++l) {
         coded[i].push_back(std::make_unique<CodedCache>(codecs, MakeShape(dtype, kDim, kHeads, 1),
-                                                        widths[i], kEntries));
+                                                        kFormats[i], kEntries));
       }
     }
     for (const int64_t group : {1, 2, 4}) {
@@ -491,7 +537,7 @@ void BenchCoded(AttentionOps& ops, CodecOps& codecs, const AttentionKernels& ker
       std::vector<std::function<void()>> runs = {[&] {
         for (const auto& cache : plain) attend(cache->heads);
       }};
-      for (size_t i = 0; i < widths.size(); ++i) {
+      for (size_t i = 0; i < kCount; ++i) {
         runs.push_back([&, i] {
           for (const auto& cache : coded[i]) attend(cache->heads);
         });
@@ -502,18 +548,20 @@ void BenchCoded(AttentionOps& ops, CodecOps& codecs, const AttentionKernels& ker
         const double bytes = static_cast<double>(i == 0 ? plain[0]->bytes : coded[i - 1][0]->bytes);
         const double layer_s = i == 0 ? plain_s : s[i] / static_cast<double>(coded[i - 1].size());
         const double of_bytes = plain_s * bytes / static_cast<double>(plain[0]->bytes) / layer_s;
-        std::printf("%-5s %3d %5d %9.0f %9.1f %7.0f%% %9.2f", NameOf(dtype).data(),
-                    static_cast<int>(group), i == 0 ? 16 : widths[i - 1], layer_s * 1e6,
+        std::printf("%-5s %3d %6s %9.0f %9.1f %7.0f%% %9.2f", NameOf(dtype).data(),
+                    static_cast<int>(group), i == 0 ? "plain" : kFormats[i - 1].name, layer_s * 1e6,
                     bytes / layer_s * 1e-9, 100 * bytes / layer_s * 1e-9 / machine.copy,
                     plain_s / layer_s);
         if (i == 0) {
           std::printf("\n");
           continue;
         }
-        const double of_products = 2.0 * kEntries * kDim * kHeads * group / products / layer_s;
+        const bool codes = kFormats[i - 1].kind == KvCodecKind::kAffine;
+        const double of_products = 2.0 * kEntries * kDim * kHeads * group /
+                                   (codes ? code_products : float_products) / layer_s;
         std::printf(" %7.0f%% %10.0f%% %7.0f%% %8.1e\n", 100 * of_bytes, 100 * of_products,
                     100 * std::max(of_bytes, of_products),
-                    CodedError(ops, codecs, shape, widths[i - 1]));
+                    CodedError(ops, codecs, shape, kFormats[i - 1]));
       }
     }
   }

@@ -135,16 +135,17 @@ void CpuAttention::PackBlock(const Call& call, const Block& block, bool exact, c
 
 // Raw products of a block's rows with the pages of one span that any row sees and reads.
 void CpuAttention::ScoreSpan(const Call& call, const Block& block, const Piece& piece, int64_t span,
-                             const Scratch& scratch) const {
-  const int64_t page_begin = piece.PageBegin(span), page_end = piece.PageEnd(span);
-  for (int64_t p = page_begin; p < page_end; ++p) {
+                             const Chosen* chosen, const Scratch& scratch) const {
+  for (int64_t p = piece.PageBegin(span); p < piece.PageEnd(span); ++p) {
     if (!PageIsRead(call, piece, p)) continue;
+    const auto column = static_cast<int>(p * kEntries - span * kSpan);
+    if (chosen != nullptr && !chosen->Holds(column)) continue;
     const Range seeing = piece.sight.Rows(p * kEntries, (p + 1) * kEntries, block.count);
     const int64_t row = seeing.begin * call.group;
-    const int64_t ahead = piece.keys == PageSource::kCodes ? kCodesAhead : 1;
-    const Next next = NextOf(call, piece, span, p - page_begin + ahead);
+    const Next next = NextAfter(call, piece, span, chosen, p, /*values=*/false);
+    const int64_t at = row * kSpan + (chosen == nullptr ? column : chosen->Place(column));
     ScorePage(call, piece, p, next, row, static_cast<int>((seeing.end - seeing.begin) * call.group),
-              scratch, scratch.scores + row * kSpan + (p - span * kPagesPerSpan) * kEntries, kSpan);
+              scratch, scratch.scores + at, kSpan);
   }
 }
 
@@ -153,25 +154,44 @@ void CpuAttention::AttendSpan(const Call& call, const Block& block, const Piece&
                               int64_t span, const Scratch& scratch, SoftmaxState* parts,
                               float* values) const {
   const int64_t span_entry = span * kSpan;
-  const int64_t page_begin = piece.PageBegin(span), page_end = piece.PageEnd(span);
-  ScoreSpan(call, block, piece, span, scratch);
-
+  const int rows = static_cast<int>(block.count) * call.group;
   SoftmaxArgs softmax = {};
-  softmax.first = static_cast<int>(page_begin * kEntries - span_entry);
-  softmax.last = static_cast<int>(page_end * kEntries - span_entry);
+  softmax.first = static_cast<int>(piece.PageBegin(span) * kEntries - span_entry);
+  softmax.last = static_cast<int>(piece.PageEnd(span) * kEntries - span_entry);
+  const bool some = piece.segment->read != nullptr;
+  Chosen chosen;
+  if (some) {
+    chosen = ChosenOf(call, piece, span);
+    if (chosen.vectors == 0) {
+      std::fill_n(parts, rows, SoftmaxState{kNothing, 0.0f, 0.0f});
+      return;
+    }
+    softmax.first = 0;
+    softmax.last = chosen.vectors * kVectorFloats;
+  }
+  if (some && piece.Plain()) {
+    ScoreChosen(call, piece, span, chosen, rows, scratch);
+  } else {
+    ScoreSpan(call, block, piece, span, some ? &chosen : nullptr, scratch);
+  }
+
   softmax.scale = call.shape.scale;
   softmax.softcap = call.shape.softcap;
   softmax.entropy = call.entropy;
   softmax.keep = block.sums_at >= 0;
   const bool bf16 = call.bf16_rows && piece.values == PageSource::kPlain;
+  const auto column = [&](int64_t entry) {
+    if (some)
+      return chosen.Place(static_cast<int>(std::clamp<int64_t>(entry - span_entry, 0, kSpan)));
+    return static_cast<int>(std::clamp<int64_t>(entry - span_entry, softmax.first, softmax.last));
+  };
+  uint64_t words[kPagesPerSpan];
   for (int g = 0; g < call.group; ++g) {
-    softmax.extras = ExtrasOf(piece, span_entry, kSpan, g, scratch, &softmax.value_scale);
+    softmax.extras =
+        some ? ChosenExtras(piece, span, chosen, g, scratch, words, &softmax.value_scale)
+             : ExtrasOf(piece, span_entry, kSpan, g, scratch, &softmax.value_scale);
     for (int64_t i = 0; i < block.count; ++i) {
       const Range seen = piece.sight.Entries(i);
-      const auto column = [&](int64_t entry) {
-        return static_cast<int>(
-            std::clamp<int64_t>(entry - span_entry, softmax.first, softmax.last));
-      };
       softmax.begin = column(seen.begin);
       softmax.end = std::max(softmax.begin, column(seen.end));
       const int64_t r = i * call.group + g;
@@ -180,36 +200,38 @@ void CpuAttention::AttendSpan(const Call& call, const Block& block, const Piece&
       parts[r] = kernels_.softmax(softmax);
     }
   }
-  WeighSpan(call, block, piece, span, scratch, values);
+  if (some && piece.Plain()) {
+    WeighChosen(call, piece, span, chosen, rows, scratch, values);
+  } else {
+    WeighSpan(call, block, piece, span, some ? &chosen : nullptr, scratch, values);
+  }
 }
 
 // The values of one span, weighted by what the softmax left.
 void CpuAttention::WeighSpan(const Call& call, const Block& block, const Piece& piece, int64_t span,
-                             const Scratch& scratch, float* values) const {
+                             const Chosen* chosen, const Scratch& scratch, float* values) const {
   const PageLayout& stored = piece.stored;
   const KvSegment& segment = *piece.segment;
   const bool plain = piece.values == PageSource::kPlain;
-  const int64_t page_begin = piece.PageBegin(span), page_end = piece.PageEnd(span);
   const int64_t out_stride = call.value_stride;
   std::memset(values, 0,
               sizeof(float) * static_cast<size_t>(block.count * call.group * out_stride));
-  for (int64_t p = page_begin; p < page_end; ++p) {
-    if (!PageIsRead(call, piece, p)) continue;
+  for (int64_t p = piece.PageBegin(span); p < piece.PageEnd(span); ++p) {
+    const auto column = static_cast<int>(p * kEntries - span * kSpan);
+    if (chosen != nullptr && !chosen->Holds(column)) continue;
     const Range seeing = piece.sight.Rows(p * kEntries, (p + 1) * kEntries, block.count);
     const int64_t row = seeing.begin * call.group;
     const int rows = static_cast<int>((seeing.end - seeing.begin) * call.group);
-    const int64_t weight = row * kSpan + p * kEntries - span * kSpan;
+    const int64_t weight = row * kSpan + (chosen == nullptr ? column : chosen->Place(column));
     float* out = values + row * out_stride;
-    const int64_t ahead = piece.values == PageSource::kCodes ? kCodesAhead : 1;
-    const Next next = NextOf(call, piece, span, page_end - page_begin + p - page_begin + ahead);
+    const Next next = NextAfter(call, piece, span, chosen, p, /*values=*/true);
     if (piece.values == PageSource::kCodes && (p + 1) * kEntries <= segment.values.entries) {
       MultiplyCodes(call, *piece.value_plan, segment.values.pages.codes[p], next,
                     scratch.scores + weight, kSpan, rows, true, out, out_stride, scratch);
       continue;
     }
     if (!plain) {
-      Fetch(next);
-      const float* tile = ValueTile(call, piece, p, scratch);
+      const float* tile = ValueTile(call, piece, p, next, scratch);
       const int panels = segment.values_in_keys ? stored.ValuePanels() : 1;
       for (int g = 0; g < panels; ++g) {
         const float* panel = tile + g * kPanelWidth * kEntries;

@@ -53,7 +53,7 @@ void CpuAttention::DoWindowProbabilities(const AttentionShape& shape, const Atte
     if (piece.entries.begin < (unit.span + 1) * kSpan && piece.entries.end > unit.span * kSpan) {
       PackBlock(call, block, call.bf16_rows && NeedsExactRows(piece), q, scratch);
       if (piece.absorbed) Absorb(call, piece, block.count * call.group, scratch);
-      ScoreSpan(call, block, piece, unit.span, scratch);
+      ScoreSpan(call, block, piece, unit.span, nullptr, scratch);
     }
     const int64_t begin = unit.span * kSpan;
     const int64_t end =

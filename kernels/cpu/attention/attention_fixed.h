@@ -111,26 +111,35 @@ template <class V, int kBits>
 struct CodeFields {
   using U = typename V::U;
   static constexpr int kField = kBits == 3 ? 2 : kBits;
-  static constexpr int Shift(int v) { return v * kField % 8; }
+  static constexpr int Shift(int v) { return kBits == 3 ? v / 2 * 4 : v * kField % 8; }
   static constexpr uint32_t Both(int field) { return static_cast<uint32_t>(field) * 0x10001u; }
 
-  U low;   // the fields, or their low 2 bits; of 4 bits the first two
-  U high;  // 4 bits: the other two; 3 bits: the top bits
+  // 2 bits: the fields; 4 bits: the first two. 3 bits: whole fields of vectors 0 and 2.
+  U low;
+  U high;  // the other two
 
   // `words` begins with the byte of the first field: what follows a block is loaded with it, and
-  // masked away. `top_bit`: that of the first field in `tops`.
-  [[gnu::always_inline]] static CodeFields Load(const char* words, const char* tops, int top_bit) {
+  // masked away. `top_bits`: where that of the first field is in `tops`.
+  [[gnu::always_inline]] static CodeFields Load(const char* words, const char* tops, U top_bits) {
     CodeFields fields;
     fields.low = fields.high = V::LoadU(words);
     if constexpr (kBits == 4) fields.high = fields.low >> 8;
-    if constexpr (kBits == 3) fields.high = V::LoadU(tops) >> top_bit;
+    if constexpr (kBits == 3) {
+      // Four top bits say where two of them go: to bits 2 and 6.
+      const U four = (V::LoadU(tops) >> top_bits) & Both(15);
+      const U of_even =
+          V::ShuffleBytes(V::Repeat4(0x04000400u, 0x44404440u, 0x04000400u, 0x44404440u), four);
+      const U of_odd =
+          V::ShuffleBytes(V::Repeat4(0x04040000u, 0x04040000u, 0x44444040u, 0x44444040u), four);
+      fields.high = V::Select(Both(0x33), fields.low >> 2, of_odd);
+      fields.low = V::Select(Both(0x33), fields.low, of_even);
+    }
     return fields;
   }
   [[gnu::always_inline]] U Field(int v) const {
     if constexpr (kBits == 4) return (v < 2 ? low : high) & Both(15 << Shift(v));
-    const U field = low & Both(3 << Shift(v));
-    if constexpr (kBits == 2) return field;
-    return field | ((high << (v + 2)) & Both(4 << Shift(v)));
+    if constexpr (kBits == 3) return (v % 2 == 0 ? low : high) & Both(7 << Shift(v));
+    return low & Both(3 << Shift(v));
   }
 };
 
@@ -148,12 +157,12 @@ template <class V, int kBits, int kRows, bool kShared>
   // word is the same every two pairs.
   constexpr int kSlots = 16 / Fields::kField;
   const char* words[2];
-  int top_bits[2];
+  U top_bits[2];
 #pragma GCC unroll 2
   for (int i = 0; i < 2; ++i) {
     const int slot = args.first_vector + i * args.vectors;
     words[i] = args.codes + slot / kSlots * kCodeBlockBytes + slot % kSlots * Fields::kField / 8;
-    top_bits[i] = slot % 8;
+    top_bits[i] = U{} + static_cast<uint32_t>(slot % 8);
   }
   const int64_t stride = 2 * args.vectors / kSlots * kCodeBlockBytes;
   // Lines to fetch with every two pairs of steps; what is left is fetched at once.

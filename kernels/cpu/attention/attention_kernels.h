@@ -37,6 +37,41 @@ struct ProductArgs {
   bool accumulate;
 };
 
+// Lines of memory that are wanted next, fetched meanwhile.
+struct ChosenLines {
+  const char* const* at;
+  int count;
+};
+
+// out[r][16 i + c] = sum over s of a[r][s] * columns[i][s][c]: chosen columns of key pages, 16
+// neighbours each.
+struct ChosenKeysArgs {
+  const void* a;  // as ProductArgs
+  int64_t a_stride;
+  int rows;
+  const void* const* columns;  // [count] where in a page the first step of the columns is
+  int count;
+  int steps;  // bf16: even
+  float* out;
+  int64_t out_stride;
+  ChosenLines lines;
+};
+
+// out[r][c] = sum over i of a[r][at[i]] * steps[i][c]: chosen steps of panels of values. In bf16
+// steps[i] is a pair and at[i] the first of the two.
+struct ChosenValuesArgs {
+  const void* a;  // as ProductArgs
+  int64_t a_stride;
+  int rows;
+  const void* const* steps;  // [count]
+  const uint16_t* at;        // [count]
+  int count;                 // 1 at least
+  int width;
+  float* out;
+  int64_t out_stride;
+  ChosenLines lines;
+};
+
 // What a segment adds to the scores of one row; null: nothing. Index 0 belongs to column 0; arrays
 // reach to the next multiple of 16 columns.
 struct ScoreExtras {
@@ -54,7 +89,7 @@ struct ScoreExtras {
 struct SoftmaxArgs {
   float* scores;      // [last), products on entry, overwritten
   uint16_t* weights;  // where exp(score - max) goes as bf16; null: f32, over the scores
-  int first, last;    // columns to write, multiples of 64
+  int first, last;    // columns to write, multiples of 16
   int begin, end;     // columns the row sees; weights outside are 0
   float scale, softcap;
   bool entropy;  // also sum p * (score - max)
@@ -163,6 +198,9 @@ struct AttentionKernels {
   int tile_rows;  // rows one pass over a panel serves
   // Indexed by DType of the panel: f32, f16, bf16.
   void (*product[3])(const ProductArgs& args);
+  // The same over chosen columns of keys and steps of values; indexed as `product`.
+  void (*chosen_keys[3])(const ChosenKeysArgs& args);
+  void (*chosen_values[3])(const ChosenValuesArgs& args);
   // Panels of f16 or bf16 expanded to f32 [steps][width]; indexed by DType, f32 unused.
   void (*expand[3])(const void* panel, int steps, int width, float* out);
   bool fixed_codes;  // rows that codes of f16 and bf16 caches meet are in fixed point, not f32

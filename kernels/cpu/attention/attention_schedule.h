@@ -154,6 +154,7 @@ struct Piece {
   int64_t first_span = 0, spans = 0;
 
   explicit Piece(const PageLayout& layout) : stored(layout) {}
+  bool Plain() const { return keys == PageSource::kPlain && values == PageSource::kPlain; }
   bool LatentValues() const { return !segment->value_basis.empty(); }
   int64_t PageBegin(int64_t span) const {
     return std::max(span * kPagesPerSpan, entries.begin / kEntries);
@@ -161,6 +162,18 @@ struct Piece {
   int64_t PageEnd(int64_t span) const {
     return std::min((span + 1) * kPagesPerSpan, (entries.end + kEntries - 1) / kEntries);
   }
+};
+
+// What the query heads of a group read of one span, together: columns in vectors of 16, or whole
+// pages where those are not multiplied as they are stored. In scratch they stand side by side.
+struct Chosen {
+  int vectors = 0;
+  uint32_t of_span = 0;               // bit v: columns [16 v, 16 v + 16) of the span
+  uint64_t bits[kPagesPerSpan] = {};  // the entries of each page that some head reads
+
+  bool Holds(int column) const { return (of_span >> column / kVectorFloats & 1) != 0; }
+  // Where a column of the span is among the chosen ones, or the first chosen one behind it.
+  int Place(int column) const;
 };
 
 // Beside bf16 queries.
@@ -324,17 +337,22 @@ class CpuAttention final : public AttentionOps {
   static void FetchLists(const Piece& piece, int64_t page);
   // Page `index` of what a span reads: its pages of keys, its pages of values, the next one's keys.
   static Next NextOf(const Call& call, const Piece& piece, int64_t span, int64_t index);
+  // What comes after a page of keys or values, so far ahead as their kind needs; chosen: null where
+  // all pages are read.
+  static Next NextAfter(const Call& call, const Piece& piece, int64_t span, const Chosen* chosen,
+                        int64_t page, bool values);
   static Next NextKeys(const Call& call, const Piece& piece, int64_t page);
   static Next NextValues(const Call& call, const Piece& piece, int64_t page);
+  // chosen: null where all columns have their places in scratch.
   void ScoreSpan(const Call& call, const Block& block, const Piece& piece, int64_t span,
-                 const Scratch& scratch) const;
+                 const Chosen* chosen, const Scratch& scratch) const;
   // Raw products of rows with the keys of one page; rows begin at scratch's.
   void ScorePage(const Call& call, const Piece& piece, int64_t page, const Next& next, int64_t row,
                  int rows, const Scratch& scratch, float* scores, int64_t stride) const;
   void AttendSpan(const Call& call, const Block& block, const Piece& piece, int64_t span,
                   const Scratch& scratch, SoftmaxState* parts, float* values) const;
   void WeighSpan(const Call& call, const Block& block, const Piece& piece, int64_t span,
-                 const Scratch& scratch, float* values) const;
+                 const Chosen* chosen, const Scratch& scratch, float* values) const;
   void Finish(const Call& call, const Block& block, const SoftmaxState* states, const float* values,
               Tensor out, const AttentionCapture& capture) const;
   void Foresee(int64_t index, int64_t step) const;
@@ -343,6 +361,16 @@ class CpuAttention final : public AttentionOps {
   const Piece* FirstPiece(const Unit& unit) const;  // null where the unit begins in a later one
   void MergeRows(const Call& call, int64_t rows, int width, const SoftmaxState* parts,
                  const float* part_values, SoftmaxState* states, float* values) const;
+
+  // Where some entries are read (attention_chosen.cpp). The two with rows take plain pages.
+  static Chosen ChosenOf(const Call& call, const Piece& piece, int64_t span);
+  ScoreExtras ChosenExtras(const Piece& piece, int64_t span, const Chosen& chosen, int group_head,
+                           const Scratch& scratch, uint64_t (&words)[kPagesPerSpan],
+                           const float** value_scale) const;
+  void ScoreChosen(const Call& call, const Piece& piece, int64_t span, const Chosen& chosen,
+                   int rows, const Scratch& scratch) const;
+  void WeighChosen(const Call& call, const Piece& piece, int64_t span, const Chosen& chosen,
+                   int rows, const Scratch& scratch, float* values) const;
 
   // Where segments are not multiplied as they are stored (attention_source.cpp).
   static bool PageIsRead(const Call& call, const Piece& piece, int64_t page);
@@ -358,16 +386,18 @@ class CpuAttention final : public AttentionOps {
 
   void Absorb(const Call& call, const Piece& piece, int64_t rows, const Scratch& scratch) const;
   void ExpandPage(const Call& call, const void* page, int steps, int width, float* out) const;
-  const float* StoredKeys(const Call& call, const Piece& piece, int64_t page,
+  void Rebuild(const StreamPlan& plan, const KvCoded& stream, int64_t page, const Next& next,
+               float* tile) const;
+  const float* StoredKeys(const Call& call, const Piece& piece, int64_t page, const Next& next,
                           const Scratch& scratch, float* tile) const;
-  const float* KeyTile(const Call& call, const Piece& piece, int64_t page,
+  const float* KeyTile(const Call& call, const Piece& piece, int64_t page, const Next& next,
                        const Scratch& scratch) const;
   void RotateTile(const Call& call, const Piece& piece, int64_t page, DType dtype,
                   const void* panel, float* tile) const;
   static void TurnKeys(const float* keys, int dims, int width, float* panel);
   void StoredValues(const Call& call, const Piece& piece, int64_t page, int begin,
                     const Scratch& scratch) const;
-  const float* ValueTile(const Call& call, const Piece& piece, int64_t page,
+  const float* ValueTile(const Call& call, const Piece& piece, int64_t page, const Next& next,
                          const Scratch& scratch) const;
   void ExpandValues(const Call& call, const Piece& piece, int64_t rows, const Scratch& scratch,
                     float* values) const;

@@ -198,8 +198,7 @@ void CpuAttention::ScorePage(const Call& call, const Piece& piece, int64_t page,
                   reinterpret_cast<const float*>(a), queries.stride, rows, false, scores, stride,
                   scratch);
   } else {
-    Fetch(next);
-    const float* tile = KeyTile(call, piece, page, scratch);
+    const float* tile = KeyTile(call, piece, page, next, scratch);
     const int steps = piece.absorbed ? piece.stored.key_dim : call.layout.key_dim;
     kernels_.product[static_cast<int>(DType::kF32)](
         {a, queries.stride, rows, tile, tile, steps, kPanelWidth, scores, stride, false});
@@ -324,21 +323,29 @@ void CpuAttention::ExpandPage(const Call& call, const void* page, int steps, int
   }
 }
 
+// A coded page as a tile.
+void CpuAttention::Rebuild(const StreamPlan& plan, const KvCoded& stream, int64_t page,
+                           const Next& next, float* tile) const {
+  Fetch(next);
+  DecodeTile(codec_kernels_, plan.codec, PageOf(stream.pages, page), tile);
+}
+
 // Keys as stored, [stored key dim][64]: in `tile`, or the page itself.
 const float* CpuAttention::StoredKeys(const Call& call, const Piece& piece, int64_t page,
-                                      const Scratch& scratch, float* tile) const {
+                                      const Next& next, const Scratch& scratch, float* tile) const {
   const KvSegment& segment = *piece.segment;
   const int64_t coded = piece.key_plan == nullptr ? 0 : segment.keys.entries - page * kEntries;
   const int64_t held = std::min<int64_t>(kEntries, segment.slots() - page * kEntries);
   const int steps = piece.stored.key_steps;
   if (coded <= 0) {
+    Fetch(next);
     if (call.layout.dtype == DType::kF32) {
       return static_cast<const float*>(segment.key_pages[page]);
     }
     ExpandPage(call, segment.key_pages[page], steps, kPanelWidth, tile);
     return tile;
   }
-  DecodeTile(codec_kernels_, piece.key_plan->codec, PageOf(segment.keys.pages, page), tile);
+  Rebuild(*piece.key_plan, segment.keys, page, next, tile);
   if (coded < held) {
     ExpandPage(call, segment.key_pages[page], steps, kPanelWidth, scratch.tail_tile);
     for (int k = 0; k < piece.stored.key_dim; ++k) {
@@ -351,19 +358,20 @@ const float* CpuAttention::StoredKeys(const Call& call, const Piece& piece, int6
 
 // Keys as queries meet them: [key_dim][64], or [stored key dim][64] for absorbed queries.
 const float* CpuAttention::KeyTile(const Call& call, const Piece& piece, int64_t page,
-                                   const Scratch& scratch) const {
+                                   const Next& next, const Scratch& scratch) const {
   const KvSegment& segment = *piece.segment;
   const Tensor& basis = segment.key_basis;
   const int dim = call.layout.key_dim;
   if (segment.rotation == nullptr || piece.absorbed) {
-    return StoredKeys(call, piece, page, scratch, scratch.stored_tile);
+    return StoredKeys(call, piece, page, next, scratch, scratch.stored_tile);
   }
   const bool floats = piece.key_plan == nullptr || segment.keys.entries <= page * kEntries;
   if (basis.empty() && floats && 2 * call.shape.rope->cos.shape[0] == dim) {
+    Fetch(next);
     RotateTile(call, piece, page, call.layout.dtype, segment.key_pages[page], scratch.key_tile);
     return scratch.key_tile;
   }
-  const float* stored = StoredKeys(call, piece, page, scratch,
+  const float* stored = StoredKeys(call, piece, page, next, scratch,
                                    basis.empty() ? scratch.key_tile : scratch.stored_tile);
   if (!basis.empty()) {
     kernels_.product[static_cast<int>(DType::kF32)]({basis.f32(), basis.stride[0], dim, stored,
@@ -475,11 +483,11 @@ void CpuAttention::StoredValues(const Call& call, const Piece& piece, int64_t pa
 
 // Values as stored: [64][stored value width], or, where they live in the keys, panels of it.
 const float* CpuAttention::ValueTile(const Call& call, const Piece& piece, int64_t page,
-                                     const Scratch& scratch) const {
+                                     const Next& next, const Scratch& scratch) const {
   const KvSegment& segment = *piece.segment;
   if (segment.values_in_keys) {
     // In panels: rows of a whole entry would all fall into the same few sets of the cache.
-    const float* keys = StoredKeys(call, piece, page, scratch, scratch.stored_tile);
+    const float* keys = StoredKeys(call, piece, page, next, scratch, scratch.stored_tile);
     for (int g = 0; g < piece.stored.ValuePanels(); ++g) {
       const int64_t at = int64_t{g} * kPanelWidth * kEntries;
       TurnKeys(keys + at, std::min(kPanelWidth, piece.stored.value_dim - g * kPanelWidth),
@@ -491,8 +499,9 @@ const float* CpuAttention::ValueTile(const Call& call, const Piece& piece, int64
   const int64_t held = std::min<int64_t>(kEntries, segment.slots() - page * kEntries);
 
   if (coded > 0) {
-    DecodeTile(codec_kernels_, piece.value_plan->codec, PageOf(segment.values.pages, page),
-               scratch.value_tile);
+    Rebuild(*piece.value_plan, segment.values, page, next, scratch.value_tile);
+  } else {
+    Fetch(next);
   }
   if (coded < held) {
     StoredValues(call, piece, page, static_cast<int>(std::max<int64_t>(0, coded)), scratch);

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <limits>
 
+#include "cpu/attention/attention_chosen.h"
 #include "cpu/attention/attention_codes.h"
 #include "cpu/attention/attention_fixed.h"
 #include "cpu/attention/attention_kernels.h"
@@ -412,17 +413,24 @@ void Map(const float* in, int64_t n, float* out) {
   });
 }
 
+template <class V, class P>
+constexpr void SetProducts(AttentionKernels& k, DType panel) {
+  k.product[static_cast<int>(panel)] = &Product<V, P>;
+  k.chosen_keys[static_cast<int>(panel)] = &ChosenKeys<V, P>;
+  k.chosen_values[static_cast<int>(panel)] = &ChosenValues<V, P>;
+}
+
 template <class V>
 constexpr AttentionKernels MakeAttentionKernels() {
   AttentionKernels k = {};
   k.bf16_dot = V::kHasBf16Dot;
   k.tile_rows = V::kTileRows;
-  k.product[static_cast<int>(DType::kF32)] = &Product<V, F32Panel<V>>;
-  k.product[static_cast<int>(DType::kF16)] = &Product<V, F16Panel<V>>;
+  SetProducts<V, F32Panel<V>>(k, DType::kF32);
+  SetProducts<V, F16Panel<V>>(k, DType::kF16);
   if constexpr (V::kHasBf16Dot) {
-    k.product[static_cast<int>(DType::kBF16)] = &Product<V, Bf16DotPanel<V>>;
+    SetProducts<V, Bf16DotPanel<V>>(k, DType::kBF16);
   } else {
-    k.product[static_cast<int>(DType::kBF16)] = &Product<V, Bf16Panel<V>>;
+    SetProducts<V, Bf16Panel<V>>(k, DType::kBF16);
   }
   k.expand[static_cast<int>(DType::kF16)] = &ExpandF16<V>;
   k.expand[static_cast<int>(DType::kBF16)] = &ExpandBf16<V>;

@@ -162,10 +162,30 @@ struct TableOf<8> : CountedOf<8> {
   using CountedOf<8>::CountedOf;
 };
 
+#if defined(__AVX512F__)
+constexpr __mmask32 kAllWords = 0xffffffffu;
+alignas(64) constexpr uint16_t kEvenBeforeOdd[32] = {0,  2,  4,  6,  8,  10, 12, 14, 16, 18, 20,
+                                                     22, 24, 26, 28, 30, 1,  3,  5,  7,  9,  11,
+                                                     13, 15, 17, 19, 21, 23, 25, 27, 29, 31};
+#endif
+
 // Sign, exponent, mantissa of so many bits.
 template <int kMantissa, int kBias>
 struct Float8 {
-  static constexpr bool kCanScale = false;
+  static constexpr bool kCanScale = false, kIsFloat8 = true;
+#if defined(__AVX512F__)
+  // Sixteen words of codes as halves, those of the first or second vector, even steps before odd
+  // ones: a number is kUnit times its half, which has the same subnormals.
+  static constexpr float kUnit = kMantissa == 3 ? 0x1p8f : 1.0f;
+  KVG_INLINE static __m512i Halves(U words, int vector) {
+    __m512i codes = (__m512i)words;
+    if (vector == 0) codes = _mm512_maskz_slli_epi16(kAllWords, codes, 8);
+    if constexpr (kMantissa == 3) codes = _mm512_maskz_srai_epi16(kAllWords, codes, 1);
+    constexpr int16_t kKept = kMantissa == 3 ? static_cast<int16_t>(0xbf80u) : int16_t{-256};
+    const __m512i halves = _mm512_and_si512(codes, _mm512_set1_epi16(kKept));
+    return _mm512_maskz_permutexvar_epi16(kAllWords, LoadAs<__m512i>(kEvenBeforeOdd), halves);
+  }
+#endif
   static constexpr float kStep = kMantissa == 3 ? 0x1p-9f : 0x1p-16f;  // of subnormals
   explicit Float8(const CodecPlan&) {}
   KVG_INLINE F operator()(U index) const {
@@ -220,6 +240,7 @@ KVG_INLINE float FromE8M0(uint8_t code) {
   const uint32_t bits = code == 0 ? 0x00400000u : uint32_t{code} << 23;
   return __builtin_bit_cast(float, bits);
 }
+KVG_INLINE F FromE8M0(U codes) { return (F)(codes == 0u ? codes + 0x00400000u : codes << 23); }
 
 // Scales of a page as halves or as f32; zeros are always halves.
 KVG_INLINE F ScaleLanes(const uint16_t* p) { return HalfLanes(p); }
@@ -413,10 +434,44 @@ struct TileWriter {
   float *const tile, *out = nullptr;
 };
 
+#if defined(__AVX512F__)
+// Float8 by way of halves, two vectors at a time: a third of the operations.
+template <class Table, class Scales, class Number>
+void DecodeHalves(const CodecPlan& plan, const uint8_t* page, const Number* page_scales,
+                  float* tile) {
+  const CodedLayout& layout = plan.layout;
+  const int row = layout.vectors * kCodeLanes;
+  Scales scales(plan, page, page_scales);
+  for (int step = 0; step < layout.steps; step += 2) {
+    float* out = tile + int64_t{step} * row;
+    for (int vector = 0; vector < layout.vectors; vector += 2, page += kCodeBlockBytes) {
+      const U words = LoadAs<U>(page);
+      alignas(64) uint16_t halves[2][2][kLanes];
+      StoreAs(halves[0], Table::Halves(words, 0));
+      StoreAs(halves[1], Table::Halves(words, 1));
+#pragma GCC unroll 4
+      for (int i = 0; i < 4; ++i, out += i % 2 == 0 ? kLanes : 0) {
+        F number = HalfLanes(halves[i / 2][i % 2]);
+        if constexpr (Table::kUnit != 1.0f) number = number * Table::kUnit;
+        scales.Begin(step + i % 2, vector + i / 2);
+        StoreAs(out + i % 2 * row, scales.Apply(number, 0));
+      }
+    }
+  }
+}
+#endif
+
 template <int kBits, class Table, class Scales, class Number>
 void DecodeWith(const CodecPlan& plan, const uint8_t* page, const Number* scales, float* tile) {
-  TileWriter<Table, Scales> write(plan, page, scales, tile);
   const CodedLayout& layout = plan.layout;
+#if defined(__AVX512F__)
+  if constexpr (requires { Table::kIsFloat8; }) {
+    if (layout.vectors % 2 == 0 && layout.steps % 2 == 0) {
+      return DecodeHalves<Table, Scales>(plan, page, scales, tile);
+    }
+  }
+#endif
+  TileWriter<Table, Scales> write(plan, page, scales, tile);
   if (layout.vectors % 4 == 0 && layout.steps % 2 == 0) {
     ForQuads<kBits>(layout, page, write);
   } else {
@@ -460,10 +515,11 @@ void DecodeByteScales(const CodecPlan& plan, const uint8_t* page, float* tile) {
   const uint8_t* stored = page + layout.scale_offset;
   alignas(64) float scales[kMostDims / kLeastGroup * kCodePageEntries];
   const int count = layout.groups * kCodePageEntries;
-  if (layout.scale == ScaleType::kE8M0) {
-    for (int i = 0; i < count; ++i) scales[i] = FromE8M0(stored[i]);
-  } else {
-    for (int i = 0; i < count; ++i) scales[i] = FromE4M3(stored[i]) * plan.fixed_scale;
+  const Float8<3, 7> number(plan);
+  for (int i = 0; i < count; i += kLanes) {
+    const U codes = WidenCodes(LoadAs<U8>(stored + i));
+    const bool power = layout.scale == ScaleType::kE8M0;
+    StoreAs(scales + i, power ? FromE8M0(codes) : number(codes) * plan.fixed_scale);
   }
   DecodeGroups<4, TableOf<4>>(plan, page, scales, tile);
 }

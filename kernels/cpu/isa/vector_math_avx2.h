@@ -105,6 +105,16 @@ struct Avx2Vector {
   }
   // Takes, in each half of a lane, bits 0 and 1 of `low` and the rest of `high`.
   static U JoinLow2(U low, U high) { return (low & 0x30003u) | (high & ~0x30003u); }
+  // Bits of a where those of `mask` are set, otherwise of b.
+  static U Select(uint32_t mask, U a, U b) { return (a & mask) | (b & ~mask); }
+  // Four lanes, again and again.
+  static U Repeat4(uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
+    return U{a, b, c, d, a, b, c, d};
+  }
+  // Each byte of `index`, below 16, becomes that byte of its four lanes of the table.
+  static U ShuffleBytes(U table, U index) {
+    return (U)_mm256_shuffle_epi8((__m256i)table, (__m256i)index);
+  }
   // Pairs of 16-bit integers, one per 32-bit lane.
   static U SetWords(const int16_t* p) {
     uint32_t pair;

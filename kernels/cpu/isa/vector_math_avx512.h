@@ -106,6 +106,19 @@ struct Avx512Vector {
     return (U)_mm512_ternarylogic_epi32(_mm512_set1_epi32(0x30003), (__m512i)low, (__m512i)high,
                                         0xca);
   }
+  // Bits of a where those of `mask` are set, otherwise of b.
+  static U Select(uint32_t mask, U a, U b) {
+    return (U)_mm512_ternarylogic_epi32(_mm512_set1_epi32(static_cast<int>(mask)), (__m512i)a,
+                                        (__m512i)b, 0xca);
+  }
+  // Four lanes, again and again.
+  static U Repeat4(uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
+    return U{a, b, c, d, a, b, c, d, a, b, c, d, a, b, c, d};
+  }
+  // Each byte of `index`, below 16, becomes that byte of its four lanes of the table.
+  static U ShuffleBytes(U table, U index) {
+    return (U)_mm512_shuffle_epi8((__m512i)table, (__m512i)index);
+  }
   // Pairs of 16-bit integers, one per 32-bit lane.
   static U SetWords(const int16_t* p) {
     uint32_t pair;
