@@ -76,11 +76,11 @@ const GgufName* FindName(std::span<const GgufName> names, std::string_view file)
 }
 
 // "blk.12.rest": 12 and "rest".
-struct LayerPart {
+struct NumberedName {
   int64_t layer;
   std::string_view rest;
 };
-std::optional<LayerPart> SplitLayer(std::string_view name) {
+std::optional<NumberedName> SplitLayer(std::string_view name) {
   constexpr std::string_view kScope = "blk.";
   if (!name.starts_with(kScope)) return std::nullopt;
   name.remove_prefix(kScope.size());
@@ -92,7 +92,7 @@ std::optional<LayerPart> SplitLayer(std::string_view name) {
       digits >= name.size() || name[digits] != '.') {
     return std::nullopt;
   }
-  return LayerPart{layer, name.substr(digits + 1)};
+  return NumberedName{layer, name.substr(digits + 1)};
 }
 
 }  // namespace
@@ -125,7 +125,7 @@ std::optional<GgufPlace> PlaceOfGgufTensor(const GgufArchitecture& architecture,
   if (found != nullptr) {
     place.name = StrCat(found->checkpoint, kind);
   } else {
-    const std::optional<LayerPart> layer = SplitLayer(stem);
+    const std::optional<NumberedName> layer = SplitLayer(stem);
     if (!layer) return std::nullopt;
     part = layer->rest;
     found = FindName(architecture.layer, part);
