@@ -27,7 +27,7 @@ std::string NameOfType(const py::array& array) {
 
 // Whole numbers only: 3.7 is no entry.
 py::array ToWhole(const py::object& value, const std::string& what) {
-  const py::array array = AnyArray(value, what);
+  py::array array = AnyArray(value, what);
   if (!array) throw py::type_error(StrCat(what, " is no array of numbers"));
   const char kind = array.dtype().kind();
   if (array.size() > 0 && kind != 'i' && kind != 'u') {
