@@ -84,13 +84,13 @@ Result<Only> ReadOnly(const std::string& text) {
   return only;
 }
 
-// One file, or the parts of a table, one after the other. Records that are no samples of the layout
-// are passed by.
+// One file, or the parts of a table, one after the other. Records without a picture in `images`
+// are passed by where the layout says so; an error if that leaves none.
 class Stream final : public SampleStream {
  public:
   using OpenPart = std::function<Result<std::unique_ptr<FileStream>>(const std::string& path)>;
-  Stream(std::vector<std::string> paths, OpenPart open)
-      : paths_(std::move(paths)), open_(std::move(open)) {}
+  Stream(std::vector<std::string> paths, std::string images, OpenPart open)
+      : paths_(std::move(paths)), images_(std::move(images)), open_(std::move(open)) {}
 
   Result<std::optional<Sample>> Next() override {
     while (true) {
@@ -99,10 +99,17 @@ class Stream final : public SampleStream {
         KVG_ASSIGN(records_, open_(paths_[part_++]));
       }
       KVG_ASSIGN(std::optional<Sample> sample, records_->Next());
-      if (sample && sample->questions.empty()) continue;
+      if (sample && sample->questions.empty()) {
+        ++passed_by_;
+        continue;
+      }
       if (sample && !ids_.insert(sample->id).second) {
         return BadInput(StrCat(paths_[part_ - 1], ": id ", Quoted(sample->id),
                                " stands in another part of the table, too"));
+      }
+      if (!sample && part_ == paths_.size() && ids_.empty() && passed_by_ > 0) {
+        return BadInput(StrCat(paths_.back(), ": column ", Quoted(images_), ": none of ",
+                               passed_by_, " records holds a picture"));
       }
       if (sample || part_ == paths_.size()) return sample;
       skipped_ += records_->skipped();
@@ -124,8 +131,10 @@ class Stream final : public SampleStream {
 
  private:
   std::vector<std::string> paths_;
+  std::string images_;
   OpenPart open_;
   size_t part_ = 0;
+  int64_t passed_by_ = 0;
   std::unique_ptr<FileStream> records_;
   std::set<std::string> ids_;
   int64_t skipped_ = 0;
@@ -251,7 +260,8 @@ Result<std::unique_ptr<SampleStream>> Open(const Params& params, const Json& tas
   const auto open = [params, task, options](const std::string& path) {
     return OpenFile(params, task, options, path);
   };
-  std::unique_ptr<SampleStream> stream = std::make_unique<Stream>(std::move(paths), open);
+  std::unique_ptr<SampleStream> stream =
+      std::make_unique<Stream>(std::move(paths), params.Text("images"), open);
   if (params.Bool("together")) stream = std::make_unique<Together>(std::move(stream));
   return stream;
 }

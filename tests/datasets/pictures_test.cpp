@@ -137,6 +137,19 @@ TEST_F(Pictures, WhatIsNoBase64NamesFileRowAndColumn) {
   EXPECT_THAT(Fault(table_), AllOf(HasSubstr("row 1: column 'image'"), HasSubstr("no picture")));
 }
 
+// Where rows without a picture are passed by, a column of none, or no such column, is an error.
+TEST_F(Pictures, AColumnWithoutAnyPictureIsNamed) {
+  Json source = table_;
+  source["skip_without"] = true;
+  Write("s/t.tsv", "index\tquestion\tanswer\timage\n0\tq\ta\t\n1\tq\ta\t\n");
+  EXPECT_THAT(Fault(source), HasSubstr("t.tsv: column 'image': none of 2 records holds a picture"));
+  Write("s/t.tsv", "index\tquestion\tanswer\n0\tq\ta\n");
+  EXPECT_THAT(Fault(source), HasSubstr("column 'image': none of 1 records holds a picture"));
+  Write("s/t.tsv",
+        StrCat("index\tquestion\tanswer\timage\n0\tq\ta\t\n1\tq\ta\t", Base64(Bytes('a')), "\n"));
+  EXPECT_EQ(Samples(source).size(), 1U);
+}
+
 TEST_F(Pictures, OneBadPictureFailsItsSampleAlone) {
   const std::string good = Base64(Bytes('a'));
   Write("s/t.tsv", "index\tquestion\tanswer\timage\n0\tq\ta\t" + good + "\n1\tq\ta\t*" + good +
