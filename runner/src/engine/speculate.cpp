@@ -235,7 +235,7 @@ Status Speculation::Read() {
       if (last) first_ = model_.BestTokens(logits, valid_vocab_)[0];
     }
     model_.ops().memory->Synchronize();
-    KVG_TRY(capture.status());
+    if (!capture.status().ok()) return capture.status();
     prefill_s_ = NowSeconds() - begin_s;
     PromptState state = {judge_.get(), &capture, seed_, &prompt_, false};
     state.next = first_;
@@ -266,7 +266,7 @@ Result<SpeculationResult> Speculation::Answer(int64_t gamma, int64_t tokens) {
     result = run.Take();
     return {};
   });
-  KVG_TRY(done);
+  if (!done.ok()) return done.error();
   return *std::move(result);
 }
 
