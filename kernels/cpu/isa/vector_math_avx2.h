@@ -105,6 +105,7 @@ struct Avx2Vector {
   }
   // Takes, in each half of a lane, bits 0 and 1 of `low` and the rest of `high`.
   static U JoinLow2(U low, U high) { return (low & 0x30003u) | (high & ~0x30003u); }
+  static U AndOr(U a, uint32_t mask, U c) { return (a & mask) | c; }
   // Pairs of 16-bit integers, one per 32-bit lane.
   static U SetWords(const int16_t* p) {
     uint32_t pair;
