@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "core/rounding.h"
+#include "kernels/block_products.h"
 #include "reference/reference.h"
 
 namespace kvgauge {
@@ -33,14 +34,33 @@ class ReferenceMatrix final : public PackedMatrix {
   std::vector<float> values;
 };
 
-class ReferenceLinear final : public LinearOps {
+class ReferenceLinear final : public LinearOps, public BlockProducts {
  private:
   std::unique_ptr<PackedMatrix> DoPack(std::span<const Tensor> parts, int64_t n, int64_t k,
                                        DType store) override {
+    std::vector<StoredRows> rows;
+    for (const Tensor& part : parts) rows.push_back({.floats = part, .format = std::nullopt});
+    return DoPackStored(rows, n, k, store);
+  }
+
+  std::unique_ptr<PackedMatrix> DoPackStored(std::span<const StoredRows> parts, int64_t n,
+                                             int64_t k, DType store) override {
     auto packed = std::make_unique<ReferenceMatrix>(n, k, store);
-    for (const Tensor& part : parts) {
-      for (int64_t row = 0; row < part.shape[0]; ++row) {
-        for (int64_t i = 0; i < k; ++i) packed->values.push_back(Rounded(store, At(part, row, i)));
+    for (const StoredRows& part : parts) {
+      for (int64_t row = 0; row < part.rows(); ++row) {
+        if (!part.format) {
+          for (int64_t i = 0; i < k; ++i) {
+            packed->values.push_back(Rounded(store, At(part.floats, row, i)));
+          }
+          continue;
+        }
+        const BlockShape& shape = BlockShapeOf(*part.format);
+        std::vector<float> numbers(static_cast<size_t>(shape.elements));
+        for (int64_t i = 0; i < k / shape.elements; ++i) {
+          ReadBlock(*part.format, part.blocks[static_cast<size_t>(row)] + i * shape.bytes,
+                    numbers.data());
+          for (const float number : numbers) packed->values.push_back(Rounded(store, number));
+        }
       }
     }
     return packed;

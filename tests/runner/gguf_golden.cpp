@@ -5,12 +5,14 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "core/files.h"
 #include "core/json.h"
 #include "core/strings.h"
 #include "runner/chat_template.h"
 #include "runner/generate.h"
 #include "runner/tokenizer.h"
 #include "src/checkpoint/gguf/blocks.h"
+#include "src/checkpoint/gguf/file.h"
 #include "support/compare.h"
 #include "support/fixtures.h"
 #include "support/test_ops.h"
@@ -48,7 +50,90 @@ TEST(GgufGolden, BlocksToTheBit) {
   }
 }
 
+// Logits of all ids.
+std::vector<float> LogitsOf(Model& model, Ops& ops, const std::vector<int32_t>& ids) {
+  KvCache cache = model.NewCache(std::ssize(ids));
+  std::vector<float> got;
+  const Status status = Prefill(model, Prompt::FromTokens(ids), cache, Model::kChunkRows, true,
+                                [&](const Tensor& rows) -> Status {
+                                  const std::vector<float> some = HostFloats(ops, rows);
+                                  got.insert(got.end(), some.begin(), some.end());
+                                  return {};
+                                });
+  EXPECT_TRUE(status.ok());
+  return got;
+}
+
 class GgufModel : public ::testing::TestWithParam<std::string> {};
+
+// Weights that stay in blocks save memory and change nothing.
+TEST_P(GgufModel, BlocksInMemoryChangeNoBit) {
+  const std::string path = kFolder + GetParam();
+  const Result<std::unique_ptr<WeightSource>> expected =
+      OpenSafetensorsFile(path + ".expected.safetensors");
+  ASSERT_TRUE(expected.ok());
+  const std::vector<int32_t> ids = ReadIds(**expected, "ids");
+  for (const std::string backend : {"cpu", "reference"}) {
+    const std::unique_ptr<Ops> ops = MakeTestOps(backend, 2);
+    for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
+      SCOPED_TRACE(StrCat(backend, " ", NameOf(dtype)));
+      ModelOptions options;
+      options.dtype = dtype;
+      const Result<std::unique_ptr<Model>> packed = Model::Load(path + ".gguf", options, *ops);
+      options.keep_blocks = false;
+      const Result<std::unique_ptr<Model>> unpacked = Model::Load(path + ".gguf", options, *ops);
+      ASSERT_TRUE(packed.ok() && unpacked.ok());
+      EXPECT_EQ((*packed)->fingerprint(), (*unpacked)->fingerprint());
+      EXPECT_EQ((*unpacked)->block_bytes(), 0);
+      const std::string format = (*packed)->config().weight_format;
+      const bool blocks =
+          format.find("q4_0") != std::string::npos || format.find("q8_0") != std::string::npos ||
+          format.find("q4_k") != std::string::npos || format.find("q6_k") != std::string::npos;
+      EXPECT_EQ((*packed)->block_bytes() > 0, blocks) << format;
+      if (blocks && backend == "cpu") {
+        EXPECT_LT((*packed)->weight_bytes(), (*unpacked)->weight_bytes());
+      }
+      EXPECT_TRUE(SameBits(LogitsOf(**packed, *ops, ids), LogitsOf(**unpacked, *ops, ids)));
+      if (backend == "reference") break;  // once is enough of the slow one
+    }
+  }
+}
+
+// A scale without a value is found and named whether the weights stay in blocks or not.
+TEST(GgufGolden, RefusesScalesThatAreNotNumbers) {
+  const std::string path = kFolder + "mixed.gguf";
+  const Result<GgufFile> file = OpenGgufHeader(path);
+  ASSERT_TRUE(file.ok());
+  const Result<std::string> sound = ReadFile(path);
+  ASSERT_TRUE(sound.ok());
+  const std::string broken = ::testing::TempDir() + "gguf_golden_broken.gguf";
+  const std::unique_ptr<Ops> ops = MakeTestOps("cpu", 2);
+  int kept = 0;
+  for (const GgufTensor& tensor : file->header.tensors) {
+    if (!tensor.type->format) continue;
+    ++kept;
+    std::string bytes = *sound;
+    const BlockFormat format = *tensor.type->format;
+    const uint64_t at = tensor.end - static_cast<uint64_t>(tensor.type->bytes) +
+                        (format == BlockFormat::kQ6K ? 208 : 0);
+    bytes[at] = 0;
+    bytes[at + 1] = 0x7c;  // infinity
+    ASSERT_TRUE(WriteFile(broken, bytes).ok());
+    std::string said;
+    for (const bool keep : {true, false}) {
+      ModelOptions options;
+      options.keep_blocks = keep;
+      const Result<std::unique_ptr<Model>> model = Model::Load(broken, options, *ops);
+      ASSERT_FALSE(model.ok()) << tensor.name;
+      EXPECT_NE(model.error().message.find("holds NaN or infinity at element"), std::string::npos)
+          << model.error().message;
+      EXPECT_TRUE(said.empty() || said == model.error().message);
+      said = model.error().message;
+    }
+  }
+  EXPECT_GE(kept, 4);
+  std::filesystem::remove(broken);
+}
 
 TEST_P(GgufModel, LogitsAreTheReferences) {
   const std::string path = kFolder + GetParam();
@@ -67,15 +152,7 @@ TEST_P(GgufModel, LogitsAreTheReferences) {
     EXPECT_TRUE((*model)->config().weight_format.starts_with("gguf: "));
     // Rounding moves a close choice of experts.
     if (dtype != DType::kF32 && (*model)->config().moe) continue;
-    KvCache cache = (*model)->NewCache(std::ssize(ids));
-    std::vector<float> got;
-    const Status status = Prefill(**model, Prompt::FromTokens(ids), cache, Model::kChunkRows, true,
-                                  [&](const Tensor& rows) -> Status {
-                                    const std::vector<float> some = HostFloats(*ops, rows);
-                                    got.insert(got.end(), some.begin(), some.end());
-                                    return {};
-                                  });
-    ASSERT_TRUE(status.ok());
+    const std::vector<float> got = LogitsOf(**model, *ops, ids);
     const double range = double{*high} - double{*low};
     EXPECT_TRUE(AllWithin(got, want, range * (dtype == DType::kF32 ? 1e-4 : 5e-2)));
   }

@@ -115,6 +115,7 @@ struct Avx2Vector {
   static U ShuffleBytes(U table, U index) {
     return (U)_mm256_shuffle_epi8((__m256i)table, (__m256i)index);
   }
+  static U AndOr(U a, uint32_t mask, U c) { return (a & mask) | c; }
   // Pairs of 16-bit integers, one per 32-bit lane.
   static U SetWords(const int16_t* p) {
     uint32_t pair;

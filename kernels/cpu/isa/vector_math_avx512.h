@@ -119,6 +119,11 @@ struct Avx512Vector {
   static U ShuffleBytes(U table, U index) {
     return (U)_mm512_shuffle_epi8((__m512i)table, (__m512i)index);
   }
+  // (a & mask) | c.
+  static U AndOr(U a, uint32_t mask, U c) {
+    return (U)_mm512_ternarylogic_epi32((__m512i)a, _mm512_set1_epi32(static_cast<int>(mask)),
+                                        (__m512i)c, 0xea);
+  }
   // Pairs of 16-bit integers, one per 32-bit lane.
   static U SetWords(const int16_t* p) {
     uint32_t pair;

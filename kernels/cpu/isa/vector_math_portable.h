@@ -87,6 +87,7 @@ struct PortableVector {
   }
   // Takes, in each half of a lane, bits 0 and 1 of `low` and the rest of `high`.
   static U JoinLow2(U low, U high) { return (low & 0x30003u) | (high & ~0x30003u); }
+  static U AndOr(U a, uint32_t mask, U c) { return (a & mask) | c; }
   static void Prefetch(const void* p) { __builtin_prefetch(p); }
   static float SumLanes(F a) { return (a[0] + a[2]) + (a[1] + a[3]); }
   static float MaxLanes(F a) {

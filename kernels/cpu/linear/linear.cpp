@@ -11,8 +11,10 @@
 #include <vector>
 
 #include "cpu/cpu.h"
+#include "cpu/linear/block_layout.h"
 #include "cpu/linear/linear_kernels.h"
 #include "cpu/linear/linear_pack.h"
+#include "kernels/block_products.h"
 
 namespace kvgauge {
 namespace {
@@ -44,19 +46,32 @@ const LinearKernels& KernelsOf([[maybe_unused]] Isa isa) {
   return PortableLinearKernels();
 }
 
+// How a panel is stored: as floats of the matrix's type, or in blocks.
+using PanelForm = std::optional<BlockFormat>;
+
 class CpuMatrix final : public PackedMatrix {
  public:
-  CpuMatrix(int64_t n, int64_t k, DType dtype)
-      : PackedMatrix(n, k, dtype),
-        panel_bytes_(PanelBytes(k, dtype)),
-        memory_(HostBuffer(panels() * panel_bytes_)) {}
+  // forms: of each panel.
+  CpuMatrix(int64_t n, int64_t k, DType dtype, std::vector<PanelForm> forms)
+      : PackedMatrix(n, k, dtype), forms_(std::move(forms)) {
+    int64_t bytes = 0;
+    for (const PanelForm& form : forms_) {
+      begins_.push_back(bytes);
+      bytes += form ? BlockPanelBytes(*form, k) : PanelBytes(k, dtype);
+    }
+    memory_ = HostBuffer(bytes);
+  }
 
   int64_t bytes() const override { return memory_.size_bytes(); }
-  int64_t panels() const { return CeilDiv(out_features(), kColumns); }
-  char* panel(int64_t i) const { return static_cast<char*>(memory_.data()) + i * panel_bytes_; }
+  int64_t panels() const { return static_cast<int64_t>(forms_.size()); }
+  const PanelForm& form(int64_t i) const { return forms_[static_cast<size_t>(i)]; }
+  char* panel(int64_t i) const {
+    return static_cast<char*>(memory_.data()) + begins_[static_cast<size_t>(i)];
+  }
 
  private:
-  int64_t panel_bytes_;
+  std::vector<PanelForm> forms_;
+  std::vector<int64_t> begins_;  // of the panels' bytes
   Buffer memory_;
 };
 
@@ -100,7 +115,7 @@ class WorkQueue {
   int active_ = 0;
 };
 
-class CpuLinear final : public LinearOps {
+class CpuLinear final : public LinearOps, public BlockProducts {
  public:
   CpuLinear(Isa isa, ThreadSettings threads)
       : kernels_(KernelsOf(isa)),
@@ -148,23 +163,44 @@ class CpuLinear final : public LinearOps {
 
   std::unique_ptr<PackedMatrix> DoPack(std::span<const Tensor> parts, int64_t n, int64_t k,
                                        DType store) override {
-    if (CpuLinear& mine = Mine(); &mine != this) return mine.DoPack(parts, n, k, store);
-    auto packed = std::make_unique<CpuMatrix>(n, k, store);
-    std::vector<PackRow> rows(static_cast<size_t>(packed->panels() * kColumns));
+    std::vector<StoredRows> rows;
+    for (const Tensor& part : parts) rows.push_back({.floats = part, .format = std::nullopt});
+    return DoPackStored(rows, n, k, store);
+  }
+
+  std::unique_ptr<PackedMatrix> DoPackStored(std::span<const StoredRows> parts, int64_t n,
+                                             int64_t k, DType store) override {
+    if (CpuLinear& mine = Mine(); &mine != this) return mine.DoPackStored(parts, n, k, store);
+    const int64_t panels = CeilDiv(n, kColumns);
+    std::vector<PackRow> rows(static_cast<size_t>(panels * kColumns));
     size_t next = 0;
-    for (const Tensor& part : parts) {
-      const char* data = static_cast<const char*>(part.data);
-      const int64_t row_bytes = part.stride[0] * SizeOf(part.dtype);
-      for (int64_t i = 0; i < part.shape[0]; ++i) {
-        rows[next++] = {.data = data + i * row_bytes, .dtype = part.dtype};
+    for (const StoredRows& part : parts) {
+      const char* data = static_cast<const char*>(part.floats.data);
+      const int64_t row_bytes = part.format ? 0 : part.floats.stride[0] * SizeOf(part.floats.dtype);
+      for (int64_t i = 0; i < part.rows(); ++i) {
+        if (part.format) {
+          rows[next++] = {.data = part.blocks[static_cast<size_t>(i)], .format = part.format};
+        } else {
+          rows[next++] = {.data = data + i * row_bytes, .dtype = part.floats.dtype};
+        }
       }
     }
-    const int64_t panels = packed->panels();
-    const int threads = ThreadsFor(n * k * SizeOf(store), 0, panels);
+    std::vector<PanelForm> forms;
+    for (int64_t i = 0; i < panels; ++i) forms.push_back(FormOfPanel(rows.data() + i * kColumns));
+    auto packed = std::make_unique<CpuMatrix>(n, k, store, std::move(forms));
+    const int threads = ThreadsFor(packed->bytes(), 0, panels);
     queue_.Fill(panels, threads);
     Parallel(threads, [&](int thread, int) {
       queue_.Drain(thread, [&](int64_t i) {
-        PackPanel(kernels_, rows.data() + i * kColumns, k, store, packed->panel(i));
+        const PackRow* const first = rows.data() + i * kColumns;
+        if (!packed->form(i)) {
+          PackPanel(kernels_, first, k, store, packed->panel(i));
+          return;
+        }
+        const uint8_t* blocks[kColumns];
+        for (int64_t c = 0; c < kColumns; ++c)
+          blocks[c] = static_cast<const uint8_t*>(first[c].data);
+        PackBlockPanel(*packed->form(i), blocks, k, reinterpret_cast<uint8_t*>(packed->panel(i)));
       });
     });
     return packed;
@@ -181,11 +217,14 @@ class CpuLinear final : public LinearOps {
     const int64_t items = panels * CeilDiv(m, step);
     const LeftRows left = PlanLeft(x, store);
     const bool in_place = left.data == x.data;
-    const auto multiply = kernels_.multiply[static_cast<int>(store)];
 
     const auto run = [&](int64_t item, int thread) {
       const int64_t panel = item % panels, row = item / panels * step;
       const int64_t column = panel * kColumns;
+      const PanelForm& form = matrix->form(panel);
+      const auto multiply =
+          form ? kernels_.multiply_blocks[static_cast<int>(*form)][static_cast<int>(store)]
+               : kernels_.multiply[static_cast<int>(store)];
       multiply({.a = left.data + row * left.stride * left.element,
                 .a_stride = left.stride,
                 .rows = std::min(step, m - row),
@@ -199,7 +238,7 @@ class CpuLinear final : public LinearOps {
                 .columns = std::min(kColumns, n - column),
                 .scratch = Scratch(thread)});
     };
-    const int threads = ThreadsFor(n * k * SizeOf(store), m * n * k, items);
+    const int threads = ThreadsFor(matrix->bytes(), m * n * k, items);
     queue_.Fill(items, threads);
     Parallel(threads, [&](int thread, int team) {
       if (!in_place) {

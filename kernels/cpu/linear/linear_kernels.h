@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "core/dtype.h"
+#include "kernels/weight_blocks.h"
 
 namespace kvgauge {
 
@@ -37,6 +38,9 @@ constexpr int64_t ScratchFloats(int64_t rows) { return kWidenedFloats + rows * 6
 struct LinearKernels {
   // Indexed by weight dtype: f32, f16, bf16.
   void (*multiply[3])(const PanelProduct& product);
+  // The same for panels in blocks (block_layout.h), by format and by the type that their numbers
+  // are rounded to. There is no panel_stride.
+  void (*multiply_blocks[kBlockFormats][3])(const PanelProduct& product);
   // bf16 weights are multiplied by bf16 left rows, as bits; otherwise by f32 rows of bf16 values.
   bool bf16_left;
   // Exact widening, and rounding to nearest even.

@@ -3,6 +3,8 @@
 // after its panel_<isa>.h; in an unnamed namespace for the reason given in panel.h.
 #pragma once
 
+#include "cpu/linear/block_panel.h"
+#include "cpu/linear/linear_finish.h"
 #include "cpu/linear/linear_kernels.h"
 #include "cpu/linear/panel.h"
 
@@ -40,27 +42,6 @@ inline void WidenBlock(const uint16_t* panel, int64_t panel_stride, int64_t step
         V::Store(to + c, V::LoadFirst(from + 2 * c));
         V::Store(to + kPanelColumns + c, V::LoadSecond(from + 2 * c));
       }
-    }
-  }
-}
-
-template <class V>
-inline void Finish(const PanelProduct& p, const float* sums) {
-  const typename V::F alpha = V::Set(p.alpha);
-  const int64_t whole = p.columns / V::kLanes * V::kLanes;
-  for (int64_t r = 0; r < p.rows; ++r) {
-    const float* sum = sums + r * kPanelColumns;
-    float* out = p.out + r * p.out_stride;
-    for (int64_t c = 0; c < whole; c += V::kLanes) {
-      typename V::F v = V::Mul(alpha, V::Load(sum + c));
-      if (p.bias != nullptr) v = V::Add(v, V::Load(p.bias + c));
-      if (p.add) v = V::Add(V::Load(out + c), v);
-      V::Store(out + c, v);
-    }
-    for (int64_t c = whole; c < p.columns; ++c) {
-      float v = p.alpha * sum[c];
-      if (p.bias != nullptr) v += p.bias[c];
-      out[c] = p.add ? out[c] + v : v;
     }
   }
 }
@@ -149,12 +130,22 @@ void Widen(const uint16_t* from, int64_t count, float* to) {
   std::memcpy(to + i, tail, static_cast<size_t>(count - i) * sizeof(float));
 }
 
+// The products of a format of blocks by the type that its numbers are rounded to.
+#define KVG_BLOCK_KERNELS(format)                                 \
+  {                                                               \
+    MultiplyBlocks<Panels, DType::kF32, BlockFormat::format>,     \
+        MultiplyBlocks<Panels, DType::kF16, BlockFormat::format>, \
+        MultiplyBlocks<Panels, DType::kBF16, BlockFormat::format> \
+  }
+
 template <class Panels>
 const LinearKernels& LinearKernelsOf() {
   using V = typename Panels::Vec;
   static constexpr LinearKernels kKernels = {
       .multiply = {Multiply<Panels, typename Panels::F32>, Multiply<Panels, typename Panels::F16>,
                    Multiply<Panels, typename Panels::Bf16>},
+      .multiply_blocks = {KVG_BLOCK_KERNELS(kQ80), KVG_BLOCK_KERNELS(kQ40), KVG_BLOCK_KERNELS(kQ4K),
+                          KVG_BLOCK_KERNELS(kQ6K)},
       .bf16_left = sizeof(typename Panels::Bf16::A) == 2,
       .f16_to_f32 = Widen<V, V::LoadF16>,
       .bf16_to_f32 = Widen<V, V::LoadBf16>,
@@ -163,6 +154,8 @@ const LinearKernels& LinearKernelsOf() {
   };
   return kKernels;
 }
+
+#undef KVG_BLOCK_KERNELS
 
 }  // namespace
 }  // namespace kvgauge

@@ -62,18 +62,8 @@ void PrefetchBytes(const char* p, int64_t bytes) {
   for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(p + i, 0, 0);
 }
 
-// Elements [first, first + count) of a row, rounded to `store`, into a stage row.
-void StageRow(const LinearKernels& kernels, const PackRow& row, int64_t first, int64_t count,
-              DType store, void* to) {
-  const int64_t size = row.dtype == DType::kF32 ? 4 : 2;
-  const char* from = static_cast<const char*>(row.data) + first * size;
-  PrefetchBytes(from + count * size, count * size);
-  if (row.dtype == store) {
-    std::memcpy(to, from, static_cast<size_t>(count * size));
-    return;
-  }
-  float values[kConvertChunk];
-  LoadAsF32(kernels, from, row.dtype, count, values);
+void StageValues(const LinearKernels& kernels, const float* values, int64_t count, DType store,
+                 void* to) {
   if (store == DType::kF32) {
     std::memcpy(to, values, static_cast<size_t>(count) * sizeof(float));
   } else if (store == DType::kF16) {
@@ -83,7 +73,50 @@ void StageRow(const LinearKernels& kernels, const PackRow& row, int64_t first, i
   }
 }
 
+// The same elements of a row in blocks, for panels whose rows are not all stored alike.
+void StageBlocks(const LinearKernels& kernels, const PackRow& row, int64_t first, int64_t count,
+                 DType store, void* to) {
+  const BlockShape& shape = BlockShapeOf(*row.format);
+  float values[kConvertChunk];
+  float numbers[kMostBlockElements];
+  for (int64_t i = 0; i < count;) {
+    const int64_t block = (first + i) / shape.elements, skip = (first + i) % shape.elements;
+    const int64_t some = std::min(shape.elements - skip, count - i);
+    ReadBlock(*row.format, static_cast<const uint8_t*>(row.data) + block * shape.bytes, numbers);
+    std::memcpy(values + i, numbers + skip, static_cast<size_t>(some) * sizeof(float));
+    i += some;
+  }
+  StageValues(kernels, values, count, store, to);
+}
+
+// Elements [first, first + count) of a row, rounded to `store`, into a stage row.
+void StageRow(const LinearKernels& kernels, const PackRow& row, int64_t first, int64_t count,
+              DType store, void* to) {
+  if (row.format) {
+    StageBlocks(kernels, row, first, count, store, to);
+    return;
+  }
+  const int64_t size = row.dtype == DType::kF32 ? 4 : 2;
+  const char* from = static_cast<const char*>(row.data) + first * size;
+  PrefetchBytes(from + count * size, count * size);
+  if (row.dtype == store) {
+    std::memcpy(to, from, static_cast<size_t>(count * size));
+    return;
+  }
+  float values[kConvertChunk];
+  LoadAsF32(kernels, from, row.dtype, count, values);
+  StageValues(kernels, values, count, store, to);
+}
+
 }  // namespace
+
+std::optional<BlockFormat> FormOfPanel(const PackRow* rows) {
+  const PackRow& first = rows[0];
+  for (int64_t c = 1; c < kColumns; ++c) {
+    if (rows[c].data != nullptr && rows[c].format != first.format) return std::nullopt;
+  }
+  return first.format;
+}
 
 void LoadAsF32(const LinearKernels& kernels, const void* from, DType dtype, int64_t count,
                float* to) {

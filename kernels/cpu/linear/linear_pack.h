@@ -3,9 +3,11 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "core/dtype.h"
 #include "cpu/linear/linear_kernels.h"
+#include "kernels/weight_blocks.h"
 
 namespace kvgauge {
 
@@ -13,7 +15,11 @@ namespace kvgauge {
 struct PackRow {
   const void* data = nullptr;
   DType dtype = DType::kF32;
+  std::optional<BlockFormat> format = std::nullopt;  // set: in blocks, whatever the type says
 };
+
+// The format that all of 64 rows have, those of zeros aside; none: the panel is one of floats.
+std::optional<BlockFormat> FormOfPanel(const PackRow* rows);
 
 // Elements of k that a panel of dtype `store` holds: k, or the next even number for bf16.
 constexpr int64_t PaddedK(int64_t k, DType store) { return store == DType::kBF16 ? k + k % 2 : k; }

@@ -33,6 +33,9 @@ struct ModelOptions {
   // MLA: also hold the up projections as attention over latents needs them, for caches that keep
   // latents.
   bool mla_latent = false;
+  // Matrices and tables that a file has in blocks of few bits stay so in memory where the backend's
+  // products can read them. Changes no bit of any result.
+  bool keep_blocks = true;
   // Changes the weights before they are packed. The fingerprint stays the checkpoint's.
   const Prepare* prepare = nullptr;
   // Classes of the checkpoint's tokens, for methods that need them.
@@ -48,6 +51,10 @@ int64_t ParameterCount(const ModelConfig& config);
 // Bytes that Load will hold of a checkpoint in that dtype, close enough for planning: packing may
 // pad, and a Prepare stage may change them. Tables of embeddings keep the dtype `stored`.
 int64_t PlannedWeightBytes(const ModelConfig& config, DType dtype, DType stored);
+// The same of the checkpoint that `source` reads, whose matrices stay in blocks where `keeps` keeps
+// them; null: all are unpacked.
+int64_t PlannedWeightBytes(const ModelConfig& config, DType dtype, const WeightSource& source,
+                           const Ops* keeps);
 
 // Checks names, shapes and types of a checkpoint against its config, without reading the weights:
 // missing, misshapen and unused tensors are errors that name the tensor and its file.
@@ -144,6 +151,7 @@ class Model {
   DType dtype() const { return dtype_; }
   int64_t parameter_count() const { return ParameterCount(config_); }
   int64_t weight_bytes() const { return weight_bytes_; }  // as held in memory
+  int64_t block_bytes() const { return block_bytes_; }    // of these, what stayed in blocks
   const std::string& fingerprint() const { return fingerprint_; }
   Ops& ops() const { return *ops_; }
   // The output projection of attention in a layer that has a cache, counted among these:
@@ -181,7 +189,7 @@ class Model {
  private:
   Model(ModelConfig config, DType dtype, bool mla_latent, Ops& ops);
 
-  Status LoadWeights(const WeightSource& source);
+  Status LoadWeights(const WeightSource& source, bool keep_blocks);
   void FindCaches();
 
   ModelConfig config_, cache_config_;
@@ -193,7 +201,7 @@ class Model {
   std::vector<Tensor> sinks_;  // of each layer that has a cache, or none
   std::shared_ptr<const TokenClasses> token_classes_;
   TextEncoder encode_;
-  int64_t weight_bytes_ = 0;
+  int64_t weight_bytes_ = 0, block_bytes_ = 0;
   std::string fingerprint_;
   std::unique_ptr<ModelWeights> weights_;
   std::unique_ptr<Scratch> scratch_;

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -11,6 +12,7 @@
 
 #include "core/result.h"
 #include "kernels/tensor.h"
+#include "kernels/weight_blocks.h"
 
 namespace kvgauge {
 
@@ -25,6 +27,7 @@ struct WeightTensor {
 struct WeightInfo {
   DType dtype = DType::kF32;
   std::vector<int64_t> shape;
+  std::optional<BlockFormat> blocks = std::nullopt;  // set: GetBlocks gives it in these
 };
 
 // A tensor as its file has it, of any type that the format has.
@@ -32,6 +35,12 @@ struct RawTensor {
   std::string_view type;  // as safetensors names it: "F8_E4M3"
   std::vector<int64_t> shape;
   std::span<const uint8_t> bytes;  // without alignment
+  std::shared_ptr<const void> owner;
+};
+
+// The rows of a matrix in blocks of few bits, and what keeps them alive.
+struct WeightBlocks {
+  StoredRows rows;  // with a format
   std::shared_ptr<const void> owner;
 };
 
@@ -50,8 +59,13 @@ class WeightSource {
   // The bytes of a tensor, for readers of types that DType lacks. Where tensors are made and not
   // stored this is kUnsupported.
   virtual Result<RawTensor> GetStored(const std::string& name) const;
+  // A matrix whose file has it in blocks that a product can read as they are; nothing where it has
+  // not, and Get makes it.
+  virtual Result<std::optional<WeightBlocks>> GetBlocks(const std::string& name) const;
   // What Get would give, without making it.
   virtual Result<WeightInfo> Describe(const std::string& name) const;
+  // The tensor will not be read again soon: memory that a file's pages take of it may go.
+  virtual void Release(const std::string& /*name*/) const {}
   // For messages: the file that holds the tensor, or what makes it.
   virtual std::string OriginOf(const std::string& name) const = 0;
   // Hex SHA-256 over names, dtypes, shapes and content, in name order, so that it is the same for

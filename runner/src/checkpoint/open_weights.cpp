@@ -17,6 +17,10 @@ Result<RawTensor> WeightSource::GetStored(const std::string& name) const {
       StrCat(OriginOf(name), ": tensor ", Quoted(name, 120), " is made and not stored"));
 }
 
+Result<std::optional<WeightBlocks>> WeightSource::GetBlocks(const std::string&) const {
+  return std::optional<WeightBlocks>();
+}
+
 Result<WeightInfo> WeightSource::Describe(const std::string& name) const {
   KVG_ASSIGN(const WeightTensor stored, Get(name));
   const Tensor& view = stored.view;

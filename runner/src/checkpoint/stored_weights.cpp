@@ -124,6 +124,14 @@ class StoredSource final : public WeightSource {
     return RawTensor{located->entry.dtype_name, located->entry.shape, content.bytes, content.owner};
   }
 
+  void Release(const std::string& name) const override {
+    const auto found = tensors_.find(name);
+    if (found == tensors_.end()) return;
+    const Located& located = found->second;
+    ReleasePages(located.file->bytes().subspan(located.entry.begin,
+                                               located.entry.end - located.entry.begin));
+  }
+
   std::string OriginOf(const std::string& name) const override {
     const auto found = tensors_.find(name);
     return found == tensors_.end() ? place_ : found->second.file->path();

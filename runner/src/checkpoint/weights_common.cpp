@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "src/checkpoint/weights_common.h"
 
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include "core/check.h"
 #include "core/strings.h"
 
@@ -72,6 +75,14 @@ Tensor ContiguousView(const void* data, DType dtype, std::span<const int64_t> sh
     view.shape[0] = view.stride[0] = 1;
   }
   return view;
+}
+
+void ReleasePages(std::span<const uint8_t> part) {
+  const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+  const auto begin = reinterpret_cast<uintptr_t>(part.data());
+  const uintptr_t first = (begin + page - 1) / page * page,
+                  end = (begin + part.size()) / page * page;
+  if (first < end) madvise(reinterpret_cast<void*>(first), end - first, MADV_DONTNEED);
 }
 
 }  // namespace kvgauge

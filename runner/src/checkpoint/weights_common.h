@@ -40,4 +40,7 @@ Error NoSuchTensor(std::string_view origin, const std::string& name,
 // Precondition: the shape is not deeper than that.
 Tensor ContiguousView(const void* data, DType dtype, std::span<const int64_t> shape);
 
+// Pages of a mapped file that lie in `part` leave this process's memory until they are read again.
+void ReleasePages(std::span<const uint8_t> part);
+
 }  // namespace kvgauge

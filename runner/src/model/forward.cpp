@@ -9,6 +9,7 @@
 
 #include "core/rounding.h"
 #include "core/strings.h"
+#include "kernels/block_products.h"
 #include "methods/tensors.h"
 #include "src/model/forward_pass.h"
 
@@ -27,6 +28,11 @@ void ForwardPass::LookUp(const Table& table, std::span<const int32_t> ids, float
   const Tensor device_ids =
       Take(ScratchSlot::kIds, DType::kI32, {static_cast<int64_t>(ids.size())});
   ops_.memory->Copy(View(ids, {static_cast<int64_t>(ids.size())}), device_ids);
+  if (table.blocks) {
+    BlockProducts::Of(*ops_.linear)
+        ->EmbedBlocks(table.blocks->rows, dtype_, device_ids, scale, out);
+    return;
+  }
   if (dtype_ == DType::kF32 || table.rows.dtype == dtype_) {
     ops_.linear->Embed(table.rows, device_ids, scale, out);
     return;

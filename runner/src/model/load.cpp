@@ -48,9 +48,9 @@ Status LoadLayer(const LayerSpec& spec, WeightLoader& loader, LayerWeights& out)
 }
 
 // A host gives out memory that it has not got, and kills who uses it; a device says so itself.
-Status CheckFits(const ModelConfig& config, DType dtype, DType stored, const Ops& ops) {
+Status CheckFits(const ModelConfig& config, DType dtype, int64_t needed, const Ops& ops) {
   if (ops.device != Device::kHost) return {};
-  const int64_t needed = PlannedWeightBytes(config, dtype, stored), most = UsableMemoryBytes();
+  const int64_t most = UsableMemoryBytes();
   if (needed <= most) return {};
   return ResourceError(StrCat(config.path, ": the weights take ", HumanBytes(needed), " as ",
                               NameOf(dtype), ", and this machine has ", HumanBytes(most),
@@ -123,9 +123,9 @@ Result<std::string> ModelFingerprint(const ModelConfig& config, const WeightSour
   return Sha256Hex(CanonicalJson(json) + source.Fingerprint());
 }
 
-Status Model::LoadWeights(const WeightSource& source) {
+Status Model::LoadWeights(const WeightSource& source, bool keep_blocks) {
   KVG_ASSIGN(const ModelTensors tensors, TensorsIn(config_, source));
-  WeightLoader loader(source, dtype_, *ops_);
+  WeightLoader loader(source, dtype_, *ops_, keep_blocks);
 
   KVG_TRY(loader.LoadTable(tensors.embedding, weights_->embedding));
   KVG_TRY(loader.LoadTable(tensors.positions, weights_->positions));
@@ -144,6 +144,7 @@ Status Model::LoadWeights(const WeightSource& source) {
 
   FindCaches();
   weight_bytes_ = loader.bytes();
+  block_bytes_ = loader.block_bytes();
   return {};
 }
 
@@ -186,12 +187,14 @@ Result<std::unique_ptr<Model>> Model::Load(const std::string& directory,
     return Unsupported(StrCat(config.path, ": ", config.family,
                               " has no latent attention, so its cache cannot keep latents"));
   }
-  KVG_TRY(CheckFits(config, dtype, options.random_seed ? dtype : config.TableType(dtype), ops));
   std::unique_ptr<WeightSource> source;
   if (options.random_seed) {
+    KVG_TRY(CheckFits(config, dtype, PlannedWeightBytes(config, dtype, dtype), ops));
     source = MakeRandomWeights(ExpectedTensors(config), *options.random_seed, dtype);
   } else {
     KVG_ASSIGN(source, OpenWeights(directory, dtype));
+    const Ops* keeps = options.keep_blocks ? &ops : nullptr;
+    KVG_TRY(CheckFits(config, dtype, PlannedWeightBytes(config, dtype, *source, keeps), ops));
     KVG_TRY(CheckWeights(config, *source));
   }
   KVG_ASSIGN(std::string fingerprint, ModelFingerprint(config, *source));
@@ -200,7 +203,7 @@ Result<std::unique_ptr<Model>> Model::Load(const std::string& directory,
   const Status loaded = Guarded([&]() -> Status {
     if (options.prepare == nullptr) {
       model.reset(new Model(std::move(config), dtype, options.mla_latent, ops));
-      return model->LoadWeights(*source);
+      return model->LoadWeights(*source, options.keep_blocks);
     }
     KVG_ASSIGN(ModelTensors tensors, TensorsIn(config, *source));
     PreparedWeights prepared(config, dtype, std::move(tensors), *source, ops);
@@ -208,7 +211,7 @@ Result<std::unique_ptr<Model>> Model::Load(const std::string& directory,
     KVG_TRY(prepared.Finish());
     model.reset(new Model(prepared.config(), dtype, options.mla_latent, ops));
     model->bases_ = prepared.TakeBases();
-    return model->LoadWeights(prepared);
+    return model->LoadWeights(prepared, options.keep_blocks);
   });
   if (!loaded.ok()) {
     const Error& error = loaded.error();

@@ -4,6 +4,8 @@
 #include <cmath>
 
 #include "core/strings.h"
+#include "kernels/block_products.h"
+#include "kernels/ops.h"
 
 namespace kvgauge {
 namespace {
@@ -319,6 +321,26 @@ int64_t PlannedWeightBytes(const ModelConfig& config, DType dtype, DType stored)
   // A tied head is packed beside the table.
   const int64_t head = config.tied_head ? elements(tensors.embedding) : 0;
   return tables * SizeOf(stored) + (ParameterCount(config) - tables + head) * SizeOf(dtype);
+}
+
+int64_t PlannedWeightBytes(const ModelConfig& config, DType dtype, const WeightSource& source,
+                           const Ops* keeps) {
+  const DType stored = config.TableType(dtype);
+  const ModelTensors tensors = DescribeTensors(config);
+  int64_t bytes = PlannedWeightBytes(config, dtype, stored);
+  if (keeps == nullptr || BlockProducts::Of(*keeps->linear) == nullptr) return bytes;
+  for (const TensorSpec& spec : ListTensors(tensors)) {
+    if (spec.shape.size() != 2 || !source.Contains(spec.name)) continue;
+    const Result<WeightInfo> info = source.Describe(spec.name);
+    if (!info.ok() || !info->blocks) continue;
+    const BlockShape& shape = BlockShapeOf(*info->blocks);
+    const int64_t elements = spec.shape[0] * spec.shape[1];
+    const int64_t kept = elements / shape.elements * shape.bytes;
+    const bool table = spec.name == tensors.embedding.name;
+    bytes -= elements * SizeOf(table ? stored : dtype) - kept;
+    if (table && config.tied_head) bytes -= elements * SizeOf(dtype) - kept;
+  }
+  return bytes;
 }
 
 bool IsDraftTensor(const ModelConfig& config, const std::string& name) {

@@ -317,4 +317,9 @@ Result<WeightTensor> PreparedWeights::Get(const std::string& name) const {
   return tensor;
 }
 
+Result<std::optional<WeightBlocks>> PreparedWeights::GetBlocks(const std::string& name) const {
+  if (changed_.contains(name)) return std::optional<WeightBlocks>();
+  return source_->GetBlocks(name);
+}
+
 }  // namespace kvgauge

@@ -41,6 +41,9 @@ class PreparedWeights final : public WeightView, public WeightSource {
   std::vector<std::string> Names() const override { return source_->Names(); }
   bool Contains(const std::string& name) const override { return source_->Contains(name); }
   Result<WeightTensor> Get(const std::string& name) const override;
+  // Changed matrices have none.
+  Result<std::optional<WeightBlocks>> GetBlocks(const std::string& name) const override;
+  void Release(const std::string& name) const override { source_->Release(name); }
   std::string OriginOf(const std::string& name) const override { return source_->OriginOf(name); }
   std::string Fingerprint() const override { return source_->Fingerprint(); }
 

@@ -72,6 +72,20 @@ Result<TensorPlaces> PlacesOfTextPart(const WeightSource& source) {
 
 // True when both tensors hold the same bytes.
 Result<bool> SameContent(const WeightSource& source, const std::string& a, const std::string& b) {
+  KVG_ASSIGN(const std::optional<WeightBlocks> some, source.GetBlocks(a));
+  KVG_ASSIGN(const std::optional<WeightBlocks> others, source.GetBlocks(b));
+  KVG_ASSIGN(const WeightInfo shape, source.Describe(a));
+  KVG_ASSIGN(const WeightInfo other_shape, source.Describe(b));
+  // As they are stored: dequantised, the largest matrices would be in memory twice.
+  if (some && others && some->rows.format == others->rows.format &&
+      shape.shape == other_shape.shape) {
+    const BlockShape& block = BlockShapeOf(*some->rows.format);
+    const auto bytes = static_cast<size_t>(shape.shape[1] / block.elements * block.bytes);
+    return std::ranges::equal(some->rows.blocks, others->rows.blocks,
+                              [bytes](const uint8_t* one, const uint8_t* other) {
+                                return __builtin_memcmp(one, other, bytes) == 0;
+                              });
+  }
   KVG_ASSIGN(const WeightTensor first, source.Get(a));
   KVG_ASSIGN(const WeightTensor second, source.Get(b));
   return first.view.dtype == second.view.dtype &&

@@ -107,6 +107,13 @@ Status WeightLoader::Load(const TensorSpec& spec, WeightTensor& out) {
 
 Status WeightLoader::Load(const LinearSpec& spec, Linear& out, std::optional<DType> store) {
   if (spec.parts.empty()) return {};
+  if (!store) {
+    KVG_ASSIGN(const bool kept, LoadBlocks(spec, out));
+    if (kept) {
+      Release(spec);
+      return LoadBiases(spec, out);
+    }
+  }
   std::vector<WeightTensor> parts(spec.parts.size());
   std::vector<Tensor> views;
   for (size_t i = 0; i < parts.size(); ++i) {
@@ -120,7 +127,60 @@ Status WeightLoader::Load(const LinearSpec& spec, Linear& out, std::optional<DTy
   }
   out.matrix = ops_.linear->Pack(views, store.value_or(dtype_));
   bytes_ += out.matrix->bytes();
+  Release(spec);
   return LoadBiases(spec, out);
+}
+
+Result<std::optional<WeightBlocks>> WeightLoader::BlocksOf(const TensorSpec& spec) const {
+  using Blocks = std::optional<WeightBlocks>;
+  if (products_ == nullptr || spec.shape.size() != 2) return Blocks();
+  KVG_ASSIGN(Blocks blocks, source_.GetBlocks(spec.name));
+  if (!blocks) return Blocks();
+  const StoredRows& rows = blocks->rows;
+  const int64_t count = spec.shape[1] / BlockShapeOf(*rows.format).elements;
+  bool finite = true;
+#pragma omp parallel for schedule(static) reduction(&& : finite)
+  for (int64_t i = 0; i < rows.rows(); ++i) {
+    finite =
+        finite && SurelyFinite(*rows.format, rows.blocks[static_cast<size_t>(i)], count, dtype_);
+  }
+  return finite ? std::move(blocks) : Blocks();
+}
+
+Result<bool> WeightLoader::LoadBlocks(const LinearSpec& spec, Linear& out) {
+  std::vector<std::optional<WeightBlocks>> blocks(spec.parts.size());
+  bool any = false;
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    KVG_ASSIGN(blocks[i], BlocksOf(spec.parts[i]));
+    any = any || blocks[i].has_value();
+  }
+  if (!any) return false;
+  std::vector<StoredRows> parts;
+  std::vector<WeightTensor> floats(spec.parts.size());
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    if (blocks[i]) {
+      parts.push_back(std::move(blocks[i]->rows));
+      continue;
+    }
+    KVG_TRY(Load(spec.parts[i], floats[i]));
+    parts.push_back({.floats = AsMatrix(floats[i].view), .format = std::nullopt});
+  }
+  if (!spec.order.empty()) {
+    const StoredRows whole = std::move(parts[0]);
+    parts.assign(1, {.floats = {}, .format = whole.format});
+    for (const RowSpan& rows : spec.order) {
+      parts[0].blocks.insert(parts[0].blocks.end(), whole.blocks.begin() + rows.begin,
+                             whole.blocks.begin() + rows.end);
+    }
+  }
+  out.matrix = products_->PackStored(parts, spec.parts[0].shape[1], dtype_);
+  bytes_ += out.matrix->bytes();
+  block_bytes_ += out.matrix->bytes();
+  return true;
+}
+
+void WeightLoader::Release(const LinearSpec& spec) {
+  for (const TensorSpec& part : spec.parts) source_.Release(part.name);
 }
 
 Status WeightLoader::LoadTransposed(const LinearSpec& spec, Linear& out) {
@@ -191,6 +251,14 @@ Status WeightLoader::Load(const MlpSpec& spec, MlpWeights& out) {
 
 Status WeightLoader::LoadTable(const TensorSpec& spec, Table& out) {
   if (spec.name.empty()) return {};
+  KVG_ASSIGN(out.blocks, BlocksOf(spec));
+  if (out.blocks) {
+    const BlockShape& shape = BlockShapeOf(*out.blocks->rows.format);
+    const int64_t bytes = spec.shape[0] * spec.shape[1] / shape.elements * shape.bytes;
+    bytes_ += bytes;
+    block_bytes_ += bytes;
+    return {};
+  }
   KVG_TRY(Load(spec, out.source));
   const Tensor& view = out.source.view;
   const bool aligned = reinterpret_cast<uintptr_t>(view.data) % 4 == 0;

@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include "kernels/block_products.h"
 #include "src/model/model_tensors.h"
 #include "src/model/weights_set.h"
 
@@ -16,8 +17,12 @@ Status CheckStoredTensor(const TensorSpec& spec, const WeightSource& source);
 
 class WeightLoader {
  public:
-  WeightLoader(const WeightSource& source, DType dtype, Ops& ops)
-      : source_(source), dtype_(dtype), ops_(ops) {}
+  // keep_blocks: matrices that lie in blocks stay so where the backend's products can read them.
+  WeightLoader(const WeightSource& source, DType dtype, Ops& ops, bool keep_blocks = false)
+      : source_(source),
+        dtype_(dtype),
+        ops_(ops),
+        products_(keep_blocks ? BlockProducts::Of(*ops.linear) : nullptr) {}
 
   Status Load(const TensorSpec& spec, WeightTensor& out);
   // A stored matrix may have more dimensions than two: they are columns (the weights of a
@@ -42,11 +47,20 @@ class WeightLoader {
   void Collect(LayerWeights& out);
 
   int64_t bytes() const { return bytes_; }  // held of all that was loaded
+  // Matrices and tables that stayed in blocks have these of them.
+  int64_t block_bytes() const { return block_bytes_; }
 
  private:
   Status LoadNumbers(const TensorSpec& spec, DType rounded, std::vector<float>& out);
   // Norm weights and biases are few: kept f32, but rounded to the model's dtype like all weights.
   Status LoadVector(const TensorSpec& spec, Tensor out);
+  // The blocks of a matrix; nothing where it has none, where they are not kept, or where a scale
+  // may make numbers that are not finite: then Load of the numbers says which.
+  Result<std::optional<WeightBlocks>> BlocksOf(const TensorSpec& spec) const;
+  // Packs parts of which some are in blocks; false where none is.
+  Result<bool> LoadBlocks(const LinearSpec& spec, Linear& out);
+  // Packed parts are in memory twice until the file's pages go.
+  void Release(const LinearSpec& spec);
   Status LoadBiases(const LinearSpec& spec, Linear& out);
   // Moves the biases of all experts into one matrix.
   void CollectBiases(std::vector<MlpWeights>& experts, Linear MlpWeights::*part, Norm& out);
@@ -54,7 +68,8 @@ class WeightLoader {
   const WeightSource& source_;
   DType dtype_;
   Ops& ops_;
-  int64_t bytes_ = 0;
+  BlockProducts* products_;  // null: everything is dequantised
+  int64_t bytes_ = 0, block_bytes_ = 0;
 };
 
 }  // namespace kvgauge

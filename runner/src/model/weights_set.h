@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "kernels/ops.h"
@@ -28,6 +29,7 @@ struct Table {
   WeightTensor source;
   Buffer memory;  // a copy, where the file's bytes cannot be used in place
   Tensor rows;
+  std::optional<WeightBlocks> blocks;  // in place of the others
 };
 
 struct MlpWeights {

@@ -25,11 +25,6 @@ void ReadBf16(const uint8_t* in, float* out) { out[0] = Bf16ToF32(U16(in)); }
 // Low halves of 16 bytes are elements 0-15, high halves 16-31.
 int Nibble(const uint8_t* bytes, int i) { return i < 16 ? bytes[i] & 15 : bytes[i - 16] >> 4; }
 
-void ReadQ40(const uint8_t* in, float* out) {
-  const float d = F16(in);
-  for (int i = 0; i < kSmall; ++i) out[i] = d * AsFloat(Nibble(in + 2, i) - 8);
-}
-
 void ReadQ41(const uint8_t* in, float* out) {
   const float d = F16(in), m = F16(in + 2);
   for (int i = 0; i < kSmall; ++i) out[i] = d * AsFloat(Nibble(in + 4, i)) + m;
@@ -49,11 +44,6 @@ void ReadQ51(const uint8_t* in, float* out) {
   const float d = F16(in), m = F16(in + 2);
   const uint32_t high = U32(in + 4);
   for (int i = 0; i < kSmall; ++i) out[i] = d * AsFloat(FiveBits(high, in + 8, i)) + m;
-}
-
-void ReadQ80(const uint8_t* in, float* out) {
-  const float d = F16(in);
-  for (int i = 0; i < kSmall; ++i) out[i] = AsFloat(static_cast<int8_t>(in[2 + i])) * d;
 }
 
 // Element `i` of 256 in two bits: runs of 32 bytes hold 128 elements, the first 32 of them lowest.
@@ -83,53 +73,21 @@ void ReadQ3K(const uint8_t* in, float* out) {
   }
 }
 
-// The scale and the least value of 32 elements, six bits each.
-struct Six {
-  int scale, least;
-};
-Six SixBits(const uint8_t* packed, int part) {
-  if (part < 4) return {packed[part] & 63, packed[part + 4] & 63};
-  return {(packed[part + 4] & 15) | (packed[part - 4] >> 6) << 4,
-          packed[part + 4] >> 4 | (packed[part] >> 6) << 4};
-}
-
 // Element `i` of 256 in four bits: runs of 32 bytes hold 64 elements, the first 32 of them low.
 int FourBits(const uint8_t* bytes, int i) {
   return bytes[i / 64 * 32 + i % 32] >> (i % 64 / 32 * 4) & 15;
-}
-
-void ReadQ4K(const uint8_t* in, float* out) {
-  const float d = F16(in), m = F16(in + 2);
-  for (int part = 0; part < 8; ++part) {
-    const Six six = SixBits(in + 4, part);
-    const float scale = d * AsFloat(six.scale), least = m * AsFloat(six.least);
-    for (int i = part * 32; i < part * 32 + 32; ++i) {
-      out[i] = scale * AsFloat(FourBits(in + 16, i)) - least;
-    }
-  }
 }
 
 void ReadQ5K(const uint8_t* in, float* out) {
   const float d = F16(in), m = F16(in + 2);
   const uint8_t* high = in + 16;
   for (int part = 0; part < 8; ++part) {
-    const Six six = SixBits(in + 4, part);
+    const SixBitPair six = SixBitsAt(in + 4, part);
     const float scale = d * AsFloat(six.scale), least = m * AsFloat(six.least);
     for (int i = part * 32; i < part * 32 + 32; ++i) {
       const int value = FourBits(in + 48, i) | (high[i % 32] >> part & 1) << 4;
       out[i] = scale * AsFloat(value) - least;
     }
-  }
-}
-
-void ReadQ6K(const uint8_t* in, float* out) {
-  const uint8_t *low = in, *high = in + 128, *scales = in + 192;
-  const float d = F16(in + 208);
-  for (int i = 0; i < kLarge; ++i) {
-    // Runs of 64 bytes hold 128 elements, the first 64 of them low.
-    const int nibble = low[i / 128 * 64 + i % 64] >> (i % 128 / 64 * 4) & 15;
-    const int value = (nibble | TwoBits(high, i) << 4) - 32;
-    out[i] = d * AsFloat(static_cast<int8_t>(scales[i / 16])) * AsFloat(value);
   }
 }
 
@@ -169,19 +127,25 @@ void ReadMxfp4(const uint8_t* in, float* out) {
   }
 }
 
+// Types that products read as they are: the formulas are theirs.
+template <BlockFormat kFormat>
+void ReadKept(const uint8_t* in, float* out) {
+  ReadBlock(kFormat, in, out);
+}
+
 constexpr BlockType kTypes[] = {
     {0, "f32", 1, 4, ReadF32},
     {1, "f16", 1, 2, ReadF16},
-    {2, "q4_0", kSmall, 18, ReadQ40},
+    {2, "q4_0", kSmall, 18, ReadKept<BlockFormat::kQ40>, BlockFormat::kQ40},
     {3, "q4_1", kSmall, 20, ReadQ41},
     {6, "q5_0", kSmall, 22, ReadQ50},
     {7, "q5_1", kSmall, 24, ReadQ51},
-    {8, "q8_0", kSmall, 34, ReadQ80},
+    {8, "q8_0", kSmall, 34, ReadKept<BlockFormat::kQ80>, BlockFormat::kQ80},
     {10, "q2_k", kLarge, 84, ReadQ2K},
     {11, "q3_k", kLarge, 110, ReadQ3K},
-    {12, "q4_k", kLarge, 144, ReadQ4K},
+    {12, "q4_k", kLarge, 144, ReadKept<BlockFormat::kQ4K>, BlockFormat::kQ4K},
     {13, "q5_k", kLarge, 176, ReadQ5K},
-    {14, "q6_k", kLarge, 210, ReadQ6K},
+    {14, "q6_k", kLarge, 210, ReadKept<BlockFormat::kQ6K>, BlockFormat::kQ6K},
     {20, "iq4_nl", kSmall, 18, ReadIq4Nl},
     {23, "iq4_xs", kLarge, 136, ReadIq4Xs},
     {30, "bf16", 1, 2, ReadBf16},

@@ -3,11 +3,13 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 
 #include "core/result.h"
+#include "kernels/weight_blocks.h"
 
 namespace kvgauge {
 
@@ -18,6 +20,8 @@ struct BlockType {
   int64_t bytes;          // of a block
   // Writes the numbers of one block, those of the reference dequantisation to the bit.
   void (*read)(const uint8_t* block, float* out);
+  // Set where a product can read the blocks as they are.
+  std::optional<BlockFormat> format = std::nullopt;
 };
 
 // The type with that number; a type that is not read is an error that names it and begins with

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -52,7 +53,27 @@ class GgufSource final : public WeightSource {
   Result<WeightInfo> Describe(const std::string& name) const override {
     const auto found = tensors_.find(name);
     if (found == tensors_.end()) return NoSuchTensor(file_.path(), name, Names());
-    return WeightInfo{TypeOf(found->second), found->second.shape};
+    return WeightInfo{TypeOf(found->second), found->second.shape, FormatOf(found->second)};
+  }
+
+  Result<std::optional<WeightBlocks>> GetBlocks(const std::string& name) const override {
+    const auto found = tensors_.find(name);
+    if (found == tensors_.end()) return NoSuchTensor(file_.path(), name, Names());
+    const Origin& origin = found->second;
+    WeightBlocks blocks;
+    blocks.rows.format = FormatOf(origin);
+    if (!blocks.rows.format) return std::optional<WeightBlocks>();
+    blocks.owner = file_.map;
+    const BlockType& type = *origin.tensor->type;
+    const int64_t rows = origin.shape[0], row_bytes = origin.shape[1] / type.elements * type.bytes;
+    const uint8_t* content = Content(origin).data();
+    const int64_t head_rows = origin.heads > 0 ? rows / origin.heads : 0;
+    blocks.rows.blocks.reserve(static_cast<size_t>(rows));
+    for (int64_t row = 0; row < rows; ++row) {
+      const int64_t from = origin.place.paired ? PairedRow(row, head_rows) : row;
+      blocks.rows.blocks.push_back(content + from * row_bytes);
+    }
+    return std::optional<WeightBlocks>(std::move(blocks));
   }
 
   Result<WeightTensor> Get(const std::string& name) const override {
@@ -69,6 +90,11 @@ class GgufSource final : public WeightSource {
     const auto buffer = std::make_shared<Buffer>(HostBuffer(elements * SizeOf(type)));
     MakeRows(origin, type, rows, elements / rows, static_cast<uint8_t*>(buffer->data()));
     return WeightTensor{ContiguousView(buffer->data(), type, origin.shape), buffer};
+  }
+
+  void Release(const std::string& name) const override {
+    const auto found = tensors_.find(name);
+    if (found != tensors_.end()) ReleasePages(Content(found->second));
   }
 
   std::string OriginOf(const std::string&) const override { return file_.path(); }
@@ -98,6 +124,13 @@ class GgufSource final : public WeightSource {
   // Whether the file's bytes are the tensor's.
   static bool IsView(const Origin& origin) {
     return PlainType(*origin.tensor->type) && !origin.place.paired && !origin.place.plus_one;
+  }
+
+  static std::optional<BlockFormat> FormatOf(const Origin& origin) {
+    if (origin.shape.size() != 2 || origin.place.plus_one || origin.place.unrounded) {
+      return std::nullopt;
+    }
+    return origin.tensor->type->format;
   }
 
   DType TypeOf(const Origin& origin) const {

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// Products with weights that stay in blocks of few bits: what some backends can beside LinearOps.
+#pragma once
+
+#include <memory>
+#include <span>
+
+#include "kernels/linear.h"
+#include "kernels/weight_blocks.h"
+
+namespace kvgauge {
+
+// Backends whose LinearOps is one of these multiply matrices in any BlockFormat as they are; on the
+// others weights are dequantised before they are packed.
+class BlockProducts {
+ public:
+  virtual ~BlockProducts() = default;
+  // Null where the backend has none.
+  static BlockProducts* Of(LinearOps& linear) { return dynamic_cast<BlockProducts*>(&linear); }
+
+  // LinearOps::Pack of rows of k that may lie in blocks, whose numbers are finite as `store`. The
+  // matrix takes the few bits of its blocks; its products (MatMul, MatMulChosen) have the bits of
+  // those with the dequantised rows. 64 columns that are not all of one format, counted from the
+  // first, are dequantised.
+  std::unique_ptr<PackedMatrix> PackStored(std::span<const StoredRows> parts, int64_t k,
+                                           DType store);
+
+  // out[i, :] = scale * table[ids[i], :], as LinearOps::Embed, of a table in blocks whose numbers
+  // are rounded to `rounded` before they are scaled. Host memory.
+  void EmbedBlocks(const StoredRows& table, DType rounded, const Tensor& ids, float scale,
+                   Tensor out);
+
+ private:
+  virtual std::unique_ptr<PackedMatrix> DoPackStored(std::span<const StoredRows> parts, int64_t n,
+                                                     int64_t k, DType store) = 0;
+};
+
+}  // namespace kvgauge
