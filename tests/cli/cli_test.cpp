@@ -199,6 +199,32 @@ TEST_F(CliTest, UsageErrorsExitWithTwo) {
   EXPECT_EQ(Run("--version").exit_code, 0);
 }
 
+// Weights in blocks stay so, and whoever asks is told; generated tokens are the same.
+TEST_F(CliTest, WeightsInBlocksStayPacked) {
+  const std::string model = std::string(KVG_TEST_DATA) + "/golden/gguf/mixed.gguf";
+  const Json packed = Json::parse(Run(StrCat("inspect ", model, " --json")).out);
+  const Json unpacked =
+      Json::parse(Run(StrCat("inspect ", model, " --json --weights-memory unpacked")).out);
+  EXPECT_EQ(packed["weights_memory"], "packed");
+  EXPECT_EQ(unpacked["weights_memory"], "unpacked");
+  EXPECT_LT(packed["held_weight_bytes"], unpacked["held_weight_bytes"]);
+  EXPECT_EQ(packed["fingerprint"], unpacked["fingerprint"]);
+  EXPECT_THAT(Run(StrCat("inspect ", model)).out, HasSubstr("held in blocks where products read"));
+  EXPECT_THAT(Run("doctor").out, HasSubstr("q8_0, q4_0, q4_k, q6_k are multiplied as they are"));
+
+  const std::string ids = Write("block_ids.json", "[1, 5, 9, 33, 7]");
+  const auto generate = [&](const char* flags) {
+    return Json::parse(
+        Run(StrCat("generate ", model, " --ids-file ", ids, " --max-new-tokens 6 --json", flags))
+            .out);
+  };
+  const Json few = generate(""), many = generate(" --weights-memory unpacked");
+  EXPECT_EQ(few["ids"], many["ids"]);
+  EXPECT_GT(few["packed_weight_bytes"], 0);
+  EXPECT_EQ(many["packed_weight_bytes"], 0);
+  EXPECT_LT(few["weight_bytes"], many["weight_bytes"]);
+}
+
 TEST_F(CliTest, BadInputNamesWhatIsWrong) {
   const std::string llama = Model("llama3");
   const auto expect = [&](const std::string& arguments, const std::string& part) {
@@ -210,6 +236,7 @@ TEST_F(CliTest, BadInputNamesWhatIsWrong) {
   expect(StrCat("inspect ", llama, " --dtype f64"), "--dtype: 'f64' is not known");
   expect(StrCat("inspect ", llama, " --weights random"), "expected file or random:SEED");
   expect(StrCat("inspect ", llama, " --weights random:1x"), "expected file or random:SEED");
+  expect(StrCat("inspect ", llama, " --weights-memory mapped"), "expected packed or unpacked");
   const std::string one = StrCat(" --ids-file ", Write("one.json", "[1]"));
   expect(StrCat("generate ", llama, one, " --backend cpu:sse9"), "instruction set 'sse9'");
   expect(StrCat("generate ", llama, one, " --backend gpu"), "unknown backend 'gpu'");

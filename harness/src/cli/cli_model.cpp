@@ -452,6 +452,11 @@ void AddModelFlags(CLI::App& command, ModelFlags& flags) {
       .add_option("--weights", flags.weights,
                   "file, or random:SEED for a model of this shape without weights")
       ->capture_default_str();
+  command
+      .add_option("--weights-memory", flags.weights_memory,
+                  "packed: matrices that a file has in blocks of few bits stay so where products "
+                  "can read them; unpacked: all are dequantised. Results are the same to the bit")
+      ->capture_default_str();
   command.add_option("--backend", flags.backend, "cpu, cpu:ISA, cuda or reference")
       ->capture_default_str();
   command.add_option("--threads", flags.threads, "threads; 0: one per processor")

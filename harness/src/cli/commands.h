@@ -17,6 +17,7 @@ struct ModelFlags {
   std::string model;             // checkpoint directory, or a config.json with random weights
   std::string dtype = "auto";    // "auto": as stored
   std::string weights = "file";  // "file" or "random:SEED"
+  std::string weights_memory = "packed";  // or "unpacked"
   std::string backend = "cpu";
   int threads = 0;  // 0: one per processor
 };

@@ -8,6 +8,7 @@
 #include "core/memory.h"
 #include "core/strings.h"
 #include "core/threads.h"
+#include "kernels/block_products.h"
 #include "kernels/ops.h"
 #include "src/bench/bench_kernels.h"
 #include "src/cli/commands.h"
@@ -71,6 +72,16 @@ Status RunCheck(const DoctorOptions& options) {
                               ") gives wrong results on this machine"));
 }
 
+// Formats of weights that products read as they are.
+std::vector<std::string> PackedFormats(const Ops& ops) {
+  std::vector<std::string> names;
+  if (BlockProducts::Of(*ops.linear) == nullptr) return names;
+  for (int i = 0; i < kBlockFormats; ++i) {
+    names.emplace_back(BlockShapeOf(static_cast<BlockFormat>(i)).name);
+  }
+  return names;
+}
+
 }  // namespace
 
 Status RunDoctor(const DoctorOptions& options) {
@@ -93,6 +104,7 @@ Status RunDoctor(const DoctorOptions& options) {
                {"memory_bytes", memory},
                {"isas", AvailableIsas()},
                {"isa", chosen},
+               {"packed_weights", ops.ok() ? Json(PackedFormats(**ops)) : Json(nullptr)},
                {"forced_isa", forced == nullptr ? Json(nullptr) : Json(forced)},
                {"backends", list}});
     return ops.ok() ? Status() : Status(ops.error());
@@ -100,7 +112,12 @@ Status RunDoctor(const DoctorOptions& options) {
   PrintFacts({{"system", SystemName()},
               {"processor", StrCat(ProcessorName(), ", ", AvailableProcessors(), " usable")},
               {"memory", HumanBytes(memory)},
-              {"instruction set", StrCat(chosen, forced ? " (forced by KVGAUGE_ISA)" : "")}});
+              {"instruction set", StrCat(chosen, forced ? " (forced by KVGAUGE_ISA)" : "")},
+              {"packed weights",
+               ops.ok() ? StrCat(Join(PackedFormats(**ops), ", "),
+                                 " are multiplied as they are; others, and all on cuda, are "
+                                 "dequantised at load")
+                        : "none"}});
   Print("\n");
   std::vector<std::vector<std::string>> rows;
   for (const BackendReport& backend : backends) {

@@ -268,6 +268,7 @@ void PrintAnswerJson(const Answered& answered, const std::optional<ChosenMethod>
              {"loaded_cache", answered.loaded ? answered.loaded->ToJson() : Json(nullptr)},
              {"saved_cache", answered.saved ? answered.saved->ToJson() : Json(nullptr)},
              {"weight_bytes", model.weight_bytes()},
+             {"packed_weight_bytes", model.block_bytes()},
              {"dtype", NameOf(model.dtype())},
              {"backend", model.ops().backend},
              {"variant", model.ops().variant}});
@@ -286,18 +287,21 @@ void PrintMeasurements(const Answered& answered, const std::optional<ChosenMetho
     std::fprintf(stderr, "\nvision   %lld of the prompt's tokens%s, %.2f s",
                  static_cast<long long>(prompt.visual_tokens()), taken.c_str(), prompt.vision_s);
   }
+  const std::string packed =
+      model.block_bytes() > 0 ? StrCat(" (", HumanBytes(model.block_bytes()), " in blocks)") : "";
   std::fprintf(
       stderr,
       "\nprefill  %lld tokens, %.1f tokens/s\n"
       "decode   %lld steps, %.1f tokens/s%s\n"
       "cache    %s payload, %s resident (%s)\n"
-      "weights  %s, %s on %s (%s), loaded in %.2f s\n",
+      "weights  %s%s, %s on %s (%s), loaded in %.2f s\n",
       static_cast<long long>(prompt_tokens), Rate(prompt_tokens, result.prefill_s),
       static_cast<long long>(result.decode_steps), Rate(result.decode_steps, result.decode_s),
       result.stopped ? ", ended by a stop" : "", HumanBytes(result.cache_payload_bytes).c_str(),
       HumanBytes(result.cache_resident_bytes).c_str(), std::string(NameOf(model.dtype())).c_str(),
-      HumanBytes(model.weight_bytes()).c_str(), std::string(NameOf(model.dtype())).c_str(),
-      model.ops().backend.c_str(), model.ops().variant.c_str(), load_s);
+      HumanBytes(model.weight_bytes()).c_str(), packed.c_str(),
+      std::string(NameOf(model.dtype())).c_str(), model.ops().backend.c_str(),
+      model.ops().variant.c_str(), load_s);
   if (answered.loaded) std::fputs(answered.loaded->Describe("loaded").c_str(), stderr);
   if (answered.saved) std::fputs(answered.saved->Describe("saved").c_str(), stderr);
   if (answered.cell) std::fputs(DescribeRecord(*chosen, answered.cell->record).c_str(), stderr);

@@ -172,6 +172,8 @@ struct ModelFacts {
   std::string fingerprint = "none (random weights)";
   std::optional<VisionFacts> vision;
   int64_t parameters = 0, weight_bytes = 0, kv_bytes = 0;  // the last: of one token
+  int64_t held_bytes = 0;                                  // of weights in memory
+  bool in_blocks = false;                                  // some of them stay as the file has them
   std::string tokenizer = "none";
   int64_t tokenizer_vocab = 0;
   std::string chat_template = "none";
@@ -209,12 +211,19 @@ Result<ModelFacts> ReadFacts(const InspectOptions& options) {
                OpenWeights(options.model.model, facts.dtype));
     KVG_TRY(CheckWeights(facts.config, *source));
     KVG_ASSIGN(facts.fingerprint, ModelFingerprint(facts.config, *source));
+    // A backend that is not here is no reason to say nothing.
+    const auto ops = MakeOps(options.model.backend, MakeThreadSettings(1));
+    const Ops* keeps = ops.ok() && model_options.keep_blocks ? ops->get() : nullptr;
+    const int64_t unpacked = PlannedWeightBytes(facts.config, facts.dtype, *source, nullptr);
+    facts.held_bytes = PlannedWeightBytes(facts.config, facts.dtype, *source, keeps);
+    facts.in_blocks = facts.held_bytes != unpacked;
   }
   if (!facts.config.vision_family.empty()) {
     KVG_ASSIGN(facts.vision, ReadVisionFacts(options, facts.dtype, stored));
   }
   facts.parameters = ParameterCount(facts.config);
   facts.weight_bytes = facts.parameters * SizeOf(facts.dtype);
+  if (!stored) facts.held_bytes = PlannedWeightBytes(facts.config, facts.dtype, facts.dtype);
   facts.kv_bytes = facts.config.KvBytesPerToken(facts.dtype);
   KVG_TRY(ReadTextFacts(options.model.model, facts));
   return facts;
@@ -262,6 +271,8 @@ Json FactsJson(const std::string& model, const ModelFacts& facts) {
       {"vision", facts.vision ? VisionJson(*facts.vision, facts.kv_bytes) : Json(nullptr)},
       {"parameters", facts.parameters},
       {"weight_bytes", facts.weight_bytes},
+      {"held_weight_bytes", facts.held_bytes},
+      {"weights_memory", facts.in_blocks ? "packed" : "unpacked"},
       {"dtype", NameOf(facts.dtype)},
       {"weight_format", config.weight_format.empty() ? Json(nullptr) : Json(config.weight_format)},
       {"layers", config.layer_count()},
@@ -330,7 +341,11 @@ void PrintModelFacts(const std::string& model, const ModelFacts& facts) {
   };
   if (!config.weight_format.empty()) {
     lines.insert(lines.begin() + 3,
-                 {"weights", StrCat(config.weight_format, "; held as ", NameOf(facts.dtype))});
+                 {"weights", StrCat(config.weight_format, "; ", HumanBytes(facts.held_bytes),
+                                    facts.in_blocks ? " held in blocks where products read them, "
+                                                      "otherwise as "
+                                                    : " held as ",
+                                    NameOf(facts.dtype))});
   }
   if (facts.vision) {
     const Lines seen = VisionLines(*facts.vision, facts.kv_bytes);

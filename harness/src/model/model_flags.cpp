@@ -18,6 +18,11 @@ Result<ModelOptions> ParseModelOptions(const ModelFlags& flags) {
                              " is not known; expected auto, f32, f16 or bf16"));
     }
   }
+  if (flags.weights_memory != "packed" && flags.weights_memory != "unpacked") {
+    return BadInput(StrCat("--weights-memory: ", Quoted(flags.weights_memory),
+                           " is not known; expected packed or unpacked"));
+  }
+  options.keep_blocks = flags.weights_memory == "packed";
   if (flags.weights != "file") {
     constexpr std::string_view kPrefix = "random:";
     uint64_t seed = 0;

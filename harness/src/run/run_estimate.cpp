@@ -132,11 +132,9 @@ class MemoryPlanner {
 
   static PlannedModel Planned(const RunPlan& plan, size_t model) {
     const PlanModel& of = plan.models[model];
-    const bool drawn = of.spec->weights != "file";
     return {.config = &of.config,
             .shape = of.shape,
-            .weight_bytes = PlannedWeightBytes(of.config, of.dtype,
-                                               drawn ? of.dtype : of.config.TableType(of.dtype)),
+            .weight_bytes = of.weight_bytes,
             .ops = plan.ops.get()};
   }
 

@@ -29,7 +29,7 @@ constexpr int64_t kTemplateTokens = 64;
 // again.
 constexpr int64_t kLongPrompt = int64_t{1} << 24;
 
-Result<PlanModel> OpenModel(const RunModel& spec) {
+Result<PlanModel> OpenModel(const RunModel& spec, const Ops& ops) {
   PlanModel model;
   model.spec = &spec;
   KVG_ASSIGN(const ModelOptions options,
@@ -46,8 +46,10 @@ Result<PlanModel> OpenModel(const RunModel& spec) {
   if (options.random_seed) {
     model.config.weight_format.clear();
     source = MakeRandomWeights(ExpectedTensors(model.config), *options.random_seed, model.dtype);
+    model.weight_bytes = PlannedWeightBytes(model.config, model.dtype, model.dtype);
   } else {
     KVG_ASSIGN(source, OpenWeights(spec.path, model.dtype));
+    model.weight_bytes = PlannedWeightBytes(model.config, model.dtype, *source, &ops);
   }
   KVG_ASSIGN(model.fingerprint, ModelFingerprint(model.config, *source));
   if (!HasTokenizer(spec.directory())) {
@@ -429,7 +431,7 @@ Result<RunPlan> MakeRunPlan(const RunConfig& config) {
   // Two instruction sets may differ in the last bits.
   const Json numerics = {{"backend", plan.ops->backend}, {"isa", plan.ops->variant}};
   for (size_t m = 0; m < config.models.size(); ++m) {
-    KVG_ASSIGN(PlanModel opened, OpenModel(config.models[m]));
+    KVG_ASSIGN(PlanModel opened, OpenModel(config.models[m], *plan.ops));
     FindPrefills(config, opened, plan.refused);
     plan.models.push_back(std::move(opened));
     const PlanModel& model = plan.models.back();

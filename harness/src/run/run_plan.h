@@ -34,6 +34,7 @@ struct PlanModel {
   const RunModel* spec = nullptr;
   ModelConfig config;
   DType dtype = DType::kF32;
+  int64_t weight_bytes = 0;  // planned
   std::string fingerprint;
   ModelShape shape;
   std::shared_ptr<const Tokenizer> tokenizer;

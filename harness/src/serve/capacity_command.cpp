@@ -322,8 +322,14 @@ class CapacityBench {
     dtype_ = model_options.dtype.value_or(config_->stored_dtype);
     planned_.config = &*config_;
     planned_.shape = ShapeFor(options_.model, *config_, model_options);
-    planned_.weight_bytes = PlannedWeightBytes(*config_, dtype_, config_->stored_dtype);
     KVG_ASSIGN(ops_, MakeOps(options_.model.backend, MakeThreadSettings(options_.model.threads)));
+    planned_.weight_bytes = PlannedWeightBytes(*config_, dtype_, config_->stored_dtype);
+    if (!model_options.random_seed && !config_->weight_format.empty()) {
+      KVG_ASSIGN(const std::unique_ptr<WeightSource> source,
+                 OpenWeights(options_.model.model, dtype_));
+      planned_.weight_bytes = PlannedWeightBytes(*config_, dtype_, *source,
+                                                 model_options.keep_blocks ? ops_.get() : nullptr);
+    }
     planned_.ops = ops_.get();
     if (run_.memory_bytes > 0 && planned_.weight_bytes >= run_.memory_bytes) {
       return BadInput(StrCat("--max-memory is ", HumanBytes(run_.memory_bytes),
