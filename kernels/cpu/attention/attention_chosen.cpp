@@ -143,6 +143,7 @@ ScoreExtras CpuAttention::ChosenExtras(const Piece& piece, int64_t span, const C
   ScoreExtras extras = {};
   extras.key_scale = reach(segment.key_scale);
   extras.bias = reach(segment.bias);
+  if (segment.read_bias != nullptr) extras.read_bias = reach(segment.read_bias[group_head]);
   *value_scale = reach(segment.value_scale);
   std::fill_n(words, kPagesPerSpan, uint64_t{0});
   const uint64_t* read = segment.read[group_head] + span * kPagesPerSpan;
