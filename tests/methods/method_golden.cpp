@@ -221,7 +221,7 @@ TEST_P(PromptGolden, TheCacheHoldsWhatTheOracleSays) {
     EXPECT_EQ(compared, std::count_if(held.begin(), held.end(), [](const std::string& name) {
                 return name.starts_with("kept.");
               }));
-    EXPECT_GE(compared, 4) << "one for each layer and KV head";
+    EXPECT_GE(compared, 2) << "one for each KV head of each layer that has a cache";
   }
 }
 
