@@ -275,7 +275,7 @@ def cases(config, weights, ids, margins, steps, sequence_case):
             changed, reads = mlkv_weights(config, weights, caches, 1)
             return decoded(Layered(config, changed, reads), ids, steps, margins)
 
-        yield (name, dict(method="mlkv", budget="none", steps=steps, set=asked),
+        yield (name, dict(method="mlkv", budget="none", caches=caches, steps=steps, set=asked),
                "the projections of zaydzuhri/pythia-mlkv's convert_to_mlkv.py in a NumPy forward, float64", mlkv)
 
     for name, groups, most, unit in (("qcqa", 3, 3, False), ("asymgqa", 3, 3, True)):

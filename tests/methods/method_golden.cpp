@@ -221,7 +221,8 @@ TEST_P(PromptGolden, TheCacheHoldsWhatTheOracleSays) {
     EXPECT_EQ(compared, std::count_if(held.begin(), held.end(), [](const std::string& name) {
                 return name.starts_with("kept.");
               }));
-    EXPECT_GE(compared, 2) << "one for each KV head of each layer that has a cache";
+    EXPECT_GE(compared, one.value("caches", 4))
+        << "one for each KV head of each layer that has one";
   }
 }
 

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "core/strings.h"
 #include "methods/layouts/plain.h"
 #include "runner/cache_fixture.h"
 

@@ -17,7 +17,7 @@ struct CapacityMark {
   const CapacityEntry* entry = nullptr;
 };
 
-// What x is.
+// The horizontal axis of a figure.
 struct CapacityAxis {
   const char* title;
   const char* what;
