@@ -121,7 +121,6 @@ class KvSharer final : public Prepare {
   }
 
   ModelShape ShapeAfter(const ModelShape& shape) const override {
-    if (shape.shared_caches) return shape;  // a model that is prepared already
     if (calibration_ != nullptr) return ShapeWithMap(*Learned(shape), shape);
     // Any map of so many gives the same shape.
     LayerMap map = OwnCaches(shape.layers);

@@ -33,7 +33,6 @@ class ShareLayers final : public Prepare {
   }
 
   ModelShape ShapeAfter(const ModelShape& shape) const override {
-    if (shape.shared_caches) return shape;  // a model that is prepared already
     ModelShape after = ShapeWithMap(*MapOf(shape), shape);
     after.kv_heads = shape.kv_heads / Pooled(shape);
     return after;

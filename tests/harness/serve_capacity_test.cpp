@@ -80,6 +80,7 @@ class CapacityTest : public ::testing::Test {
       probe.memory_bytes = int64_t{1} << 40;
       const PlannedModel planned = {.config = &tiny_.model->config(),
                                     .shape = tiny_.model->shape(),
+                                    .checkpoint_shape = tiny_.model->checkpoint_shape(),
                                     .weight_bytes = tiny_.model->weight_bytes(),
                                     .ops = tiny_.ops.get()};
       const Result<CapacityPlan> plan = PlanCapacity(probe, trace, planned);

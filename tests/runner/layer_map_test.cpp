@@ -262,5 +262,28 @@ TEST(KvSharerSearch, FindsTheMapOfTheReference) {
   EXPECT_EQ((*model)->NewCache(8).layer_count(), 4);
 }
 
+// A budget in bytes is met with the bytes of the heads that are left, not of fewer.
+TEST_F(LayerMapTest, ByteBudgetsCountThePreparedModelOnce) {
+  const Json json =
+      *ParseJson(R"({"id": "pooled", "title": "Pooled", "family": "selection", "version": 1,
+      "stages": {"prepare": {"id": "mean_pool_heads", "heads": 2}, "score": {"id": "knorm"},
+                 "reduce": {"id": "top_k"}}})",
+                 "test");
+  const Result<Method> pooled = ParseMethod(json, "test");
+  ASSERT_TRUE(pooled.ok()) << pooled.error().message;
+  const TinyModel model = Load(*pooled);
+  ASSERT_LT(model.model->shape().kv_heads, model.model->checkpoint_shape().kv_heads);
+  const EngineSample sample = {.id = "one",
+                               .turns = {{.ids = RandomIds(160, 9), .max_new_tokens = 1}}};
+  const Contender full = {.method = &*pooled, .budget = Fraction(1), .model = model.model.get()};
+  const double whole = RunEngine({full}, {}, {sample}).at({0, 0}).record.bytes.payload;
+  Contender half = full;
+  half.budget = *Budget::Parse(StrCat(whole / 2 / 160, "B"));
+  const CellResult cell = RunEngine({half}, {}, {sample}).at({0, 0});
+  ASSERT_TRUE(cell.status.ok()) << cell.status.error().message;
+  EXPECT_LE(cell.record.bytes.payload, 0.51 * whole);
+  EXPECT_GE(cell.record.bytes.payload, 0.45 * whole);
+}
+
 }  // namespace
 }  // namespace kvgauge

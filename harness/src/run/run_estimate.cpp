@@ -134,6 +134,7 @@ class MemoryPlanner {
     const PlanModel& of = plan.models[model];
     return {.config = &of.config,
             .shape = of.shape,
+            .checkpoint_shape = of.shape,
             .weight_bytes = of.weight_bytes,
             .ops = plan.ops.get()};
   }

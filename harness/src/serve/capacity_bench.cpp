@@ -198,6 +198,7 @@ Result<CapacityResult> MeasureCapacity(const CapacityCase& of, const Trace& trac
                                        const std::function<bool()>& cancelled) {
   const PlannedModel planned = {.config = &model.cache_config(),
                                 .shape = model.shape(),
+                                .checkpoint_shape = model.checkpoint_shape(),
                                 .weight_bytes = model.weight_bytes(),
                                 .ops = &model.ops()};
   const Result<CapacityPlan> plan = PlanCapacity(of, trace, planned);

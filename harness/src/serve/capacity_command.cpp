@@ -322,6 +322,7 @@ class CapacityBench {
     dtype_ = model_options.dtype.value_or(config_->stored_dtype);
     planned_.config = &*config_;
     planned_.shape = ShapeFor(options_.model, *config_, model_options);
+    planned_.checkpoint_shape = planned_.shape;
     KVG_ASSIGN(ops_, MakeOps(options_.model.backend, MakeThreadSettings(options_.model.threads)));
     planned_.weight_bytes = PlannedWeightBytes(*config_, dtype_, config_->stored_dtype);
     if (!model_options.random_seed && !config_->weight_format.empty()) {

@@ -155,8 +155,8 @@ struct HeadBudget {
   int64_t entries = 0;            // on average, protected ones included
   int64_t sinks = 0, recent = 0;  // protected, together at most `entries`
 };
-// All of `length` when the method takes no budget; never less than what is protected. Precondition:
-// CheckMethod.
+// All of `length` when the method takes no budget; never less than what is protected. `shape`: the
+// checkpoint's, before a `prepare` stage. Precondition: CheckMethod.
 HeadBudget HeadBudgetFor(const Method& method, const ModelShape& shape, const Budget& budget,
                          int64_t length);
 // By how many entries a head's allocation has grown since the prompt when `tokens` were seen. The

@@ -197,6 +197,7 @@ SampleLength LengthOf(const EngineSample& sample, CompressAt at);
 struct PlannedModel {
   const ModelConfig* config = nullptr;
   ModelShape shape = {};
+  ModelShape checkpoint_shape = {};  // before a method prepares it: what budgets are of
   int64_t weight_bytes = 0;
   const Ops* ops = nullptr;
 };

@@ -291,7 +291,7 @@ Status Compressor::Impl::Compress(const PromptState& state, const PromptScores* 
   int64_t gate_bytes = 0;
   for (const GateNeed& need : needs_.gates) gate_bytes += need.gate->PlannedBytes(shape_);
   recorder_.AddWeights(gate_bytes);
-  head_budget_ = HeadBudgetFor(method_, shape_, budget_, cache.tokens());
+  head_budget_ = HeadBudgetFor(method_, model_.checkpoint_shape(), budget_, cache.tokens());
   growth_ = allocated_growth_ = 0;
   const Status done = Guarded([&]() -> Status {
     if (step_.slides() && state.capture != nullptr) {
@@ -466,7 +466,8 @@ Tensor Compressor::Impl::ScoreInStep(CacheView& view, const Tensor& numbers) {
 Status Compressor::Impl::ReduceInStep() {
   bool reduced = false;
   int64_t most = std::numeric_limits<int64_t>::min();
-  growth_ = GrowthOf(method_, shape_, budget_, recorder_.prompt_tokens(), cache_->tokens());
+  growth_ = GrowthOf(method_, model_.checkpoint_shape(), budget_, recorder_.prompt_tokens(),
+                     cache_->tokens());
   for (int64_t layer = 0; layer < shape_.layers; ++layer) {
     CacheView view(DecodeSource(StepSource()), layer);
     KVG_ASSIGN(const Tensor numbers, AgeLayer(view));

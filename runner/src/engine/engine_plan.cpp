@@ -168,8 +168,9 @@ int64_t ChunkBytes(const PlannedContender& contender, const SampleLength& length
                    const EngineOptions& options) {
   const PlannedModel& model = *contender.model;
   const ModelShape& shape = model.shape;
-  const int64_t kept =
-      HeadBudgetFor(*contender.method, shape, contender.budget, length.prefill).entries;
+  const int64_t kept = HeadBudgetFor(*contender.method, contender.model->checkpoint_shape,
+                                     contender.budget, length.prefill)
+                           .entries;
   const int64_t behind = MakePipeline(*contender.method).score->rows_behind_chunks();
   const int64_t held =
       std::min(length.prefill, kept + LongestChunk(length.prefill, options.chunk_tokens)) + behind;
@@ -262,8 +263,9 @@ void PlanPrefills(const PlannedModel& model, std::span<const PlannedContender> c
 int64_t LaneBytes(const PlannedContender& contender, const std::vector<StorePlan>& stores,
                   const SampleLength& length, const EngineOptions& options) {
   const ModelShape& shape = contender.model->shape;
-  const int64_t kept =
-      HeadBudgetFor(*contender.method, shape, contender.budget, length.prefill).entries;
+  const int64_t kept = HeadBudgetFor(*contender.method, contender.model->checkpoint_shape,
+                                     contender.budget, length.prefill)
+                           .entries;
   const int64_t held = kept + length.total - length.prefill;
   // A question comes in one pass; a context that is returned to is held as well.
   const bool prompts = AsksApart(options.compress_at);
@@ -503,6 +505,7 @@ Result<MemoryPlan> Engine::PlanMemory(std::span<const EngineSample> samples) con
     for (const Model* model : {contender.model, OriginalOf(contender)}) {
       models[model] = {.config = &model->cache_config(),
                        .shape = model->shape(),
+                       .checkpoint_shape = model->checkpoint_shape(),
                        .weight_bytes = model->weight_bytes(),
                        .ops = &model->ops()};
     }

@@ -219,6 +219,7 @@ Result<std::unique_ptr<Model>> Model::Load(const std::string& directory,
   }
   model->checkpoint_shape_ = checkpoint_shape;
   model->token_classes_ = options.token_classes;
+  model->checkpoint_shape_.token_classes = options.token_classes != nullptr;
   model->encode_ = options.encode;
   model->fingerprint_ = std::move(fingerprint);
   return model;
