@@ -85,13 +85,14 @@ function(kvg_use_pch target owner)
   endif()
 endfunction()
 
-# Sources compiled twelve at a time: headers, and what templates make of them, are read once for all
+# Sources compiled many at a time: headers, and what templates make of them, are read once for all
 # of them. Names within a room are told apart for that, unnamed namespaces or not. Sources with flags
 # of their own are never merged.
 option(KVG_UNITY "Compile sources in batches: quicker as a whole, slower after a change" OFF)
+set(KVG_UNITY_BATCH 12 CACHE STRING "Sources in a batch; clang with sanitizers gains from more")
 if(KVG_UNITY)
   set(CMAKE_UNITY_BUILD ON)
-  set(CMAKE_UNITY_BUILD_BATCH_SIZE 12)
+  set(CMAKE_UNITY_BUILD_BATCH_SIZE ${KVG_UNITY_BATCH})
 endif()
 
 # kvg_room(<name> [SOURCES ...] [PUBLIC targets ...] [PRIVATE targets ...])
