@@ -14,6 +14,13 @@ _CELLS = """SELECT cell.id, model.name AS model, task.name AS task, method.name 
   FROM cell JOIN model ON model.id = model_id JOIN method ON method.id = method_id
   JOIN task ON task.id = task_id"""
 
+_SPECULATIONS = """SELECT model.name AS model, model.fingerprint, form, method.name AS method,
+  method.variant, method.key AS method_key, s.budget, gamma, workload, prompt, prompt_tokens,
+  answer_tokens, repetition, checks, drafted, accepted, acceptance, accepted_per_check,
+  tokens_per_s, full_tokens_per_s, draft_bytes, judge_bytes, held_bytes, others_share
+  FROM speculation s JOIN model ON model.id = model_id JOIN method ON method.id = method_id
+  ORDER BY s.id"""
+
 _MAIN = ("method", "variant", "budget", "score", "score_low", "score_high", "delta", "delta_low",
          "delta_high", "p_adjusted", "verdict", "logical_ratio", "resident_ratio", "ttft_ratio",
          "tpot_ratio", "samples", "failed", "task", "model")
@@ -92,8 +99,11 @@ class Store:
     def query(self, sql, parameters=()):
         """Rows of a read-only query (docs/formats/store.md) over one database after the other; with
         several, a column `store` says which."""
+        return self._table(self.paths, sql, parameters)
+
+    def _table(self, paths, sql, parameters=()):
         rows, columns = [], []
-        for path in self.paths:
+        for path in paths:
             more, columns = _query(path, sql, parameters)
             rows += [{"store": str(path), **row} for row in more] if len(self.paths) > 1 else more
         return _table(rows, columns)
@@ -117,6 +127,13 @@ class Store:
             f"FROM answer a JOIN sample s ON s.id = a.sample_id JOIN ({_CELLS}) c "
             f"ON c.id = s.cell_id ORDER BY s.cell_id, s.position, a.turn"
         )
+
+    def speculations(self):
+        """One row for each answer that `kvgauge bench speculate --db` recorded: how much of the
+        draft was accepted, and tokens a second beside the full cache's alone."""
+        # Stores of a schema below 11 have no such table.
+        exists = "SELECT name FROM sqlite_schema WHERE type = 'table' AND name = 'speculation'"
+        return self._table([p for p in self.paths if _query(p, exists, ())[0]], _SPECULATIONS)
 
     def report(self, path="report.html"):
         """Writes the HTML report; a notebook shows it inline."""

@@ -11,6 +11,7 @@ namespace kvgauge {
 
 std::string CellRow::Key() const { return Sha256Hex(identity); }
 std::string CapacityRow::Key() const { return Sha256Hex(identity); }
+std::string SpeculationRow::Key() const { return Sha256Hex(identity); }
 
 std::string_view NameOf(SampleStatus status) {
   switch (status) {

@@ -320,6 +320,51 @@ CREATE TABLE capacity (
   UNIQUE (key, run_id, repetition)
 ) STRICT;
 )sql",
+    // 10 -> 11: what a method's cache drafts for the full one.
+    R"sql(
+CREATE TABLE speculation (
+  id INTEGER PRIMARY KEY,
+  key TEXT NOT NULL,
+  identity TEXT NOT NULL,
+  run_id INTEGER NOT NULL REFERENCES run,
+  model_id INTEGER NOT NULL REFERENCES model,
+  method_id INTEGER NOT NULL REFERENCES method,
+  budget TEXT NOT NULL,
+  budget_kind TEXT NOT NULL
+    CHECK (budget_kind IN ('none', 'entries', 'fraction', 'bytes_per_token')),
+  budget_value REAL NOT NULL,
+  form TEXT NOT NULL,
+  workload TEXT NOT NULL,
+  gamma INTEGER NOT NULL CHECK (gamma > 0),
+  prompt INTEGER NOT NULL CHECK (prompt >= 0),
+  repetition INTEGER NOT NULL CHECK (repetition >= 0),
+  prompt_tokens INTEGER NOT NULL,
+  answer_tokens INTEGER NOT NULL,
+  checks INTEGER NOT NULL,
+  draft_steps INTEGER NOT NULL,
+  drafted INTEGER NOT NULL,
+  accepted INTEGER NOT NULL CHECK (accepted <= drafted),
+  drafted_at TEXT NOT NULL,
+  accepted_at TEXT NOT NULL,
+  draft_s REAL NOT NULL,
+  check_s REAL NOT NULL,
+  other_s REAL NOT NULL,
+  full_s REAL NOT NULL,
+  draft_bytes INTEGER NOT NULL,
+  judge_bytes INTEGER NOT NULL,
+  held_bytes INTEGER NOT NULL,
+  not_engaged INTEGER NOT NULL CHECK (not_engaged IN (0, 1)),
+  not_engaged_because TEXT NOT NULL,
+  answer_key TEXT NOT NULL,
+  others_share REAL NOT NULL,
+  acceptance REAL GENERATED ALWAYS AS (1.0 * accepted / nullif(drafted, 0)) VIRTUAL,
+  accepted_per_check REAL GENERATED ALWAYS AS (1.0 * accepted / nullif(checks, 0)) VIRTUAL,
+  tokens_per_s REAL GENERATED ALWAYS AS (
+    (answer_tokens - 1) / nullif(draft_s + check_s + other_s, 0)) VIRTUAL,
+  full_tokens_per_s REAL GENERATED ALWAYS AS ((answer_tokens - 1) / nullif(full_s, 0)) VIRTUAL,
+  UNIQUE (key, run_id, prompt, repetition)
+) STRICT;
+)sql",
 };
 static_assert(std::size(kMigrations) == kSchemaVersion);
 

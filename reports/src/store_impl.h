@@ -48,6 +48,7 @@ class ResultStore::Impl {
   Result<int64_t> PutCell(const CellRow& cell);
   // Gives whether it is new.
   Result<bool> PutCapacity(int64_t run, const CapacityRow& row);
+  Result<bool> PutSpeculation(int64_t run, const SpeculationRow& row);
   Result<WriteOutcome> PutSample(const SampleRow& sample);
   Status PutLatency(int64_t cell, int64_t run, std::optional<int64_t> sample,
                     const LatencyRow& row);

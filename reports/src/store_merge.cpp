@@ -119,6 +119,11 @@ Result<MergeReport> ResultStore::TakeOver(ResultStore& source) {
     KVG_ASSIGN(const bool added, impl_->PutCapacity(run_of_key[row.run_key], row));
     report.capacity += added ? 1 : 0;
   }
+  KVG_ASSIGN(const std::vector<SpeculationRow> speculations, source.Speculations());
+  for (const SpeculationRow& row : speculations) {
+    KVG_ASSIGN(const bool added, impl_->PutSpeculation(run_of_key[row.run_key], row));
+    report.speculation += added ? 1 : 0;
+  }
   return report;
 }
 

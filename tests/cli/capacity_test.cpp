@@ -132,5 +132,47 @@ TEST_F(CapacityRunTest, DraftsAreJudged) {
   bad("--gammas 0", "--gammas");
 }
 
+TEST_F(CapacityRunTest, DraftsAreRecorded) {
+  const std::string bench =
+      "bench speculate . --weights random:5 --threads 1 --drafts snapkv --forms magicdec "
+      "--budgets 60% --gammas 2 --prompt-tokens 80 --answer-tokens 6 --db r.db";
+  const Outcome first = Do(StrCat(bench, " --repetitions 1 --json"));
+  ASSERT_EQ(first.exit_code, 0) << first.err;
+  const Json measured = ParseJson(first.out, "out")->at("rows");
+  ASSERT_EQ(measured.size(), 2u);
+  // Only the second repetition is measured; both count.
+  const Json again = ParseJson(Do(StrCat(bench, " --repetitions 2 --json")).out, "out")->at("rows");
+  for (size_t i = 0; i < 2; ++i) {
+    EXPECT_EQ(measured[i]["recorded"], 0);
+    EXPECT_EQ(again[i]["recorded"], 2);
+    EXPECT_EQ(again[i]["speedups"].size(), 4u);
+    EXPECT_EQ(again[i]["speedups"][0], measured[i]["speedups"][0]);
+    for (const char* key : {"accepted", "drafted", "checks", "accepted_at", "draft_bytes"}) {
+      EXPECT_EQ(again[i][key], measured[i][key]) << key;
+    }
+  }
+  {
+    const auto store = *ResultStore::Open(Path("r.db"), StoreMode::kReadOnly);
+    const std::vector<SpeculationRow> rows = *store->Speculations();
+    ASSERT_EQ(rows.size(), 8u);
+    EXPECT_EQ(rows[0].form, "magicdec");
+    EXPECT_EQ(rows[0].method.variant, "score.window=32");
+    for (const SpeculationRow& row : rows) EXPECT_EQ(row.prompt_tokens, 80);
+    EXPECT_EQ(store->Runs()->size(), 2u);
+  }
+  const Outcome board = Do("leaderboard r.db");
+  ASSERT_EQ(board.exit_code, 0) << board.err;
+  EXPECT_THAT(board.out, AllOf(HasSubstr("2 prompts of 80 random tokens, answers of 6"),
+                               HasSubstr("magicdec: snapkv 256"), HasSubstr("snapkv 60%"),
+                               HasSubstr("acceptance says little")));
+  const Json json = *ParseJson(Do("leaderboard r.db --format json").out, "out");
+  EXPECT_EQ(json["speculation"][0]["entries"].size(), 2u);
+  ASSERT_EQ(Do("report r.db -o r.html").exit_code, 0);
+  EXPECT_THAT(*ReadFile(Path("r.html")), HasSubstr("<b>Speed</b> over drafted tokens"));
+  const Outcome alone = Do("bench speculate . --weights random:5 --again");
+  EXPECT_EQ(alone.exit_code, 2);
+  EXPECT_THAT(alone.err, HasSubstr("expected --db, too"));
+}
+
 }  // namespace
 }  // namespace kvgauge

@@ -11,6 +11,7 @@ import unittest
 import kvgauge
 
 HOME = pathlib.Path(os.environ["KVGAUGE_HOME"])
+TESTS = pathlib.Path(__file__).resolve().parents[1]
 
 
 def records(table):
@@ -49,6 +50,24 @@ class Results(unittest.TestCase):
     def test_cells_and_samples(self):
         self.assertEqual(len(self.store.cells()), 3)
         self.assertEqual(len(self.store.samples()), 9)
+
+    def test_speculations(self):
+        self.assertEqual(len(self.store.speculations()), 0)
+        path = pathlib.Path(self.directory.name) / "drafts.db"
+        self.assertEqual(kvgauge.command(
+            ["bench", "speculate", HOME / "models/ref-gqa", "--drafts", "streaming_llm",
+             "--gammas", "2", "--prompts", "1", "--prompt-tokens", "64", "--answer-tokens", "4",
+             "--repetitions", "1", "--db", path]), 0)
+        row, = records(kvgauge.Store(path).speculations())
+        self.assertEqual((row["method"], row["budget"], row["gamma"]), ("streaming_llm", "20%", 2))
+        self.assertEqual(row["accepted"] + row["checks"], 3)
+        self.assertGreater(row["tokens_per_s"], 0)
+        # A store of the schema before has none.
+        old = pathlib.Path(self.directory.name) / "old.db"
+        with contextlib.closing(sqlite3.connect(old)) as database:
+            database.executescript((TESTS / "reports/data/store_v10.sql").read_text())
+        self.assertEqual(len(kvgauge.Store(old).speculations()), 0)
+        self.assertEqual(len(kvgauge.Store(old, path).speculations()), 1)
 
     def test_several_stores_count_as_one(self):
         path = pathlib.Path(self.directory.name) / "copy.db"

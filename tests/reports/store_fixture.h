@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -70,6 +71,42 @@ inline CellRow TestCell(int64_t c) {
     cell.budget_value = static_cast<double>(c) / 10;
   }
   return cell;
+}
+
+// The draft is the method of TestCell(c); it drafts `gamma` tokens, of which c are wrong, four
+// times, and is 1 + c / 4 times as fast as the full cache.
+inline SpeculationRow TestSpeculation(int64_t c, int64_t gamma, int64_t prompt,
+                                      int64_t repetition) {
+  const CellRow cell = TestCell(c);
+  SpeculationRow row;
+  row.identity = StrCat(R"({"speculation":1,"budget":)", c, R"(,"gamma":)", gamma, "}");
+  row.model = cell.model;
+  row.method = cell.method;
+  row.budget = cell.budget;
+  row.budget_kind = cell.budget_kind;
+  row.budget_value = cell.budget_value;
+  row.workload = R"({"answer_tokens":17,"digest":"d","prompt_tokens":"300..812","prompts":2,)"
+                 R"("seed":1,"texts":["long.txt","b.txt"]})";
+  row.gamma = gamma;
+  row.prompt = prompt;
+  row.repetition = repetition;
+  row.prompt_tokens = prompt == 0 ? 300 : 812;
+  row.answer_tokens = 17;
+  row.checks = 4;
+  row.draft_steps = row.drafted = 4 * gamma;
+  row.accepted = 4 * (gamma - std::min(c, gamma)) + prompt;
+  row.drafted_at.assign(static_cast<size_t>(gamma), 4);
+  row.accepted_at.assign(static_cast<size_t>(gamma), 1);
+  row.draft_s = 0.5;
+  row.check_s = 0.25;
+  row.other_s = 0.25;
+  row.full_s = 1 + static_cast<double>(c) / 4;
+  row.draft_bytes = 1000 * c;
+  row.judge_bytes = 9000;
+  row.held_bytes = 9500;
+  row.answer_key = "abc";
+  row.others_share = 0.125;
+  return row;
 }
 
 inline SampleRow TestSample(int64_t cell_id, int64_t run_id, int64_t c, int64_t i) {

@@ -71,11 +71,13 @@ void ExpectContent(ResultStore& store, int version) {
   ASSERT_EQ(board.size(), 1u);
   EXPECT_EQ(board[0].byte_ratio, 0.2);
   EXPECT_EQ(board[0].failed, 1);
+  EXPECT_EQ(std::ssize(Must(store.Capacities())), version == 10 ? 1 : 0);
+  EXPECT_TRUE(Must(store.Speculations()).empty());
   MustOk(store.Check());
 }
 
 class StoreMigrateFrom : public ::testing::TestWithParam<int> {};
-INSTANTIATE_TEST_SUITE_P(Released, StoreMigrateFrom, ::testing::Values(1, 2, 3));
+INSTANTIATE_TEST_SUITE_P(Released, StoreMigrateFrom, ::testing::Values(1, 2, 3, 10));
 
 TEST_P(StoreMigrateFrom, IsUpgradedWhenWritten) {
   const ScratchDirectory scratch;
@@ -87,6 +89,8 @@ TEST_P(StoreMigrateFrom, IsUpgradedWhenWritten) {
     SampleRow sample = TestSample(1, 1, 1, 5);
     EXPECT_EQ(Must(store->Write(sample)), WriteOutcome::kNew);
     EXPECT_TRUE(Must(store->Read(1, "needle-5"))->SameResult(sample));
+    MustOk(store->WriteSpeculation(1, TestSpeculation(1, 2, 0, 0)));
+    EXPECT_EQ(Must(store->Speculations()).at(0).gamma, 2);
   }
   MustOpen(fresh).reset();
   constexpr char kSchema[] = "SELECT type, name, sql FROM sqlite_schema ORDER BY type, name";

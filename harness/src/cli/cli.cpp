@@ -32,6 +32,13 @@ void AddDeviceFlags(CLI::App& command, std::string& backend, int& threads) {
       ->check(CLI::NonNegativeNumber);
 }
 
+void AddRecordingFlags(CLI::App& command, std::string& database, bool& again) {
+  command.add_option("--db", database,
+                     "record in this result store; what it holds of this machine is not measured "
+                     "again");
+  command.add_flag("--again", again, "with --db: measure once more what is recorded");
+}
+
 void AddBenchKernels(CLI::App& bench, CommandTable& table) {
   auto options = std::make_shared<BenchKernelsOptions>();
   CLI::App* command = bench.add_subcommand(
@@ -228,10 +235,7 @@ void AddBenchCapacity(CLI::App& bench, CommandTable& table) {
   command->add_option("--repetitions", options->repetitions, "of every case")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
-  command->add_option("--db", options->database,
-                      "record in this result store; what it holds of this machine is not measured "
-                      "again");
-  command->add_flag("--again", options->again, "with --db: measure once more what is recorded");
+  AddRecordingFlags(*command, options->database, options->again);
   AddJsonFlag(*command, options->json);
   options->command = table.typed;
   options->build = table.build;
@@ -281,7 +285,10 @@ void AddBenchSpeculate(CLI::App& bench, CommandTable& table) {
       ->check(CLI::Range(1, 1000));
   command->add_option("--seed", options->seed, "of random prompts and choices")
       ->capture_default_str();
+  AddRecordingFlags(*command, options->database, options->again);
   AddJsonFlag(*command, options->json);
+  options->command = table.typed;
+  options->build = table.build;
   table.Add(command, [options] { return RunBenchSpeculate(*options); });
 }
 

@@ -20,6 +20,7 @@
 #include "src/results/open_stores.h"
 #include "src/results/results.h"
 #include "src/results/set_scores.h"
+#include "src/results/speculation_table.h"
 #include "src/results/split_tables.h"
 
 namespace kvgauge {
@@ -448,11 +449,19 @@ Status RunLeaderboard(const LeaderboardFlags& flags) {
   options.resamples = flags.statistics.resamples;
   options.set_scores = KnownSetScores();
   KVG_ASSIGN(LeaderboardModel model, MakeLeaderboard(stores.all, options));
-  if (model.tables.empty()) {
+  KVG_ASSIGN(std::vector<SpeculationBoard> speculations, ReadSpeculations(stores.all));
+  if (model.tables.empty() && (speculations.empty() || format == TableFormat::kCsv)) {
     return BadInput(StrCat(Join(flags.stores, ", "),
                            ": holds no samples yet, expected some; `kvgauge run` records them"));
   }
   KVG_TRY(Filter(flags.filters, model));
+  if (!flags.filters.empty()) {
+    std::erase_if(speculations, [&](const SpeculationBoard& board) {
+      return std::ranges::none_of(model.tables, [&](const LeaderboardTable& table) {
+        return table.model_fingerprint == board.model.fingerprint;
+      });
+    });
+  }
   std::vector<int64_t> unranked;
   for (LeaderboardTable& table : model.tables) {
     unranked.push_back(flags.all || values ? 0 : HideUnranked(table));
@@ -475,6 +484,7 @@ Status RunLeaderboard(const LeaderboardFlags& flags) {
       json["modalities"].push_back(ModalityJson(model.tables[i], modalities[i]));
     }
     if (!capacities.empty()) json["capacity"] = CapacityJson(capacities);
+    if (!speculations.empty()) json["speculation"] = SpeculationJson(speculations);
     if (!foreign.empty()) json["foreign"] = ToJson(foreign)["rows"];
     PrintJson(json);
     return {};
@@ -503,7 +513,11 @@ Status RunLeaderboard(const LeaderboardFlags& flags) {
         CapacityText(model.tables[i], capacities, style.markdown, style.colour);
     if (!capacity.empty()) Print(capacity + "\n");
   }
+  if (!speculations.empty()) {
+    Print(SpeculationText(speculations, style.markdown, style.colour) + "\n");
+  }
   if (!foreign.empty()) Print(ForeignText(foreign, style.markdown) + "\n");
+  if (model.tables.empty()) return {};
   const std::string legend = Legend(model, columns);
   Print(style.markdown ? legend : Coloured(legend, Tone::kFaint, style.colour));
   return {};

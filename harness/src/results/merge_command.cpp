@@ -51,7 +51,8 @@ Status RunMerge(const MergeFlags& flags) {
                       {"added", m.report.added},
                       {"kept", m.report.kept},
                       {"replaced", m.report.replaced},
-                      {"capacity", m.report.capacity}});
+                      {"capacity", m.report.capacity},
+                      {"speculation", m.report.speculation}});
     }
     PrintJson({{"out", flags.out}, {"merged", list}});
     return {};
@@ -59,9 +60,11 @@ Status RunMerge(const MergeFlags& flags) {
   std::vector<std::vector<std::string>> rows;
   for (const Merged& m : *merged) {
     rows.push_back({m.path, StrCat(m.report.cells), StrCat(m.report.added), StrCat(m.report.kept),
-                    StrCat(m.report.replaced), StrCat(m.report.capacity)});
+                    StrCat(m.report.replaced), StrCat(m.report.capacity),
+                    StrCat(m.report.speculation)});
   }
-  PrintTable({"database", "cells", "added", "already there", "replaced", "capacity"}, rows);
+  PrintTable({"database", "cells", "added", "already there", "replaced", "capacity", "speculation"},
+             rows);
   return {};
 }
 

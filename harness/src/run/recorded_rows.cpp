@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "src/run/recorded_rows.h"
 
+#include <filesystem>
 #include <fstream>
 
+#include "core/clock.h"
+#include "core/files.h"
 #include "core/json.h"
+#include "core/strings.h"
 #include "runner/model.h"
 
 namespace kvgauge {
@@ -45,6 +49,25 @@ MethodRow MethodRowOf(const Method& method, const std::string& variant) {
           .spec = CanonicalJson(spec),
           .full_cache = method.id == "full",
           .experimental = method.experimental};
+}
+
+Result<std::unique_ptr<ResultStore>> OpenForRecording(const std::string& path) {
+  const std::filesystem::path parent = std::filesystem::path(path).parent_path();
+  if (!parent.empty() && !DirectoryExists(parent.string())) {
+    std::error_code failed;
+    std::filesystem::create_directories(parent, failed);
+    if (failed) return IoError(StrCat(path, ": its directory cannot be made: ", failed.message()));
+  }
+  return ResultStore::Open(path, StoreMode::kCreate);
+}
+
+Status EndRecording(ResultStore& store, int64_t run, int signal, const std::string& what) {
+  if (signal != 0) {
+    return store.AddEvent(
+        run, {.at = UtcNow(), .kind = "interrupted", .message = StrCat("signal ", signal)});
+  }
+  KVG_TRY(store.AddEvent(run, {.at = UtcNow(), .kind = "finished", .message = what}));
+  return store.FinishRun(run, UtcNow());
 }
 
 }  // namespace kvgauge

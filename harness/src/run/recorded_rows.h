@@ -2,11 +2,14 @@
 // What every command that records writes alike: names of runs, models and methods.
 #pragma once
 
+#include <memory>
 #include <string>
 
 #include "core/dtype.h"
+#include "core/result.h"
 #include "methods/method.h"
 #include "methods/model_shape.h"
+#include "reports/store.h"
 #include "reports/store_rows.h"
 #include "runner/config.h"
 
@@ -19,5 +22,10 @@ ModelRow ModelRowOf(const std::string& name, const std::string& fingerprint,
                     const ModelShape& shape, const ModelConfig& config, DType dtype);
 // `variant`: what differs from the method's file.
 MethodRow MethodRowOf(const Method& method, const std::string& variant);
+
+// The store of a bench's --db, made with its directory where it is not there.
+Result<std::unique_ptr<ResultStore>> OpenForRecording(const std::string& path);
+// Says that the run is done, or by which signal it was stopped. `what`: of the bench.
+Status EndRecording(ResultStore& store, int64_t run, int signal, const std::string& what);
 
 }  // namespace kvgauge

@@ -3,11 +3,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 #include <utility>
 
 #include "core/clock.h"
-#include "core/files.h"
 #include "core/json.h"
 #include "core/sha256.h"
 #include "core/strings.h"
@@ -155,13 +153,7 @@ CapacityResult ResultOfRow(const CapacityRow& row) {
 
 Result<std::unique_ptr<CapacityRecorder>> CapacityRecorder::Open(const std::string& path,
                                                                  const RunRow& run) {
-  const std::filesystem::path parent = std::filesystem::path(path).parent_path();
-  if (!parent.empty() && !DirectoryExists(parent.string())) {
-    std::error_code failed;
-    std::filesystem::create_directories(parent, failed);
-    if (failed) return IoError(StrCat(path, ": its directory cannot be made: ", failed.message()));
-  }
-  KVG_ASSIGN(std::unique_ptr<ResultStore> store, ResultStore::Open(path, StoreMode::kCreate));
+  KVG_ASSIGN(std::unique_ptr<ResultStore> store, OpenForRecording(path));
   KVG_ASSIGN(std::vector<CapacityRow> recorded, store->Capacities());
   std::erase_if(recorded,
                 [&](const CapacityRow& row) { return row.machine_facts != run.machine.facts; });
@@ -197,12 +189,7 @@ Status CapacityRecorder::Write(const CapacityRow& row) {
 }
 
 Status CapacityRecorder::Finish(int signal) {
-  if (signal != 0) {
-    return store_->AddEvent(
-        run_, {.at = UtcNow(), .kind = "interrupted", .message = StrCat("signal ", signal)});
-  }
-  KVG_TRY(store_->AddEvent(run_, {.at = UtcNow(), .kind = "finished", .message = "capacity"}));
-  return store_->FinishRun(run_, UtcNow());
+  return EndRecording(*store_, run_, signal, "capacity");
 }
 
 }  // namespace kvgauge

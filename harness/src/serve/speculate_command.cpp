@@ -3,6 +3,7 @@
 // alone on the same prompts.
 #include <algorithm>
 #include <cstdio>
+#include <map>
 #include <memory>
 #include <optional>
 
@@ -18,8 +19,12 @@
 #include "src/model/method_flags.h"
 #include "src/model/model_flags.h"
 #include "src/run/interrupt.h"
+#include "src/run/machine_facts.h"
+#include "src/run/recorded_rows.h"
+#include "src/run/run_config.h"
 #include "src/serve/speculate_options.h"
 #include "src/serve/speculation_form.h"
+#include "src/serve/speculation_record.h"
 
 namespace kvgauge {
 namespace {
@@ -31,6 +36,7 @@ struct DraftLine {
   std::string form;  // "": none
   ChosenMethod chosen;
   std::vector<int64_t> gammas;
+  std::string variant;  // what differs from the method's file
 };
 
 // Medians over prompts and repetitions; counts over prompts, each once.
@@ -44,6 +50,7 @@ struct DraftMeasure {
   int64_t judge_bytes = 0, draft_bytes = 0, held_bytes = 0;  // of the first prompt
   int64_t not_engaged = 0;
   std::string not_engaged_because;
+  int64_t recorded = 0;  // answers that were measured before this call
 
   double acceptance() const {
     return drafted == 0 ? 0 : static_cast<double>(accepted) / static_cast<double>(drafted);
@@ -52,6 +59,15 @@ struct DraftMeasure {
     return checks == 0 ? 0 : static_cast<double>(tokens) / static_cast<double>(checks);
   }
 };
+
+// By parameter; of one that is set twice the last.
+std::string VariantOf(const std::vector<std::string>& overrides) {
+  std::map<std::string, std::string> values;
+  for (const std::string& set : overrides) values[set.substr(0, set.find('='))] = set;
+  std::vector<std::string> parts;
+  for (const auto& [parameter, set] : values) parts.push_back(set);
+  return Join(parts, ", ");
+}
 
 double MedianSpeculated(std::vector<double> values) {
   std::sort(values.begin(), values.end());
@@ -72,6 +88,7 @@ Result<std::vector<DraftLine>> ChooseDrafts(const BenchSpeculateOptions& options
         line.chosen,
         ChooseMethod({.method = form->draft, .budget = form->budget, .overrides = overrides}));
     line.gammas = {form->gamma};
+    line.variant = VariantOf(overrides);
   }
   std::vector<std::string> drafts = options.drafts;
   if (drafts.empty() && lines.empty()) drafts = {"snapkv", "streaming_llm", "quest", "kivi_4bit"};
@@ -81,7 +98,11 @@ Result<std::vector<DraftLine>> ChooseDrafts(const BenchSpeculateOptions& options
     std::vector<std::string> budgets = {"none"};
     if (chosen.method.takes_budget) budgets = options.budgets;
     for (const std::string& budget : budgets) {
-      lines.push_back({.name = method, .form = "", .chosen = chosen, .gammas = options.gammas});
+      lines.push_back({.name = method,
+                       .form = "",
+                       .chosen = chosen,
+                       .gammas = options.gammas,
+                       .variant = VariantOf(options.overrides)});
       KVG_ASSIGN(lines.back().chosen.budget, Budget::Parse(budget));
     }
   }
@@ -146,12 +167,11 @@ class SpeculateBench {
         KVG_TRY(CheckDraft(line.chosen.method, shape, line.chosen.budget, prompt));
       }
     }
-    return {};
+    return StartRecording(config, shape, model_options);
   }
 
   Status Run(const InterruptGuard& guard) {
     for (const DraftLine& line : lines_) {
-      KVG_ASSIGN(Model * model, ModelFor(line.chosen));
       std::vector<DraftMeasure> measures;
       for (const int64_t gamma : line.gammas) {
         DraftMeasure& m = measures.emplace_back();
@@ -162,16 +182,21 @@ class SpeculateBench {
       }
       for (size_t p = 0; p < prompts_.size(); ++p) {
         if (guard.signal() != 0) return {};
-        KVG_TRY(MeasurePrompt(*model, line, p, guard, measures));
+        KVG_TRY(MeasurePrompt(line, p, guard, measures));
       }
       for (DraftMeasure& m : measures) {
-        std::fprintf(stderr, "%s %s, %lld drafted: %.1f%% accepted\n", line.name.c_str(),
+        const bool before = m.recorded == std::ssize(m.token_s);
+        std::fprintf(stderr, "%s %s, %lld drafted: %.1f%% accepted%s\n", line.name.c_str(),
                      line.chosen.budget.ToString().c_str(), static_cast<long long>(m.gamma),
-                     100 * m.acceptance());
+                     100 * m.acceptance(), before ? " (recorded before)" : "");
         all_.push_back(std::move(m));
       }
     }
     return {};
+  }
+
+  Status Finish(const InterruptGuard& guard) {
+    return recorder_ == nullptr ? Status() : recorder_->Finish(guard.signal());
   }
 
   void Print() const;
@@ -192,53 +217,128 @@ class SpeculateBench {
     return loaded_->model.get();
   }
 
-  Status MeasurePrompt(Model& model, const DraftLine& line, size_t p, const InterruptGuard& guard,
+  Status StartRecording(const ModelConfig& config, const ModelShape& shape,
+                        const ModelOptions& model_options) {
+    subject_.workload =
+        SpeculationWorkload(prompts_, options_.texts, options_.answer_tokens, options_.seed);
+    subject_.answer_tokens = options_.answer_tokens;
+    if (options_.database.empty()) return {};
+    const DType dtype = model_options.dtype.value_or(config.stored_dtype);
+    KVG_ASSIGN(const std::string fingerprint, FingerprintOf(options_.model));
+    subject_.model =
+        ModelRowOf(NameOfPath(options_.model.model), fingerprint, shape, config, dtype);
+    subject_.dtype = NameOf(dtype);
+    const int threads = MakeThreadSettings(options_.model.threads).threads;
+    KVG_ASSIGN(const std::unique_ptr<Ops> ops,
+               MakeOps(options_.model.backend, MakeThreadSettings(options_.model.threads)));
+    subject_.backend = ops->backend;
+    subject_.isa = ops->variant;
+    RunRow row;
+    row.key = RandomKey();
+    row.machine.facts = CanonicalJson(MachineFacts(*ops, threads));
+    row.command = RepairUtf8(options_.command);
+    row.config = CanonicalJson({{"bench", "speculate"},
+                                {"model", options_.model.model},
+                                {"weights", options_.model.weights},
+                                {"forms", options_.forms},
+                                {"drafts", options_.drafts},
+                                {"budgets", options_.budgets},
+                                {"set", options_.overrides},
+                                {"gammas", options_.gammas},
+                                {"repetitions", options_.repetitions},
+                                {"workload", subject_.workload}});
+    row.version = options_.build.version;
+    row.revision = options_.build.revision;
+    row.started_at = UtcNow();
+    KVG_ASSIGN(recorder_, SpeculationRecorder::Open(options_.database, row));
+    return {};
+  }
+
+  // Answers that the store holds of this machine are taken from there; the model reads the prompt
+  // where one is missing.
+  Status MeasurePrompt(const DraftLine& line, size_t p, const InterruptGuard& guard,
                        std::vector<DraftMeasure>& measures) {
-    Speculation speculation(model, line.chosen.method, line.chosen.budget,
-                            Prompt::FromTokens(prompts_[p]), options_.answer_tokens,
-                            Rng(options_.seed, p).NextU64());
-    KVG_TRY(speculation.Read());
+    std::optional<Speculation> speculation;
     for (int repetition = 0; repetition < options_.repetitions; ++repetition) {
       for (DraftMeasure& m : measures) {
         if (guard.signal() != 0) return {};
-        // Side by side, so that both have the same company.
-        KVG_ASSIGN(const SpeculationResult full, speculation.Answer(0, options_.answer_tokens));
-        KVG_ASSIGN(const SpeculationResult own,
-                   speculation.Answer(m.gamma, options_.answer_tokens));
-        if (own.tokens != full.tokens) {
-          return Unsupported(StrCat(line.name, ", ", m.gamma, " drafted: prompt ", p,
-                                    " got other tokens than the full cache gives"));
+        SpeculationRow row =
+            SpeculationRowOf(subject_, line.chosen, line.variant, FormText(line), m.gamma);
+        row.prompt = static_cast<int64_t>(p);
+        row.prompt_tokens = std::ssize(prompts_[p]);
+        row.repetition = repetition;
+        const SpeculationRow* known =
+            recorder_ == nullptr || options_.again ? nullptr : recorder_->Find(row);
+        if (known != nullptr) {
+          ++m.recorded;
+          Count(*known, m);
+          continue;
         }
-        const auto steps = static_cast<double>(std::max<int64_t>(1, options_.answer_tokens - 1));
-        m.token_s.push_back(own.seconds() / steps);
-        m.full_token_s.push_back(full.seconds() / steps);
-        m.speedups.push_back(full.seconds() / own.seconds());
-        m.draft_s += own.draft_s;
-        m.check_s += own.check_s;
-        m.other_s += own.other_s;
-        if (repetition > 0) continue;
-        Count(own, m);
-        if (p > 0) continue;
-        m.judge_bytes = speculation.judge_bytes();
-        m.draft_bytes = speculation.draft_bytes();
-        m.held_bytes = speculation.held_bytes();
+        if (!speculation) {
+          KVG_ASSIGN(Model * model, ModelFor(line.chosen));
+          speculation.emplace(*model, line.chosen.method, line.chosen.budget,
+                              Prompt::FromTokens(prompts_[p]), options_.answer_tokens,
+                              Rng(options_.seed, p).NextU64());
+          KVG_TRY(speculation->Read());
+        }
+        KVG_TRY(MeasurePair(*speculation, line, row));
+        if (recorder_ != nullptr) KVG_TRY(recorder_->Write(row));
+        Count(row, m);
       }
     }
     return {};
   }
 
-  static void Count(const SpeculationResult& own, DraftMeasure& m) {
-    m.checks += own.checks;
-    m.drafted += own.drafted();
-    m.accepted += own.accepted();
-    m.tokens += std::ssize(own.tokens) - 1;
-    for (size_t i = 0; i < own.drafted_at.size(); ++i) {
-      m.drafted_at[i] += own.drafted_at[i];
-      m.accepted_at[i] += own.accepted_at[i];
+  // With what --set changes of it.
+  std::string FormText(const DraftLine& line) const {
+    if (line.form.empty() || options_.overrides.empty()) return line.form;
+    return StrCat(line.form, "[", VariantOf(options_.overrides), "]");
+  }
+
+  // The full cache alone and the draft side by side, so that both have the same company.
+  Status MeasurePair(Speculation& speculation, const DraftLine& line, SpeculationRow& row) {
+    const CpuUse before = ReadCpuUse();
+    const double start_s = NowSeconds();
+    KVG_ASSIGN(const SpeculationResult full, speculation.Answer(0, options_.answer_tokens));
+    KVG_ASSIGN(const SpeculationResult own, speculation.Answer(row.gamma, options_.answer_tokens));
+    row.others_share =
+        OthersShare(before, ReadCpuUse(), NowSeconds() - start_s, AvailableProcessors());
+    if (own.tokens != full.tokens) {
+      return Unsupported(StrCat(line.name, ", ", row.gamma, " drafted: prompt ", row.prompt,
+                                " got other tokens than the full cache gives"));
     }
-    if (own.record.engagement != Engagement::kNotEngaged) return;
-    ++m.not_engaged;
-    m.not_engaged_because = own.record.reason;
+    FillSpeculationRow(own, full, row);
+    row.judge_bytes = speculation.judge_bytes();
+    row.draft_bytes = speculation.draft_bytes();
+    row.held_bytes = speculation.held_bytes();
+    return {};
+  }
+
+  static void Count(const SpeculationRow& row, DraftMeasure& m) {
+    const auto steps = static_cast<double>(std::max<int64_t>(1, row.answer_tokens - 1));
+    m.token_s.push_back(row.seconds() / steps);
+    m.full_token_s.push_back(row.full_s / steps);
+    m.speedups.push_back(row.full_s / row.seconds());
+    m.draft_s += row.draft_s;
+    m.check_s += row.check_s;
+    m.other_s += row.other_s;
+    if (row.repetition > 0) return;
+    m.checks += row.checks;
+    m.drafted += row.drafted;
+    m.accepted += row.accepted;
+    m.tokens += row.answer_tokens - 1;
+    for (size_t i = 0; i < std::min(m.drafted_at.size(), row.drafted_at.size()); ++i) {
+      m.drafted_at[i] += row.drafted_at[i];
+      m.accepted_at[i] += row.accepted_at[i];
+    }
+    if (row.not_engaged) {
+      ++m.not_engaged;
+      m.not_engaged_because = row.not_engaged_because;
+    }
+    if (row.prompt > 0) return;
+    m.judge_bytes = row.judge_bytes;
+    m.draft_bytes = row.draft_bytes;
+    m.held_bytes = row.held_bytes;
   }
 
   const BenchSpeculateOptions& options_;
@@ -246,6 +346,8 @@ class SpeculateBench {
   std::vector<std::vector<int32_t>> prompts_;
   std::optional<LoadedModel> loaded_;
   bool with_tokens_ = false;
+  SpeculationSubject subject_;
+  std::unique_ptr<SpeculationRecorder> recorder_;  // null: nothing is recorded
   std::vector<DraftMeasure> all_;
 };
 
@@ -302,6 +404,7 @@ Json SpeculateBench::ToJson() const {
                     {"judge_bytes", m.judge_bytes},
                     {"draft_bytes", m.draft_bytes},
                     {"held_bytes", m.held_bytes},
+                    {"recorded", m.recorded},
                     {"not_engaged", m.not_engaged}});
   }
   return {{"model", options_.model.model},
@@ -314,10 +417,14 @@ Json SpeculateBench::ToJson() const {
 }  // namespace
 
 Status RunBenchSpeculate(const BenchSpeculateOptions& options) {
+  if (options.again && options.database.empty()) {
+    return BadInput("--again: measures once more what --db holds; expected --db, too");
+  }
   SpeculateBench bench(options);
   KVG_TRY(bench.Start());
   const InterruptGuard guard;
   KVG_TRY(bench.Run(guard));
+  KVG_TRY(bench.Finish(guard));
   if (options.json) {
     PrintJson(bench.ToJson());
   } else {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/result.h"
+#include "harness/cli.h"
 #include "src/cli/commands.h"
 
 namespace kvgauge {
@@ -24,6 +25,10 @@ struct BenchSpeculateOptions {
   int64_t answer_tokens = 64;
   int repetitions = 3;
   uint64_t seed = 1;
+  std::string database;  // where answers are recorded; "": nowhere
+  bool again = false;    // measure what is recorded once more
+  std::string command;   // as typed
+  BuildInfo build;
   bool json = false;
 };
 

@@ -27,8 +27,8 @@ struct ReportTable {
   std::vector<std::vector<ReportCell>> rows;
 };
 
-// Groups of tasks, tasks, bytes by kind, times, capacity; each only where the store holds anything
-// of it.
+// Groups of tasks, tasks, bytes by kind, times, capacity, speculation; each only where the store
+// holds anything of it.
 Result<std::vector<ReportTable>> MakeReportTables(ResultStore& store,
                                                   const ReportOptions& options = {});
 

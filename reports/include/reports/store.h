@@ -108,7 +108,7 @@ class Queries;
 struct MergeReport {
   int64_t cells = 0;                          // of the source
   int64_t added = 0, kept = 0, replaced = 0;  // samples
-  int64_t capacity = 0;                       // rows of it that are new
+  int64_t capacity = 0, speculation = 0;      // rows that are new
 };
 
 class ResultStore {
@@ -149,11 +149,12 @@ class ResultStore {
   // One transaction. A row of the same run, identity and repetition stays; numbers that are not
   // finite are refused.
   Status WriteCapacity(int64_t run, const CapacityRow& row);
+  Status WriteSpeculation(int64_t run, const SpeculationRow& row);  // the same
 
   // Copies everything from `source` that is missing here, in one transaction: runs, cells, samples
-  // by the rule of Write, latencies, capacities, events. Repeating it changes nothing. A conflict
-  // refuses the whole copy; a row (model, task, method, variant, budget, compress_at) without a
-  // common signature is a conflict.
+  // by the rule of Write, latencies, capacities, speculations, events. Repeating it changes
+  // nothing. A conflict refuses the whole copy; a row (model, task, method, variant, budget,
+  // compress_at) without a common signature is a conflict.
   Result<MergeReport> Merge(ResultStore& source);
   // The same for several sources in their order, in one transaction: all of them or none.
   Result<std::vector<MergeReport>> MergeAll(std::span<ResultStore* const> sources);
@@ -167,6 +168,7 @@ class ResultStore {
   Result<std::optional<SampleRow>> Read(int64_t cell, const std::string& sample_id);
   Result<std::vector<LatencyRow>> Latency(int64_t cell);  // isolated, by run, length, repetition
   Result<std::vector<CapacityRow>> Capacities();          // in the order of insertion
+  Result<std::vector<SpeculationRow>> Speculations();     // the same
   // Every isolated latency, and about `most_shared` of those of samples, taken evenly; in no order.
   using LatencyVisitor = std::function<void(int64_t cell, const LatencyRow& row)>;
   Status VisitLatency(int64_t most_shared, const LatencyVisitor& visit);

@@ -288,6 +288,45 @@ struct CapacityRow {
   std::string Key() const;
 };
 
+// One answer to one prompt, drafted by a method's cache and checked by the full cache, and the full
+// cache's own beside it: `kvgauge bench speculate`.
+struct SpeculationRow {
+  std::string identity;  // everything that can move a number, but the machine
+  ModelRow model;
+  MethodRow method;  // the draft
+  std::string budget = "none", budget_kind = "none";
+  double budget_value = 0;
+  std::string form;      // published, with what was changed of it; "": none
+  std::string workload;  // the prompts, and how long answers are
+  int64_t gamma = 0;     // tokens drafted for a check, at most
+  int64_t prompt = 0;    // which of the workload's, from 0
+  int64_t repetition = 0;
+  std::string run_key;        // filled in when it is read
+  std::string machine_facts;  // the same
+
+  int64_t prompt_tokens = 0, answer_tokens = 0;
+  int64_t checks = 0;  // passes of the full cache
+  int64_t draft_steps = 0, drafted = 0, accepted = 0;
+  std::vector<int64_t> drafted_at, accepted_at;  // [gamma] as the first, second ... of a check
+  double draft_s = 0, check_s = 0, other_s = 0;
+  double full_s = 0;                         // the full cache alone
+  int64_t draft_bytes = 0, judge_bytes = 0;  // behind the prompt, each as if alone
+  int64_t held_bytes = 0;                    // of both; shared entries count once
+  bool not_engaged = false;
+  std::string not_engaged_because;
+  std::string answer_key;  // SHA-256 of the answer's tokens
+  double others_share = 0;
+
+  std::string Key() const;
+  double seconds() const { return draft_s + check_s + other_s; }
+  // The first token is the prompt's.
+  double tokens_per_s() const { return Rate(seconds()); }
+  double full_tokens_per_s() const { return Rate(full_s); }
+
+ private:
+  double Rate(double s) const { return s > 0 ? static_cast<double>(answer_tokens - 1) / s : 0; }
+};
+
 struct EventRow {
   std::string at;
   std::string kind;  // started, resumed, interrupted, failed, finished, note

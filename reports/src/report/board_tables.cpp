@@ -259,6 +259,53 @@ ReportTable CapacityTable(const std::vector<CapacityBoard>& capacities) {
   return table;
 }
 
+ReportTable SpeculationTable(const std::vector<SpeculationBoard>& speculations) {
+  ReportTable table = {
+      .id = "speculation", .title = "Speculative decoding", .columns = {}, .rows = {}};
+  for (const char* name : {"model", "measured with", "form", "method", "variant", "budget"}) {
+    table.columns.push_back({name, false});
+  }
+  for (const char* name :
+       {"drafted", "prompts", "accepted", "accepted least", "accepted most", "accepted a check",
+        "tokens a check", "tokens/s", "tokens/s least", "tokens/s most", "full alone tokens/s",
+        "times", "times least", "times most", "draft bytes", "full cache bytes", "held bytes",
+        "timed", "left out"}) {
+    table.columns.push_back({name});
+  }
+  table.columns.push_back({"note", false});
+  for (const SpeculationBoard& board : speculations) {
+    for (const SpeculationEntry& entry : board.entries) {
+      const SpeculationRow& row = entry.row;
+      std::vector<ReportCell> cells = {
+          Text(board.model.name),   Text(board.Title()), Text(row.form),   Text(row.method.name),
+          Text(row.method.variant), Text(row.budget),    Count(row.gamma), Count(entry.prompts)};
+      for (const double share :
+           {entry.acceptance(), entry.acceptance_range.low, entry.acceptance_range.high}) {
+        cells.push_back(Number(share, Unit::kPercent));
+      }
+      for (const double value : {entry.accepted_per_check(), entry.tokens_per_check(),
+                                 entry.tokens_per_s.median, entry.tokens_per_s.range.low,
+                                 entry.tokens_per_s.range.high, entry.full_tokens_per_s.median}) {
+        cells.push_back(Number(value, Unit::kNumber));
+      }
+      for (const double value :
+           {entry.speedup.median, entry.speedup.range.low, entry.speedup.range.high}) {
+        cells.push_back(Number(value, Unit::kRatio));
+      }
+      for (const int64_t bytes : {row.draft_bytes, row.judge_bytes, row.held_bytes}) {
+        cells.push_back(Number(static_cast<double>(bytes), Unit::kBytes));
+      }
+      cells.push_back(Count(entry.timed));
+      cells.push_back(Count(entry.left_out));
+      cells.push_back(Text(entry.disturbed         ? "disturbed"
+                           : entry.not_engaged > 0 ? StrCat("not engaged in ", entry.not_engaged)
+                                                   : ""));
+      table.rows.push_back(std::move(cells));
+    }
+  }
+  return table;
+}
+
 Html TablesData(const std::vector<ReportTable>& tables) {
   ScriptJson json;
   json.OpenObject();
@@ -307,9 +354,13 @@ Result<std::vector<ReportTable>> MakeReportTables(ResultStore& store,
   KVG_ASSIGN(const report::PageData data, report::GatherPage(store, options.leaderboard));
   KVG_ASSIGN(const std::vector<report::BytesByKind> bytes, queries.Bytes());
   KVG_ASSIGN(const std::vector<CapacityRow> capacities, store.Capacities());
-  std::vector<ReportTable> tables = {report::GroupTable(data), report::TaskTable(data),
-                                     report::BytesTable(data, bytes), report::TimesTable(data),
-                                     report::CapacityTable(SummariseCapacity(capacities))};
+  KVG_ASSIGN(const std::vector<SpeculationRow> speculations, store.Speculations());
+  std::vector<ReportTable> tables = {report::GroupTable(data),
+                                     report::TaskTable(data),
+                                     report::BytesTable(data, bytes),
+                                     report::TimesTable(data),
+                                     report::CapacityTable(SummariseCapacity(capacities)),
+                                     report::SpeculationTable(SummariseSpeculation(speculations))};
   std::erase_if(tables, [](const ReportTable& table) { return table.rows.empty(); });
   return tables;
 }

@@ -7,6 +7,7 @@
 
 #include "reports/capacity.h"
 #include "reports/report_tables.h"
+#include "reports/speculation.h"
 #include "src/html/html.h"
 #include "src/report/board.h"
 #include "src/report/queries.h"
@@ -21,6 +22,7 @@ ReportTable TimesTable(const PageData& data);
 ReportTable NeedleTable(const PageData& data, const std::vector<GridCount>& grid);
 // Names the model in any case: its scores may be elsewhere.
 ReportTable CapacityTable(const std::vector<CapacityBoard>& capacities);
+ReportTable SpeculationTable(const std::vector<SpeculationBoard>& speculations);  // the same
 
 // For scripts: {"ID":{"columns":[..],"rows":[[..]]}} of those that have rows.
 Html TablesData(const std::vector<ReportTable>& tables);

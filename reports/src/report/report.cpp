@@ -75,6 +75,8 @@ Result<std::string> RenderReport(ResultStore& store, const ReportOptions& option
 
   KVG_ASSIGN(const std::vector<CapacityRow> measured, store.Capacities());
   const std::vector<CapacityBoard> capacities = SummariseCapacity(measured);
+  KVG_ASSIGN(const std::vector<SpeculationRow> drafted, store.Speculations());
+  const std::vector<SpeculationBoard> speculations = SummariseSpeculation(drafted);
 
   Html leaderboard, draws, pareto, curves, needle, modalities, splits, ablation, inside, scaling;
   for (const report::Board& board : data.boards) {
@@ -93,8 +95,10 @@ Result<std::string> RenderReport(ResultStore& store, const ReportOptions& option
   const ReportTable tasks = report::TaskTable(data), needles = report::NeedleTable(data, grid),
                     bytes = report::BytesTable(data, anatomy.bytes),
                     times = report::TimesTable(data),
-                    capacity_table = report::CapacityTable(capacities);
+                    capacity_table = report::CapacityTable(capacities),
+                    speculation_table = report::SpeculationTable(speculations);
   Html capacity = report::CapacitySection(data, capacities);
+  Html speculation = report::SpeculationSection(speculations);
   const auto with = [](Html& section, const ReportTable& table) {
     if (!section.empty()) section.Put(report::DownloadButton(table));
   };
@@ -103,6 +107,7 @@ Result<std::string> RenderReport(ResultStore& store, const ReportOptions& option
   with(inside, bytes);
   with(scaling.empty() ? inside : scaling, times);
   with(capacity, capacity_table);
+  with(speculation, speculation_table);
   Page page;
   page.body().Put(report::HeadSection(data, options));
   if (!opening.empty()) {
@@ -137,6 +142,9 @@ Result<std::string> RenderReport(ResultStore& store, const ReportOptions& option
   page.Add("capacity", "Capacity", "Capacity against score", capacity,
            "Nobody was served in a memory: <code>kvgauge bench capacity MODEL --max-memory 8GiB "
            "--db FILE</code> does it, and records it in the same file.");
+  page.Add("speculation", "Speculation", "Speculative decoding", speculation,
+           "No method drafted for the full cache: <code>kvgauge bench speculate MODEL --text FILE "
+           "--db FILE</code> measures it, and records it in the same file.");
   page.Add("samples", "Samples", "Samples", samples,
            "No sample has a score of both a method and the full cache.");
   if (!HasFidelity(data)) {
@@ -150,7 +158,8 @@ Result<std::string> RenderReport(ResultStore& store, const ReportOptions& option
   }
   page.Add("reproduce", "Reproduce", "Reproduce",
            report::ReproduceSection(data, store.path(), anatomy.samples), "Nothing was run.");
-  page.body().Put(report::TablesData({tasks, needles, bytes, times, capacity_table}));
+  page.body().Put(
+      report::TablesData({tasks, needles, bytes, times, capacity_table, speculation_table}));
   std::string title = options.title;
   if (title.empty()) {
     title = data.boards.empty() ? "kvgauge report" : StrCat("kvgauge: ", data.boards.front().model);

@@ -6,6 +6,7 @@
 
 #include "reports/capacity.h"
 #include "reports/report.h"
+#include "reports/speculation.h"
 #include "src/html/html.h"
 #include "src/report/board.h"
 #include "src/report/queries.h"
@@ -43,6 +44,8 @@ Html AnatomySection(const Board& board, const PageData& data, const AnatomyInput
 Html ScalingSection(const Board& board);
 // What a memory holds and serves with each method, against scores.
 Html CapacitySection(const PageData& data, const std::vector<CapacityBoard>& capacities);
+// How fast the full cache is with each method's drafts.
+Html SpeculationSection(const std::vector<SpeculationBoard>& speculations);
 Result<Html> SamplesSection(const std::vector<SamplePair>& pairs, const PageData& data,
                             Queries& queries, const ReportOptions& options, ReportCounts& counts);
 // `layer_samples`: as AnatomyInput::samples.
