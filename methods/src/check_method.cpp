@@ -195,7 +195,9 @@ Status CheckSharedChoices(const Method& method, const Pipeline& p, const ModelSh
 
 // What a reader takes for far is as far as the store says.
 Status CheckFarDistance(const Method& method, const Pipeline& p, const ModelShape& shape) {
-  const auto* far = dynamic_cast<const FarReader*>(p.read.get());
+  // The pipeline's reader may be one around it.
+  const std::unique_ptr<Stage> stage = method.read ? MakeStage(*method.read) : nullptr;
+  const auto* far = dynamic_cast<const FarReader*>(stage.get());
   if (far == nullptr || shape.rotary_dim == 0) return {};
   const int64_t distance = far->far_distance();
   for (int64_t l = 0; l < shape.layers; ++l) {

@@ -3,8 +3,10 @@
 
 #include "core/json.h"
 #include "core/strings.h"
+#include "methods/biasing_reader.h"
 #include "methods/calibration.h"
 #include "methods/method.h"
+#include "methods/narrowing_reader.h"
 #include "src/composition.h"
 
 namespace kvgauge {
@@ -18,6 +20,12 @@ std::unique_ptr<T> MakeOptional(const std::optional<StageChoice>& choice) {
   KVG_CHECK(typed != nullptr, StrCat("stage ", choice->spec->id, " is not what it registered as"));
   static_cast<void>(stage.release());  // `typed` is the same object
   return std::unique_ptr<T>(typed);
+}
+
+std::unique_ptr<Reader> MakeReader(const Method& method) {
+  auto read = MakeOptional<Reader>(method.read);
+  if (!method.narrow) return read;
+  return MakeNarrowed(std::move(read), MakeOptional<NarrowingReader>(method.narrow));
 }
 
 // Both ascend.
@@ -89,7 +97,7 @@ Pipeline MakePipeline(const Method& method) {
           .decode_allocate = MakeOptional<Allocator>(method.decode_allocate),
           .decode_reduce = MakeOptional<Reducer>(method.decode_reduce),
           .store = MakeOptional<Store>(method.store),
-          .read = MakeOptional<Reader>(method.read),
+          .read = MakeReader(method),
           .trigger = MakeOptional<Trigger>(method.trigger)};
 }
 
@@ -185,6 +193,27 @@ Status CheckDecode(const Method& method, const Pipeline& p) {
 }
 
 }  // namespace
+
+Status CheckNarrow(const Method& method) {
+  if (!method.narrow) return {};
+  const std::string narrow = StrCat(method.narrow->slot, ".", method.narrow->spec->id);
+  if (!method.read) {
+    return BadInput(StrCat(narrow,
+                           " reads less of what another reader chooses, and there is none; "
+                           "name one under read, or this one"));
+  }
+  const std::unique_ptr<Stage> stage = MakeStage(*method.narrow);
+  if (dynamic_cast<const NarrowingReader*>(stage.get()) == nullptr) {
+    return BadInput(StrCat(narrow,
+                           " chooses among all entries, not among those that another "
+                           "reader chose; use narrow.top_p, or name it under read"));
+  }
+  const std::unique_ptr<Stage> read = MakeStage(*method.read);
+  const auto* reader = dynamic_cast<const Reader*>(read.get());
+  if (dynamic_cast<const BiasingReader*>(reader) == nullptr && !reader->corrects()) return {};
+  return BadInput(StrCat(NameOf(*method.read->spec), " makes up for what it does not read, and ",
+                         narrow, " would read less than it counts on; leave out one of the two"));
+}
 
 // What is left of a prompt whose rows leave is no prompt of its own: other stages must do with
 // that.
