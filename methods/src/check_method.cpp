@@ -314,6 +314,11 @@ Status CheckAttend(const Method& method, const Pipeline& p, const ModelShape& sh
                            Owner(StageKind::kReuse, *method.reuse),
                            " both say how a prompt is read; leave out one of the two"));
   }
+  if (p.read != nullptr && p.read->needs().surprise) {
+    return BadInput(StrCat(
+        Owner(StageKind::kRead, *method.read), " needs how little each token was expected, which ",
+        Owner(StageKind::kAttend, *method.attend), " does not compute; leave out one of the two"));
+  }
   for (int64_t layer = 0; layer < shape.layers; ++layer) {
     const Result<StorePlan> plan = p.store->Plan(shape, layer);
     if (!plan.ok() || plan->Get<MlaLatent>() == nullptr) continue;

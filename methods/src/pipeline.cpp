@@ -61,6 +61,7 @@ Needs& Needs::operator|=(const Needs& other) {
   Unite(query_moments, other.query_moments);
   Unite(gates, other.gates);
   first_rows = std::max(first_rows, other.first_rows);
+  surprise |= other.surprise;
   raw_keys |= other.raw_keys;
   output_weights |= other.output_weights;
   step_window = std::max(step_window, other.step_window);
@@ -233,6 +234,11 @@ Status CheckThinned(const Method& method, const Pipeline& p) {
       {!needs.gates.empty(), "gates of all rows"},
       {p.score != nullptr && (p.score->ProbeRows(1) > 0 || p.score->DraftRows() > 0),
        "probes of the whole prompt"}};
+  if (p.read != nullptr && p.read->needs().surprise) {
+    return BadInput(StrCat(NameOf(*method.read->spec),
+                           " needs how little each token was expected, and ", thin,
+                           " lets rows go before the last layer; leave out one of the two"));
+  }
   const StageChoice& other = method.score ? *method.score : *method.store;
   for (const auto& [wanted, what] : missing) {
     if (!wanted) continue;
@@ -266,7 +272,7 @@ Status CheckReused(const Method& method) {
     const bool looks = needs.window > 0 || needs.column_sums || needs.column_squares ||
                        !needs.chunk_sums.empty() || !needs.query_moments.empty() ||
                        !needs.gates.empty() || !needs.last_row_of.empty() ||
-                       needs.question_rows > 0 || needs.modality;
+                       needs.question_rows > 0 || needs.modality || needs.surprise;
     if (!looks) continue;
     return BadInput(StrCat(NameOf(*choice->spec), " needs signals of the whole prompt, and ", reuse,
                            " does not read all of it; leave out one of the two"));
