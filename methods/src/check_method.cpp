@@ -195,7 +195,9 @@ Status CheckSharedChoices(const Method& method, const Pipeline& p, const ModelSh
 
 // What a reader takes for far is as far as the store says.
 Status CheckFarDistance(const Method& method, const Pipeline& p, const ModelShape& shape) {
-  const auto* far = dynamic_cast<const FarReader*>(p.read.get());
+  // The pipeline's reader may be one around it.
+  const std::unique_ptr<Stage> stage = method.read ? MakeStage(*method.read) : nullptr;
+  const auto* far = dynamic_cast<const FarReader*>(stage.get());
   if (far == nullptr || shape.rotary_dim == 0) return {};
   const int64_t distance = far->far_distance();
   for (int64_t l = 0; l < shape.layers; ++l) {
@@ -311,6 +313,11 @@ Status CheckAttend(const Method& method, const Pipeline& p, const ModelShape& sh
     return BadInput(StrCat(Owner(StageKind::kAttend, *method.attend), " and ",
                            Owner(StageKind::kReuse, *method.reuse),
                            " both say how a prompt is read; leave out one of the two"));
+  }
+  if (p.read != nullptr && p.read->needs().surprise) {
+    return BadInput(StrCat(
+        Owner(StageKind::kRead, *method.read), " needs how little each token was expected, which ",
+        Owner(StageKind::kAttend, *method.attend), " does not compute; leave out one of the two"));
   }
   for (int64_t layer = 0; layer < shape.layers; ++layer) {
     const Result<StorePlan> plan = p.store->Plan(shape, layer);

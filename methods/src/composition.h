@@ -7,6 +7,8 @@
 namespace kvgauge {
 
 Status CheckComposition(const Method& method);
+// Refuses a stage that cannot read less of what `read` chooses, before pipelines are made.
+Status CheckNarrow(const Method& method);
 // Refuses to give up entries of rows from which a score looks back in decode. Precondition:
 // protect.recent is settled.
 Status CheckProtection(const Method& method);

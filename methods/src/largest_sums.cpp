@@ -47,14 +47,20 @@ std::vector<int32_t> FewestLargest(LayerView& view, const Tensor& numbers,
 
 void MarkFewest(LayerView& view, const Tensor& given, float share, int64_t most,
                 const Tensor& words) {
-  const int64_t heads = given.shape[0], group = view.shape().group();
+  const int64_t group = view.shape().group();
   std::vector<int32_t> limits;
-  for (int64_t q = 0; q < heads; ++q) {
+  for (int64_t q = 0; q < given.shape[0]; ++q) {
     const int64_t length = view.lengths()[static_cast<size_t>(q / group)];
     limits.push_back(static_cast<int32_t>(std::min(length, most)));
   }
-  const std::vector<float> goals(limits.size(), share);
-  const std::vector<int32_t> counts = FewestLargest(view, given, goals, limits);
+  MarkFewest(view, given, share, std::move(limits), words);
+}
+
+void MarkFewest(LayerView& view, const Tensor& given, float share, std::vector<int32_t> most,
+                const Tensor& words) {
+  const int64_t heads = given.shape[0], group = view.shape().group();
+  const std::vector<float> goals(most.size(), share);
+  const std::vector<int32_t> counts = FewestLargest(view, given, goals, std::move(most));
   const Tensor chosen =
       view.Scratch(DType::kI32, {heads, *std::max_element(counts.begin(), counts.end())});
   view.ops().select->TopK(given, Upload(view, counts), chosen);

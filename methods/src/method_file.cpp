@@ -34,6 +34,7 @@ constexpr Slot kSlots[] = {{"prepare", StageKind::kPrepare, &Method::prepare},
                            {"decode_reduce", StageKind::kReduce, &Method::decode_reduce},
                            {"store", StageKind::kStore, &Method::store},
                            {"read", StageKind::kRead, &Method::read},
+                           {"narrow", StageKind::kRead, &Method::narrow},
                            {"trigger", StageKind::kTrigger, &Method::trigger}};
 const std::vector<std::string> kFamilies = {
     "baseline",     "selection", "budget",      "merging", "retrieval", "quantization",
@@ -263,6 +264,8 @@ Result<Method> ParseMethod(const Json& json, const std::string& origin) {
     if (!stages.contains(name)) continue;
     KVG_ASSIGN(method.*slot.choice, ParseStage(slot, stages[name], origin));
   }
+  const Status narrows = CheckNarrow(method);
+  if (!narrows.ok()) return narrows.error().Wrap(origin);
   method.takes_budget = TakesBudget(method);
   const Status composed = CheckComposition(method);
   if (!composed.ok()) return composed.error().Wrap(origin);

@@ -3,8 +3,10 @@
 
 #include "core/json.h"
 #include "core/strings.h"
+#include "methods/biasing_reader.h"
 #include "methods/calibration.h"
 #include "methods/method.h"
+#include "methods/narrowing_reader.h"
 #include "src/composition.h"
 
 namespace kvgauge {
@@ -18,6 +20,12 @@ std::unique_ptr<T> MakeOptional(const std::optional<StageChoice>& choice) {
   KVG_CHECK(typed != nullptr, StrCat("stage ", choice->spec->id, " is not what it registered as"));
   static_cast<void>(stage.release());  // `typed` is the same object
   return std::unique_ptr<T>(typed);
+}
+
+std::unique_ptr<Reader> MakeReader(const Method& method) {
+  auto read = MakeOptional<Reader>(method.read);
+  if (!method.narrow) return read;
+  return MakeNarrowed(std::move(read), MakeOptional<NarrowingReader>(method.narrow));
 }
 
 // Both ascend.
@@ -53,6 +61,7 @@ Needs& Needs::operator|=(const Needs& other) {
   Unite(query_moments, other.query_moments);
   Unite(gates, other.gates);
   first_rows = std::max(first_rows, other.first_rows);
+  surprise |= other.surprise;
   raw_keys |= other.raw_keys;
   output_weights |= other.output_weights;
   step_window = std::max(step_window, other.step_window);
@@ -89,7 +98,7 @@ Pipeline MakePipeline(const Method& method) {
           .decode_allocate = MakeOptional<Allocator>(method.decode_allocate),
           .decode_reduce = MakeOptional<Reducer>(method.decode_reduce),
           .store = MakeOptional<Store>(method.store),
-          .read = MakeOptional<Reader>(method.read),
+          .read = MakeReader(method),
           .trigger = MakeOptional<Trigger>(method.trigger)};
 }
 
@@ -186,6 +195,27 @@ Status CheckDecode(const Method& method, const Pipeline& p) {
 
 }  // namespace
 
+Status CheckNarrow(const Method& method) {
+  if (!method.narrow) return {};
+  const std::string narrow = StrCat(method.narrow->slot, ".", method.narrow->spec->id);
+  if (!method.read) {
+    return BadInput(StrCat(narrow,
+                           " reads less of what another reader chooses, and there is none; "
+                           "name one under read, or this one"));
+  }
+  const std::unique_ptr<Stage> stage = MakeStage(*method.narrow);
+  if (dynamic_cast<const NarrowingReader*>(stage.get()) == nullptr) {
+    return BadInput(StrCat(narrow,
+                           " chooses among all entries, not among those that another "
+                           "reader chose; use narrow.top_p, or name it under read"));
+  }
+  const std::unique_ptr<Stage> read = MakeStage(*method.read);
+  const auto* reader = dynamic_cast<const Reader*>(read.get());
+  if (dynamic_cast<const BiasingReader*>(reader) == nullptr && !reader->corrects()) return {};
+  return BadInput(StrCat(NameOf(*method.read->spec), " makes up for what it does not read, and ",
+                         narrow, " would read less than it counts on; leave out one of the two"));
+}
+
 // What is left of a prompt whose rows leave is no prompt of its own: other stages must do with
 // that.
 Status CheckThinned(const Method& method, const Pipeline& p) {
@@ -204,6 +234,11 @@ Status CheckThinned(const Method& method, const Pipeline& p) {
       {!needs.gates.empty(), "gates of all rows"},
       {p.score != nullptr && (p.score->ProbeRows(1) > 0 || p.score->DraftRows() > 0),
        "probes of the whole prompt"}};
+  if (p.read != nullptr && p.read->needs().surprise) {
+    return BadInput(StrCat(NameOf(*method.read->spec),
+                           " needs how little each token was expected, and ", thin,
+                           " lets rows go before the last layer; leave out one of the two"));
+  }
   const StageChoice& other = method.score ? *method.score : *method.store;
   for (const auto& [wanted, what] : missing) {
     if (!wanted) continue;
@@ -237,7 +272,7 @@ Status CheckReused(const Method& method) {
     const bool looks = needs.window > 0 || needs.column_sums || needs.column_squares ||
                        !needs.chunk_sums.empty() || !needs.query_moments.empty() ||
                        !needs.gates.empty() || !needs.last_row_of.empty() ||
-                       needs.question_rows > 0 || needs.modality;
+                       needs.question_rows > 0 || needs.modality || needs.surprise;
     if (!looks) continue;
     return BadInput(StrCat(NameOf(*choice->spec), " needs signals of the whole prompt, and ", reuse,
                            " does not read all of it; leave out one of the two"));

@@ -150,9 +150,9 @@ def method(id, *, title=None, family="composition", paper=None, protect=None, **
     >>> method("mine", scores="knorm")
     Traceback (most recent call last):
     kvgauge._program.BadInput: method 'mine': no stage kind 'scores'; the kinds are prepare, score, \
-allocate, reduce, store, read, trigger
+allocate, reduce, store, read, narrow, trigger
     """
-    kinds = ("prepare", "score", "allocate", "reduce", "store", "read", "trigger")
+    kinds = ("prepare", "score", "allocate", "reduce", "store", "read", "narrow", "trigger")
     unknown = sorted(set(stages) - set(kinds))
     if unknown:
         raise BadInput(f"method {id!r}: no stage kind {unknown[0]!r}; the kinds are {', '.join(kinds)}")

@@ -15,7 +15,8 @@ from method_oracles import Sequence, softmax, top
 
 
 def masked_answer(sequence, l, queries, masks):
-    """Plain attention over the entries of each row's mask."""
+    """Plain attention over the entries of each row's mask, or over fewer, where another method narrows it."""
+    masks = sequence.narrowed(l, queries, masks) if hasattr(sequence, "narrowed") else masks
     out = []
     for h, own in enumerate(queries):
         scores = own @ sequence.keys[l][h].T / math.sqrt(sequence.model.dim)
@@ -293,6 +294,42 @@ class TopP(Sequence):
         return masked_answer(self, l, queries, masks)
 
 
+class Pruned:
+    """Before a class that reads some entries: Twilight's pruner, which keeps of them, for each query head, the
+    fewest whose softmax among them sums to a share. The first layers read everything."""
+
+    def compress(self, share, open_layers, **settings):
+        self.share, self.open_layers = share, open_layers
+        super().compress(**settings)
+
+    def narrowed(self, l, queries, masks):
+        fewer = []
+        for h, own in enumerate(queries):
+            scores = own @ self.keys[l][h].T / math.sqrt(self.model.dim)
+            held = np.broadcast_to(masks[h], scores.shape)
+            mask, where = np.full(scores.shape, l < self.open_layers), f"pruned {l}.{h}"
+            for row, given in enumerate(softmax(np.where(held, scores, -np.inf))):
+                if l < self.open_layers:
+                    continue
+                sums = np.cumsum(np.sort(given)[::-1])
+                self.margins.note(np.abs(sums - self.share).min(), where + " sum")
+                mask[row, top(given, int(np.searchsorted(sums, self.share)) + 1, self.margins, where)] = True
+            fewer.append(mask)
+        return fewer
+
+
+class PrunedSubspace(Pruned, Subspace):
+    """Over Double Sparsity."""
+
+
+class PrunedPqCache(Pruned, PqCache):
+    """Over PQCache."""
+
+
+class PrunedLeadLayers(Pruned, LeadLayers):
+    """Over TidalDecode."""
+
+
 class Recycled(Sequence):
     """Every few steps everything is read, and the entries that a KV head's query heads give most to
     are all that is read of the past until the next such step."""
@@ -372,6 +409,25 @@ CASES = [
      dict(method="twilight", budget="none", set=["read.share=0.7", "read.dense_layers=1"]),
      "top_p_unnormalized of tsinghua-ideal/Twilight over full attention, restated in NumPy",
      TopP, dict(share=0.7, dense_layers=1)),
+    ("twilight_double_sparsity",
+     dict(method="twilight_double_sparsity", budget="none",
+          set=["read.rank=8", "read.tokens=96", "narrow.share=0.7", "narrow.dense_layers=1"]),
+     "double_sparse_selector and top_p_unnormalized of tsinghua-ideal/Twilight 843ebcc, restated in NumPy; channels "
+     "by the prompt's keys, which are not coded",
+     PrunedSubspace, dict(rank=8, tokens=96, channels=True, share=0.7, open_layers=1)),
+    ("tidaldecode_top_p",
+     dict(method="tidaldecode", budget="none",
+          set=["read.layers=0,2", "read.tokens=96", "narrow.id=top_p", "narrow.share=0.7", "narrow.dense_layers=0"]),
+     "tidal_decode_selector and top_p_unnormalized of tsinghua-ideal/Twilight 843ebcc, restated in NumPy; keys are not "
+     "coded",
+     PrunedLeadLayers, dict(layers=(0, 2), tokens=96, share=0.7, open_layers=0)),
+    ("pqcache_top_p",
+     dict(method="pqcache", budget="none",
+          set=["read.tokens=64", "read.sinks=8", "read.bits=4", "read.iterations=4", "narrow.id=top_p",
+               "narrow.share=0.7", "narrow.dense_layers=0"]),
+     "PqBasedSearchCompressor of HugoZHL/PQCache and top_p_unnormalized of tsinghua-ideal/Twilight 843ebcc, restated "
+     "in NumPy; centroids start from evenly spaced keys",
+     PrunedPqCache, dict(tokens=64, recent_share=0.5, sinks=8, parts=2, bits=4, rounds=4, share=0.7, open_layers=0)),
     ("tidaldecode",
      dict(method="tidaldecode", budget="none", set=["read.layers=0,2", "read.tokens=48"]),
      "llama_tidal_attention_forward of DerrickYLJ/TidalDecode, restated in NumPy",

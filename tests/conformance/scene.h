@@ -64,9 +64,13 @@ inline std::vector<std::string> KeepingAll(const std::string& id) {
     // Who chooses by another number reads what is near.
     if (overrides.size() == before && local) overrides.emplace_back("read.local=100000");
   }
+  if (method.narrow) overrides.emplace_back("narrow.share=1");
   // Nothing is as far away as that.
   if (method.store->spec->id == "plain" && method.store->params.Text("position") == "clipped") {
     overrides.emplace_back("store.position_limit=99999");
+    if (method.read && method.read->spec->id == "emllm") {
+      overrides.emplace_back("read.local=100000");
+    }
   }
   if (method.reduce && !method.takes_budget) {
     const std::string_view reducer = method.reduce->spec->id;

@@ -168,6 +168,7 @@ class FakeView final : public LayerView {
   }
   Tensor ColumnSums() override { return Columns(false); }
   Tensor ColumnSquares() override { return Columns(true); }
+  Tensor Surprise() override { return View(surprise, {std::ssize(surprise)}); }
   Tensor ChunkSums(const ChunkAttention& of) override {
     const int64_t d = shape_.key_dim, heads = shape_.query_heads;
     Tensor out = Scratch(DType::kF32, {heads, tokens_});
@@ -268,6 +269,7 @@ class FakeView final : public LayerView {
   std::vector<float> attention;                  // [query_heads, length, length]
   std::vector<float> probe_maxima;               // [query_heads, length]
   std::vector<float> draft_queries;              // [rows, query_heads, key_dim]
+  std::vector<float> surprise;                   // [length]
   std::vector<float> gate_scores;                // [kv_heads, length], or the newest entry's
   std::vector<float> step;                       // [query_heads, length]
   bool is_decoding = false;                      // `step` is of a decoded row

@@ -27,6 +27,8 @@ TEST(FarReaderTest, ReaderAndStoreAgree) {
               AllOf(HasSubstr("read.infllm"), HasSubstr("has position_limit 2048"),
                     HasSubstr("position_limit=4095")));
   EXPECT_THAT(fault({"read.local=64"}), HasSubstr("position_limit=63"));
+  EXPECT_THAT(fault({"store.position_limit=2048", "narrow.id=top_p"}),
+              HasSubstr("position_limit=4095"));
   EXPECT_THAT(fault({"store.id=plain"}),
               HasSubstr("store.plain leaves it where it is; use store.plain with position=clipped "
                         "and position_limit=4095"));

@@ -181,6 +181,8 @@ TEST(MethodFiles, FaultsNameFileKeyValueAndCure) {
       {File(R"("thin": {"id": "fastv"}, "score": {"id": "compactor"},
                "reduce": {"id": "top_k"})"),
        {"score.compactor needs attention inside chunks", "thin.fastv"}},
+      {File(R"("thin": {"id": "fastv"}, "read": {"id": "emllm"})"),
+       {"read.emllm needs how little each token was expected, and thin.fastv"}},
       {File(R"("thin": {"id": "fastv"}, "score": {"id": "kvzap"}, "reduce": {"id": "top_k"})"),
        {"score.kvzap needs gates of all rows", "thin.fastv"}},
       {File(R"("thin": {"id": "fastv"}, "score": {"id": "expected_attention"},

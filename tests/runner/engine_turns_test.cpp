@@ -85,6 +85,30 @@ TEST_F(TurnsTest, RowsOfAQuestionCountInRunningScores) {
   }
 }
 
+// What a reader found out about the rows of a context, questions behind it cannot find anew.
+TEST_F(TurnsTest, ReadersKnowTheContextAtEveryQuestion) {
+  const Method readers[] = {
+      Shipped("infllm", {"read.block=16", "read.picks=2", "read.sinks=4", "read.local=16",
+                         "store.position_limit=15"}),
+      Shipped("emllm", {"read.tokens=24", "read.chunk=16", "read.least=4", "read.most=24",
+                        "read.sinks=4", "read.local=16", "store.position_limit=15"})};
+  const EngineOptions options = {.compress_at = CompressAt::kContext};
+  for (const Method& method : readers) {
+    const Contender contender = {.method = &method, .model = &model_};
+    const CellResult all = RunEngine({contender}, options, {Conversation(false)}).at({0, 0});
+    ASSERT_TRUE(all.status.ok()) << all.status.error().message;
+    for (size_t turn = 0; turn < 3; ++turn) {
+      EngineSample one = Conversation(false);
+      one.turns = {one.turns[turn]};
+      const CellResult alone = RunEngine({contender}, options, {one}).at({0, 0});
+      EXPECT_EQ(all.turns[turn].ids, alone.turns[0].ids) << method.id << " " << turn;
+      if (turn < 2) continue;
+      EXPECT_LT(alone.record.read_share, 0.9) << method.id;
+      EXPECT_EQ(all.record.read_share, alone.record.read_share) << method.id;
+    }
+  }
+}
+
 TEST_F(TurnsTest, FullCacheDoesNotCareWhereItIsCompressed) {
   const EngineSample sample = Conversation(false);
   const Cells prompt = RunEngine({At(full_, 1)}, {}, {sample});

@@ -37,6 +37,7 @@ std::vector<std::string> SignalNames(const Needs& needs) {
   if (needs.first_rows > 0) {
     names.push_back(StrCat("queries of the first ", needs.first_rows, " rows"));
   }
+  if (needs.surprise) names.emplace_back("how little each token was expected");
   if (needs.raw_keys) names.emplace_back("keys before rotation");
   if (needs.output_weights) names.emplace_back("output projection");
   if (needs.step_window > 0) {

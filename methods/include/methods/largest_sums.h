@@ -25,5 +25,8 @@ std::vector<int32_t> FewestLargest(LayerView& view, const Tensor& numbers,
 // Reader::Select has them.
 void MarkFewest(LayerView& view, const Tensor& given, float share, int64_t most,
                 const Tensor& words);
+// The same where query head q takes most[q] at most; one of them is at least 1.
+void MarkFewest(LayerView& view, const Tensor& given, float share, std::vector<int32_t> most,
+                const Tensor& words);
 
 }  // namespace kvgauge

@@ -88,6 +88,9 @@ class LayerView {
   // All rows so far count, those of chunks that were read and compressed before included.
   virtual Tensor ColumnSums() = 0;     // [query_heads, width]
   virtual Tensor ColumnSquares() = 0;  // [query_heads, width]
+  // For each row of the prefill minus the natural log of the chance that the model gave the token
+  // that followed, whole vocabulary; 0 for the last row. [rows]
+  virtual Tensor Surprise() = 0;
   // What was declared in chunk_sums. [query_heads, width]; 0 for entries that are in no chunk and,
   // after a turn, for those of the turns before.
   virtual Tensor ChunkSums(const ChunkAttention& of) = 0;

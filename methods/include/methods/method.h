@@ -88,8 +88,9 @@ struct Method {
   // `store` is always set; score, allocate, reduce and trigger are set together or not at all.
   // `see` acts on pictures before the prompt is made, `attend`, `reuse` and `thin` while it is
   // read.
+  // `narrow` is a reader that reads less of what `read` chooses.
   std::optional<StageChoice> prepare, see, attend, reuse, thin, score, allocate, reduce, store,
-      read, trigger;
+      read, narrow, trigger;
   // In place of score, allocate and reduce while decoding.
   std::optional<StageChoice> decode_score, decode_allocate, decode_reduce;
 
@@ -126,7 +127,7 @@ struct Pipeline {
   std::unique_ptr<Allocator> decode_allocate;
   std::unique_ptr<Reducer> decode_reduce;
   std::unique_ptr<Store> store;
-  std::unique_ptr<Reader> read;
+  std::unique_ptr<Reader> read;  // and narrow
   std::unique_ptr<Trigger> trigger;
 
   // Those that act in decode. Precondition: there is a reducer.

@@ -38,6 +38,7 @@ struct Needs {
   // normed where the model norms it; in prefill and in decode. Ascending.
   std::vector<GateNeed> gates = {};
   int64_t first_rows = 0;       // queries of the first so many prompt rows
+  bool surprise = false;        // how little each token of the prompt was expected
   bool raw_keys = false;        // keys before rotation
   bool output_weights = false;  // the output projection, by query head
   // At every decode step the queries of the last so many rows, those of the prompt among them, and

@@ -47,6 +47,8 @@ class PrefillCapture final : public LayerHook {
   bool wants_log_sum_exp() const override;
   bool wants_inputs() const override { return !needs_.gates.empty(); }
   void LayerInput(int64_t layer, const Tensor& x) override;
+  bool wants_surprise() const override { return needs_.surprise; }
+  void TakeSurprise(const Tensor& surprise) override;
   void BeforeAttend(int64_t, const Tensor&) override {}
   Tensor ColumnSumsOfRows(int64_t layer) override;
   void AfterAttend(int64_t layer, const Tensor& q, const Tensor& log_sum_exp,
@@ -87,6 +89,8 @@ class PrefillCapture final : public LayerHook {
   // [query_heads, width of the layer]. Precondition: declared.
   Tensor LastRow(int64_t layer) const;
   bool has_last_row(int64_t layer) const { return last_rows_.contains(layer); }
+  // [rows of the prefill]. Precondition: declared.
+  Tensor Surprise() const;
   // Precondition: declared.
   const ChunkSums& SumsOfChunks(const ChunkAttention& of) const;
   // What a gate gives the prefilled rows, [kv_heads, rows]. Precondition: declared.
@@ -127,6 +131,7 @@ class PrefillCapture final : public LayerHook {
   std::vector<int64_t> layer_rows_;      // [layers] of the prefill
   std::vector<int64_t> folded_;          // [layers] width with the last chunk that is in the sums
   Buffer part_;                          // one chunk's contribution
+  Buffer surprise_;                      // [rows]
   std::vector<std::unique_ptr<ChunkSums>> chunks_;           // as declared
   std::vector<std::unique_ptr<QueryMoments>> moments_;       // as declared
   std::unique_ptr<GateFolds> gates_;                         // those that are declared

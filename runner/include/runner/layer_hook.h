@@ -23,6 +23,11 @@ class LayerHook {
   // model norms them. [rows, hidden_size], f32 or the type of the weights; before BeforeAttend.
   virtual bool wants_inputs() const { return false; }
   virtual void LayerInput(int64_t, const Tensor&) {}
+  // Whether TakeSurprise is called, behind the last layer of a pass through all of them: with minus
+  // the natural log of the chance that each row gives the prompt's next token, 0 where there is
+  // none. [rows] f32.
+  virtual bool wants_surprise() const { return false; }
+  virtual void TakeSurprise(const Tensor&) {}
   // Called after the new entries are written and before attention. q: [rows, query_heads, key_dim],
   // rotated.
   virtual void BeforeAttend(int64_t layer, const Tensor& q) = 0;

@@ -89,6 +89,7 @@ PrefillCapture::PrefillCapture(const ModelConfig& config, const KvCache& cache, 
     if (needs.column_sums) sums_.push_back(ops.memory->Allocate(heads * width * 4));
     if (needs.column_squares) squares_.push_back(ops.memory->Allocate(heads * width * 4));
   }
+  if (needs.surprise) surprise_ = ops.memory->Allocate(rows * 4);
   for (const int64_t layer : needs.last_row_of) {
     last_rows_[layer] = ops.memory->Allocate(heads * widths_[static_cast<size_t>(layer)] * 4);
   }
@@ -111,6 +112,18 @@ void PrefillCapture::LayerInput(int64_t layer, const Tensor& x) {
     gates_->Fold(layer, x, cache_.tokens(layer) - x.shape[0] - begun);
     return {};
   });
+}
+
+void PrefillCapture::TakeSurprise(const Tensor& surprise) {
+  const int64_t end = rows_ - (last_token_ - cache_.tokens());
+  ops_.memory->Copy(surprise, Surprise().Slice(end - surprise.shape[0], end));
+  // A question may follow, which is no part of what is captured.
+  if (end == rows_) ops_.memory->Clear(Surprise().Slice(rows_ - 1, rows_));
+}
+
+Tensor PrefillCapture::Surprise() const {
+  KVG_CHECK(needs_.surprise, "no stage declared surprise");
+  return surprise_.As(DType::kF32, {rows_});
 }
 
 Tensor PrefillCapture::GateScores(const Gate& gate, int64_t layer) const {
@@ -371,7 +384,8 @@ const QueryMoments& PrefillCapture::MomentsFrom(int64_t from) const {
 }
 
 int64_t PrefillCapture::bytes() const {
-  int64_t bytes = part_.size_bytes() + (gates_ != nullptr ? gates_->bytes() : 0);
+  int64_t bytes =
+      part_.size_bytes() + surprise_.size_bytes() + (gates_ != nullptr ? gates_->bytes() : 0);
   for (const auto& chunks : chunks_) bytes += chunks->bytes();
   for (const auto& moments : moments_) bytes += moments->bytes();
   for (const auto& [layer, buffer] : last_rows_) bytes += buffer.size_bytes();
@@ -393,7 +407,10 @@ int64_t PrefillCapture::PlannedBytes(const ModelConfig& config, const Needs& nee
   for (const ChunkAttention& of : needs.chunk_sums) {
     of_chunks += ChunkSums::PlannedBytes(config, of, rows);
   }
-  return of_chunks +
+  // A pass makes logits of 64 rows at a time.
+  const int64_t of_tokens =
+      needs.surprise ? 4 * (rows + 64 * (config.vocab_size + config.hidden_size + 2)) : 0;
+  return of_chunks + of_tokens +
          4 * heads *
              (config.layer_count() * (window * (config.key_dim + 1) + columns * rows +
                                       std::min(needs.first_rows, rows) * config.key_dim) +

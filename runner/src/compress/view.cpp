@@ -300,6 +300,7 @@ Tensor CacheView::WindowAttention(int64_t rows) {
 Tensor CacheView::ColumnSums() { return prefill().ColumnSums(layer_); }
 
 Tensor CacheView::ColumnSquares() { return prefill().ColumnSquares(layer_); }
+Tensor CacheView::Surprise() { return prefill().Surprise(); }
 
 Tensor CacheView::ChunkSums(const ChunkAttention& of) {
   return prefill().SumsOfChunks(of).Of(layer_);

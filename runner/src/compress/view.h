@@ -121,6 +121,7 @@ class CacheView final : public LayerView {
   Tensor FirstQueries(int64_t rows) override { return prefill().FirstQueries(layer_, rows); }
   Tensor ColumnSums() override;
   Tensor ColumnSquares() override;
+  Tensor Surprise() override;
   Tensor ChunkSums(const ChunkAttention& of) override;
   Tensor ProbeMaxima() override;
   Tensor DraftQueries() override;

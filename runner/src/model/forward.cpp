@@ -5,6 +5,7 @@
 // dtype. Rows of all steps go through the weights together; attention is per sequence.
 #include <algorithm>
 #include <cmath>
+#include <utility>
 #include <vector>
 
 #include "core/rounding.h"
@@ -14,6 +15,11 @@
 #include "src/model/forward_pass.h"
 
 namespace kvgauge {
+namespace {
+
+constexpr int64_t kSurpriseRows = 64;
+
+}  // namespace
 
 void ForwardPass::ApplyNorm(const Norm& norm, const Tensor& x, Tensor out) {
   if (config_.norm == NormKind::kLayer) {
@@ -344,14 +350,23 @@ Tensor ForwardPass::Logits(const Tensor& residual) {
     rows = Take(ScratchSlot::kLogitRows, DType::kF32, {count, hidden});
     ops_.select->Gather(residual, index, rows);
   }
-  if (config_.final_norm) ApplyNorm(weights_.final_norm, rows, rows);
+  return LogitsOf(rows, rows);
+}
+
+Tensor ForwardPass::LogitsOf(const Tensor& rows, const Tensor& normed) {
+  const int64_t count = rows.shape[0];
+  Tensor from = rows;
+  if (config_.final_norm) {
+    ApplyNorm(weights_.final_norm, rows, normed);
+    from = normed;
+  }
   if (weights_.project_out.matrix != nullptr) {
     const Tensor small = Take(ScratchSlot::kBranch, DType::kF32, {count, config_.embedding_size});
-    ApplyLinear(ops_, rows, weights_.project_out, MatMulMode::kSet, small);
-    rows = small;
+    ApplyLinear(ops_, from, weights_.project_out, MatMulMode::kSet, small);
+    from = small;
   }
   const Tensor logits = Take(ScratchSlot::kLogits, DType::kF32, {count, config_.vocab_size});
-  ApplyLinear(ops_, rows, weights_.head, MatMulMode::kSet, logits);
+  ApplyLinear(ops_, from, weights_.head, MatMulMode::kSet, logits);
   if (config_.logit_multiplier != 1.0f) {
     ops_.rows->Affine(logits, config_.logit_multiplier, 0.0f, logits);
   }
@@ -371,6 +386,49 @@ void ForwardPass::ShowLast(const Tensor& residual) {
     } else {
       ops_.rows->Convert(rows, step.last);
     }
+  }
+}
+
+// A few rows at a time: logits of all would take far more memory than the pass.
+void ForwardPass::ShowSurprise(const Tensor& residual) {
+  int64_t first = 0;
+  for (const SequenceStep& step : steps_) {
+    const int64_t rows = step.end - step.begin, begin = std::exchange(first, first + rows);
+    if (step.hook == nullptr || !step.hook->wants_surprise()) continue;
+    const Tensor memory = Take(ScratchSlot::kSurprise, DType::kF32, {rows + 2 * kSurpriseRows});
+    ops_.memory->Clear(memory);
+    // The token behind a row; -1: none, or a piece of a picture.
+    const auto next = [&](int64_t row) {
+      const auto at = static_cast<size_t>(step.begin + row + 1);
+      return at < step.prompt->positions.size() ? step.prompt->positions[at].token_id : -1;
+    };
+    for (int64_t at = 0; at < rows;) {
+      std::vector<int32_t> chosen;
+      while (at + std::ssize(chosen) < rows && std::ssize(chosen) < kSurpriseRows) {
+        const int32_t id = next(at + std::ssize(chosen));
+        if (id < 0) break;
+        chosen.push_back(static_cast<int32_t>(std::ssize(chosen) * config_.vocab_size) + id);
+      }
+      const int64_t count = std::ssize(chosen);
+      if (count == 0) {
+        ++at;
+        continue;
+      }
+      const Tensor logits =
+          LogitsOf(residual.Slice(begin + at, begin + at + count),
+                   Take(ScratchSlot::kLogitRows, DType::kF32, {count, config_.hidden_size}));
+      const Tensor index = Take(ScratchSlot::kIds, DType::kI32, {count});
+      ops_.memory->Copy(View(chosen, {count}), index);
+      const Tensor sums = memory.Slice(rows, rows + count);
+      const Tensor given = memory.Slice(rows + kSurpriseRows, rows + kSurpriseRows + count);
+      ops_.rows->LogSumExp(logits, sums);
+      ops_.select->Gather(logits.Reshape({count * config_.vocab_size, 1}), index,
+                          given.Reshape({count, 1}));
+      ops_.rows->Combine(sums.Reshape({1, count}), given.Reshape({1, count}), Binary::kSubtract,
+                         memory.Slice(at, at + count).Reshape({1, count}));
+      at += count;
+    }
+    step.hook->TakeSurprise(memory.Slice(0, rows));
   }
 }
 
@@ -418,6 +476,7 @@ Tensor ForwardPass::Run() {
     if (!Runs(LayerPass::kQueries)) AddDeepstack(i, residual);
   }
   ShowLast(residual);
+  if (part_ == nullptr) ShowSurprise(residual);
   return Logits(residual);
 }
 

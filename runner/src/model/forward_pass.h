@@ -127,7 +127,10 @@ class ForwardPass {
   void ShowInputs(int64_t layer, const Tensor& input);
   void ShowLast(const Tensor& residual);
   void Layer(int64_t layer, Tensor residual);
+  // Logits of rows behind the last layer; norms of the rows go to `normed`, which may be they.
+  Tensor LogitsOf(const Tensor& rows, const Tensor& normed);
   Tensor Logits(const Tensor& residual);
+  void ShowSurprise(const Tensor& residual);
 
   const ModelConfig& config_;
   DType dtype_;

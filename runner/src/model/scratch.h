@@ -39,6 +39,7 @@ enum class ScratchSlot {
   kExpertOutput,  // [m * experts per token, hidden]
   kExpertBias,    // the same, or as wide as what they read
   kGateLimit,
+  kSurprise,  // [m] and more
   kLogitRows,
   kLogits,
   kCount,
