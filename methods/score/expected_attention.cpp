@@ -39,7 +39,11 @@ class ExpectedAttention final : public Scorer {
         value_norm_(params.Bool("value_norm")),
         learned_(!params.Text(kCalibrationParam).empty()) {}
 
-  Needs needs() const override { return learned_ ? Needs{} : Needs{.query_moments = {sinks_}}; }
+  Needs needs() const override {
+    Needs needs = {.products = true};
+    if (!learned_) needs.query_moments = {sinks_};
+    return needs;
+  }
 
   void Use(std::shared_ptr<const Calibration> calibration) override {
     calibration_ = std::move(calibration);

@@ -19,6 +19,12 @@ class MorphKv final : public WindowScorer {
   explicit MorphKv(const Params& params)
       : WindowScorer(params, /*slides=*/true), most_(params.Text("fusion") == "max") {}
 
+  Needs needs() const override {
+    Needs needs = WindowScorer::needs();
+    needs.products = true;
+    return needs;
+  }
+
  protected:
   void ScoreBefore(LayerView& view, int64_t rows, Tensor out) const override {
     Ops& ops = view.ops();

@@ -31,6 +31,12 @@ class Rkv final : public WindowScorer {
         StrCat("kernel ", kernel_, " is even; pooling needs an odd width, such as ", kernel_ + 1));
   }
 
+  Needs needs() const override {
+    Needs needs = WindowScorer::needs();
+    needs.products = true;
+    return needs;
+  }
+
  protected:
   void ScoreBefore(LayerView& view, int64_t rows, Tensor out) const override {
     RowOps& ops = *view.ops().rows;

@@ -19,6 +19,19 @@ std::string Owner(StageKind kind, const StageChoice& choice) {
   return StrCat(NameOf(kind), ".", choice.spec->id);
 }
 
+// Whether a stage has numbers for what the model's scores are, and not the scores.
+bool WeighsProducts(StageKind kind, const Stage& stage) {
+  if (kind == StageKind::kAttend || kind == StageKind::kRead) return true;
+  const Needs needs = stage.needs();
+  if (needs.products || !needs.chunk_sums.empty() || !needs.query_moments.empty() ||
+      needs.first_rows > 0) {
+    return true;
+  }
+  if (kind != StageKind::kScore) return false;
+  const auto& scorer = static_cast<const Scorer&>(stage);
+  return scorer.ProbeRows(1) > 0 || scorer.DraftRows() > 0;
+}
+
 Status CheckStage(StageKind kind, const std::optional<StageChoice>& choice, const Stage* stage,
                   const ModelShape& shape) {
   if (stage == nullptr) return {};
@@ -36,6 +49,13 @@ Status CheckStage(StageKind kind, const std::optional<StageChoice>& choice, cons
     return BadInput(StrCat(Owner(kind, *choice),
                            ": puts a text of its own behind the prompt, and this model has no "
                            "tokenizer; use a checkpoint with one, or another stage"));
+  }
+  if (shape.distances && WeighsProducts(kind, *stage)) {
+    return Unsupported(StrCat(Owner(kind, *choice),
+                              ": weighs products of queries and keys that it makes itself, and "
+                              "scores of this model count how far a key is from its query, too "
+                              "(ALiBi); use a stage that looks at the model's own attention, such "
+                              "as score.snapkv, or another model"));
   }
   const Status status = stage->Check(shape);
   if (!status.ok()) return status.error().Wrap(Owner(kind, *choice));
@@ -390,6 +410,25 @@ Status CheckSharedCaches(const Method& method, const Pipeline& p, const ModelSha
   return {};
 }
 
+// Slopes belong to query heads, and distances are those of positions or of slots.
+Status CheckDistances(const Method& method, const Pipeline& p, const ModelShape& shape) {
+  if (!shape.distances) return {};
+  if (p.prepare != nullptr && p.prepare->moves_heads()) {
+    return Unsupported(StrCat(Owner(StageKind::kPrepare, *method.prepare),
+                              ": moves heads, and each query head of this model has a slope by "
+                              "which distances count (ALiBi); expected a model without"));
+  }
+  for (int64_t layer = 0; layer < shape.layers; ++layer) {
+    const Result<StorePlan> plan = p.store->Plan(shape, layer);
+    if (!plan.ok() || plan->turn.position != PositionPolicy::kClipped) continue;
+    return Unsupported(StrCat(Owner(StageKind::kStore, *method.store),
+                              ": position clipped counts all that is far as one distance, and "
+                              "distances of this model count in its scores (ALiBi); use position "
+                              "original or slot"));
+  }
+  return {};
+}
+
 ModelShape Prepared(const Pipeline& p, const ModelShape& shape) {
   return p.prepare == nullptr ? shape : p.prepare->ShapeAfter(shape);
 }
@@ -402,6 +441,7 @@ Status CheckAll(const Method& method, const ModelShape& shape, const Budget& bud
   KVG_TRY(CheckStage(StageKind::kSee, method.see, p.see.get(), after));
   KVG_TRY(CheckStage(StageKind::kAttend, method.attend, p.attend.get(), after));
   KVG_TRY(CheckSharedCaches(method, p, after));
+  KVG_TRY(CheckDistances(method, p, after));
   KVG_TRY(CheckAttend(method, p, after));
   KVG_TRY(CheckStage(StageKind::kThin, method.thin, p.thin.get(), after));
   KVG_TRY(CheckStage(StageKind::kReuse, method.reuse, p.reuse.get(), after));

@@ -19,7 +19,7 @@ class GemFilter final : public Thin {
   explicit GemFilter(const Params& params)
       : layer_(params.Int("layer")), drop_(params.Real("drop")), kernel_(params.Int("kernel")) {}
 
-  Needs needs() const override { return {.window = 1}; }
+  Needs needs() const override { return {.window = 1, .products = true}; }
 
   Status Check(const ModelShape& shape) const override {
     if (kernel_ % 2 == 0) {

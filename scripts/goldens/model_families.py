@@ -184,6 +184,36 @@ row("falcon_bias",
     base("FalconForCausalLM", "falcon", multi_query=False, parallel_attn=False, bias=True,
          new_decoder_architecture=False, num_hidden_layers=1, **FALCON),
     note="Attention, then the MLP; biases; a KV head for each query head.")
+BLOOM = dict(layer_norm_epsilon=1e-5, rms_norm_eps=..., intermediate_size=..., num_key_value_heads=..., hidden_act=...,
+             num_attention_heads=..., num_hidden_layers=..., max_position_embeddings=..., rope_theta=..., n_layer=2,
+             seq_length=512, apply_residual_connection_post_layernorm=False, hidden_dropout=0.0, attention_dropout=0.0,
+             pretraining_tp=1, slow_but_exact=False, attention_softmax_in_fp32=True, bias_dropout_fusion=True,
+             masked_softmax_fusion=True, offset_alibi=100, skip_bias_add=True, skip_bias_add_qkv=False, unk_token_id=0,
+             pad_token_id=3, tie_word_embeddings=True)
+row("bloom",
+    base("BloomForCausalLM", "bloom", n_head=4, **BLOOM),
+    bias_gain=0.05,
+    note="ALiBi; a norm of what is looked up; queries, key and value of a head lie together; biases.")
+row("bloom_heads",
+    base("BloomForCausalLM", "bloom", n_head=6, **(BLOOM | dict(n_layer=1, hidden_size=48))),
+    bias_gain=0.05,
+    note="Six heads: the slopes of four, and two of those of eight.")
+MPT = dict(d_model=32, n_heads=4, n_layers=2, expansion_ratio=4, max_seq_len=256, no_bias=True, learned_pos_emb=True,
+           layer_norm_epsilon=1e-5, emb_pdrop=0, resid_pdrop=0, embedding_fraction=1.0, logit_scale=None, verbose=0,
+           norm_type="low_precision_layernorm", init_device="cpu", tokenizer_name="EleutherAI/gpt-neox-20b",
+           hidden_size=..., intermediate_size=..., num_attention_heads=..., num_hidden_layers=...,
+           num_key_value_heads=..., max_position_embeddings=..., rms_norm_eps=..., rope_theta=..., hidden_act=...,
+           tie_word_embeddings=True)
+MPT_ATTENTION = dict(alibi=True, alibi_bias_max=8, attn_impl="torch", attn_pdrop=0, attn_type="multihead_attention",
+                     attn_uses_sequence_id=False, clip_qkv=None, prefix_lm=False, qk_ln=False, softmax_scale=None)
+row("mpt",
+    base("MptForCausalLM", "mpt", attn_config=MPT_ATTENTION, **MPT),
+    note="ALiBi; LayerNorms without bias; no biases.")
+row("mpt_clip",
+    base("MptForCausalLM", "mpt", attn_config=MPT_ATTENTION | dict(clip_qkv=0.75, softmax_scale=0.25),
+         **(MPT | dict(d_model=40, n_heads=5, n_layers=1))),
+    note="Five heads: the slopes of eight, every second first; queries, keys and values within 0.75; another scale.",
+    ablate={"not clipped": setter(attn_config=MPT_ATTENTION | dict(softmax_scale=0.25))})
 DEEPSEEK3 = base(
     "DeepseekV3ForCausalLM", "deepseek_v3", attention_bias=False, aux_loss_alpha=0.001, ep_size=1,
     first_k_dense_replace=1, kv_lora_rank=12, moe_intermediate_size=10, moe_layer_freq=1, n_group=4, n_routed_experts=8,

@@ -78,6 +78,7 @@ inline const std::vector<std::string> kFamilies = {
 
 // Families whose smallest config is that of their golden checkpoint, and that checkpoint.
 inline const std::vector<std::pair<std::string, std::string>> kGoldenFamilies = {
+    {"bloom", "bloom"},
     {"cohere", "cohere"},
     {"cohere2", "cohere2"},
     {"cwm", "cwm"},
@@ -100,6 +101,7 @@ inline const std::vector<std::pair<std::string, std::string>> kGoldenFamilies = 
     {"minicpm", "minicpm"},
     {"minicpm3", "minicpm3"},
     {"mixtral", "mixtral"},
+    {"mpt", "mpt"},
     {"olmo2", "olmo2"},
     {"olmo3", "olmo3"},
     {"olmoe", "olmoe"},

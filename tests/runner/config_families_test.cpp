@@ -65,10 +65,37 @@ TEST(ConfigFamilies, WhatNobodyReadsIsRefused) {
 }
 
 TEST(ConfigFamilies, KnownAndNotRun) {
-  for (const char* family : {"llama4", "mpt", "qwen3_next", "deepseek_v32", "gemma4"}) {
+  for (const char* family : {"llama4", "phimoe", "qwen3_next", "deepseek_v32", "gemma4"}) {
     ExpectRefused(With(Base("llama"), {{"model_type", family}}), "model_type", "is not run: ");
   }
   ExpectRefused(With(Base("llama"), {{"model_type", "mixtrall"}}), "model_type", "mixtral");
+}
+
+TEST(ConfigFamilies, SlopesOfDistances) {
+  using ::testing::ElementsAre;
+  EXPECT_THAT(Parse(Golden("bloom")).distance_slopes,
+              ElementsAre(0.25f, 0.0625f, 0.015625f, 0.00390625f));
+  EXPECT_THAT(Parse(Golden("bloom_heads")).distance_slopes,
+              ElementsAre(0.25f, 0.0625f, 0.015625f, 0.00390625f, 0.5f, 0.125f));
+  ExpectRefused(With(Golden("bloom"), {{"num_attention_heads", 8}}), "num_attention_heads",
+                "n_head");
+  ExpectRefused(With(Golden("bloom"), {{"apply_residual_connection_post_layernorm", true}}),
+                "apply_residual_connection_post_layernorm");
+
+  const Json mpt = Golden("mpt_clip");
+  const ModelConfig config = Parse(mpt);
+  EXPECT_THAT(config.distance_slopes, ElementsAre(0.25f, 0.0625f, 0.015625f, 0.00390625f, 0.5f));
+  EXPECT_EQ(config.qkv_limit, 0.75f);
+  EXPECT_EQ(config.attention_scale, 0.25f);
+  const auto changed = [&](const Json& keys) {
+    return With(mpt, {{"attn_config", With(mpt["attn_config"], keys)}});
+  };
+  EXPECT_EQ(Parse(changed({{"alibi_bias_max", 16}})).distance_slopes[0], 0.0625f);
+  ExpectRefused(changed({{"alibi", false}}), "attn_config.alibi");
+  ExpectRefused(changed({{"attn_type", "multiquery_attention"}}), "attn_config.attn_type");
+  ExpectRefused(changed({{"kv_n_heads", 2}}), "attn_config.kv_n_heads");
+  ExpectRefused(With(mpt, {{"attn_config", 3}}), "attn_config", "object");
+  ExpectRefused(With(mpt, {{"expansion_ratio", 2}}), "expansion_ratio", "4");
 }
 
 TEST(ConfigFamilies, LayersThatReadTheCachesOfOthers) {

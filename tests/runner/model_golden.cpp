@@ -293,6 +293,7 @@ TEST_P(ModelGolden, SharesOfProductsAreTheModels) {
   ASSERT_NE(loaded.model, nullptr);
   Model& model = *loaded.model;
   const ModelShape shape = model.shape();
+  if (shape.distances) GTEST_SKIP() << "scores are more than products";
   const Prompt prompt = Prompt::FromTokens(ids_);
   const auto tokens = std::ssize(ids_);
   KvCache cache = model.NewCache(tokens);

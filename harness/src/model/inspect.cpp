@@ -26,6 +26,7 @@ std::string BaseText(const RopeConfig& rope) {
 }
 
 std::string RopeText(const ModelConfig& config) {
+  if (!config.distance_slopes.empty()) return "none (scores count distances: ALiBi)";
   if (!config.rope) return config.learned_positions ? "none (learned positions)" : "none";
   const RopeConfig& rope = *config.rope;
   std::string text = BaseText(rope);

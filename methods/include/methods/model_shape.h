@@ -26,6 +26,9 @@ struct ModelShape {
   // methods/attention.h makes shares of products by these.
   float attention_scale = 0.0f;
   float attention_softcap = 0.0f;
+  // Scores count how far an entry is from its query (ALiBi): those that the view has, not those
+  // that a stage makes of products.
+  bool distances = false;
   bool key_norm = false;            // keys are normed between their projection and the rotation
   int64_t latent_dim = 0;           // MLA: width of the latent without its rotated part; 0: none
   std::vector<int64_t> windows;     // [layers] sliding window; 0: full attention

@@ -46,9 +46,12 @@ struct Needs {
   int64_t step_window = 0;
   bool step_attention = false;  // the newest query's attention row at every decode step
   bool step_queries = false;    // its queries
-  bool token_classes = false;   // the class of each entry's token
-  bool encoder = false;         // the model's tokenizer, for texts of the stage's own
-  bool modality = false;        // which picture or video each entry shows, and which piece of it
+  // The stage weighs products of queries and keys that it makes itself, by what the view has of
+  // them. Where scores are more than products (ModelShape::distances) it is refused.
+  bool products = false;
+  bool token_classes = false;  // the class of each entry's token
+  bool encoder = false;        // the model's tokenizer, for texts of the stage's own
+  bool modality = false;       // which picture or video each entry shows, and which piece of it
 
   // The most rows that a window may have.
   int64_t most_window() const { return window > question_rows ? window : question_rows; }

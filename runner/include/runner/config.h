@@ -24,6 +24,7 @@ namespace kvgauge {
 struct TensorNames {
   std::string_view body = "model.";  // before all but the head
   std::string_view embedding = "embed_tokens";
+  std::string_view embedding_norm = "embed_norm";
   std::string_view layers = "layers";
   std::string_view final_norm = "norm";
   std::string_view head = "lm_head";
@@ -138,7 +139,8 @@ struct ModelConfig {
   float norm_eps = 1e-5f;
   bool post_norm = false;  // norm after the residual add (opt-350m)
   bool final_norm = true;
-  bool norm_bias = true;  // of LayerNorms
+  bool norm_bias = true;        // of LayerNorms
+  bool embedding_norm = false;  // on what is looked up, BLOOM
   bool input_norms = true;
   bool output_norms = false;  // on what attention and the MLP add, Gemma-2
   // Attention and MLP read the same residual; they may share one norm.
@@ -159,6 +161,11 @@ struct ModelConfig {
   Activation activation = Activation::kSilu;
   float attention_scale = 1.0f;  // every factor between q . k and the softmax, YaRN's included
   float attention_softcap = 0.0f;
+  float qkv_limit = 0.0f;  // > 0: queries, keys and values are kept within it, MPT
+  // ALiBi: [query_heads], or empty. An entry's logit gains the head's slope times its position:
+  // that is the slope times how far it is from the query, but for a number of the row that its
+  // softmax cancels.
+  std::vector<float> distance_slopes;
   float logit_softcap = 0.0f;
   bool scale_embedding = false;  // Gemma: times sqrt(hidden_size), rounded to the model dtype
   // What multiplies embeddings, what a branch adds, and logits (before their cap).

@@ -29,6 +29,7 @@
 namespace kvgauge {
 
 class CacheLayer;
+class DistanceTable;
 struct LayerSetup;
 class RopeTables;
 
@@ -178,6 +179,8 @@ class KvCache {
   Status Change(int64_t layer, const std::function<Status(CacheLayer&)>& change);
   // Extends the rotation tables to `positions`, for layers with raw keys.
   void NeedRope(int64_t positions);
+  // Extends what scores gain by distance to `positions`, where the model counts distances.
+  void NeedDistances(int64_t positions);
 
   std::shared_ptr<const LayerSetup> setup_;
   Ops* ops_;
@@ -190,6 +193,7 @@ class KvCache {
     std::shared_ptr<const RopeTables> placed;   // of tokens at `places_`, or `numbers`
   };
   Turning turning_[2];  // of all layers but the local ones, and of those
+  std::shared_ptr<const DistanceTable> distances_;  // outlives the layers
   std::vector<std::unique_ptr<CacheLayer>> layers_;
   int64_t tokens_ = 0;
   Buffer share_memory_;  // rows that layers share

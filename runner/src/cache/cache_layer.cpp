@@ -43,8 +43,10 @@ CacheLayer::CacheLayer(const CacheLayer& other)
       every_position_(other.every_position_),
       places_(other.places_),
       tokens_(other.tokens_),
-      last_rows_(other.last_rows_) {
+      last_rows_(other.last_rows_),
+      distances_(other.distances_) {
   Publish();
+  PlaceDistances();
 }
 
 Status CacheLayer::Grow(std::span<const int32_t> of) {
@@ -179,6 +181,7 @@ void CacheLayer::Publish() {
     }
     views_.push_back({&segments_[static_cast<size_t>(h) * parts], static_cast<int64_t>(parts)});
   }
+  PublishDistances();
   layout_->Describe(entries_, segments_);
 }
 
@@ -238,8 +241,13 @@ void CacheLayer::PlaceBias(const Tensor& bias) {
         const Tensor own = memory.Slice(next, next + slots);
         read_biases_.push_back(own.f32());
         if (segment.length > 0) {
-          ops().rows->Convert(bias[h * group + g].Slice(first, first + segment.length),
-                              own.Slice(segment.skip, slots));
+          const Tensor held = own.Slice(segment.skip, slots);
+          ops().rows->Convert(bias[h * group + g].Slice(first, first + segment.length), held);
+          if (!distance_starts_.empty()) {
+            const Tensor gained(const_cast<float*>(distance_starts_[read_biases_.size() - 1]),
+                                DType::kF32, {segment.length}, ops().device);
+            ops().rows->Combine(held, gained, Binary::kAdd, held);
+          }
         }
         next += slots;
       }

@@ -12,6 +12,7 @@
 
 #include "methods/stages.h"
 #include "runner/kv_basis.h"
+#include "src/cache/distances.h"
 #include "src/cache/layer_entries.h"
 #include "src/cache/layer_layout.h"
 
@@ -72,6 +73,14 @@ class CacheLayer {
   // [0, 1, 2 ..] as long as any position: what raw keys turn by. Needed before Count and Store
   // where keys are raw.
   void SetEveryPosition(const int32_t* positions) { every_position_ = positions; }
+  // Where the model's scores count distances: a table that reaches every position, needed before
+  // Count, Store and Deserialize. Outlives the layer.
+  void SetDistances(const DistanceTable* table) {
+    distances_ = table;
+    Publish();
+  }
+  // Makes what scores gain of new entries; call it when what Count left to copy is copied.
+  void PlaceDistances();
   // Where tokens stand for rotation; null: at their places in the sequence. Outlive the layer.
   void SetPlaces(const RopePlaces* places) { places_ = places; }
 
@@ -143,6 +152,14 @@ class CacheLayer {
   static int64_t WordsOf(const KvSegment& segment);
   // Puts the biases of a SetRead where each part's slots are.
   void PlaceBias(const Tensor& bias);
+  // Tells segments what their entries gain by where they are. Publish does so.
+  void PublishDistances();
+  // Whether an entry's place in the cache is its position.
+  static bool CountsBySlot(const HeadEntries& head);
+  // What the entries of other heads gain, of one query head; as long as it may get.
+  Tensor PlacedDistances(int64_t query_head) const;
+  // Entries are other ones, or in other places, than distances were made for.
+  void ForgetDistances() { placed_.clear(); }
 
   LayerEntries entries_;
   std::unique_ptr<LayerLayout> layout_;
@@ -160,6 +177,10 @@ class CacheLayer {
   std::vector<const uint64_t*> read_words_;  // [kv_heads][parts][group]
   Buffer bias_memory_;
   std::vector<const float*> read_biases_;  // likewise
+  const DistanceTable* distances_ = nullptr;
+  Buffer distance_memory_;                     // [query_heads, ..]
+  std::vector<const float*> distance_starts_;  // as read_biases_
+  std::vector<int64_t> placed_;                // [kv_heads] entries whose distances are made
 };
 
 }  // namespace kvgauge

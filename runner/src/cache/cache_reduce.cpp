@@ -88,8 +88,8 @@ Patch MergedRows(Ops& ops, const Stream& stream, const MergeList& merge,
 
 bool CacheLayer::MaySkip() const {
   const KeyTurn& turn = entries_.turn;
-  return entries_.parts.size() == 1 && !setup().windowed && !layout_->seals() &&
-         (!turn.raw || turn.position == PositionPolicy::kSlot) &&
+  return entries_.parts.size() == 1 && !setup().windowed && setup().slopes.empty() &&
+         !layout_->seals() && (!turn.raw || turn.position == PositionPolicy::kSlot) &&
          std::all_of(entries_.heads.begin(), entries_.heads.end(),
                      [](const HeadEntries& head) { return head.log_weights.empty(); });
 }

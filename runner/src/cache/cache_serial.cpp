@@ -145,6 +145,7 @@ Status CacheLayer::Deserialize(std::string_view& in, int64_t tokens) {
   tokens_ = tokens;
   KVG_TRY(AssignRotations());
   Publish();
+  PlaceDistances();
   return {};
 }
 
@@ -230,12 +231,14 @@ Status KvCache::Deserialize(std::string_view bytes) {
                              "; expected one above 0 and one of 0 or more"));
     }
   }
-  if ((marks & kHasRawKeys) != 0 && !setup_->frequencies.inverse.empty()) {
+  const bool turns = (marks & kHasRawKeys) != 0 && !setup_->frequencies.inverse.empty();
+  if (turns || !setup_->slopes.empty()) {
     if (tokens > std::max(planned_length_, kMostTurnedTokens)) {
       return BadInput(StrCat("cache bytes of ", tokens, " tokens; expected at most ",
                              std::max(planned_length_, kMostTurnedTokens)));
     }
-    NeedRope(std::max<int64_t>(tokens, 1));
+    if (turns) NeedRope(std::max<int64_t>(tokens, 1));
+    NeedDistances(std::max<int64_t>(tokens, 1));
   }
   std::vector<std::unique_ptr<CacheLayer>> filled;
   for (int64_t i = 0; i < layer_count(); ++i) {

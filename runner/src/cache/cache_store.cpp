@@ -114,7 +114,9 @@ Status CacheLayer::Adopt(std::unique_ptr<LayerLayout> layout, std::span<CacheLay
   Status sealed = Seal();
   read_words_.clear();
   read_biases_.clear();
+  ForgetDistances();
   Publish();
+  PlaceDistances();
   return sealed;
 }
 
@@ -166,7 +168,9 @@ void CacheLayer::Republish() {
   read_words_.clear();
   read_biases_.clear();
   last_rows_ = 0;
+  ForgetDistances();
   Publish();
+  PlaceDistances();
 }
 
 Status CacheLayer::Seal() {
@@ -175,7 +179,9 @@ Status CacheLayer::Seal() {
   if (!changed) return status;
   read_words_.clear();
   read_biases_.clear();
+  ForgetDistances();
   Publish();
+  PlaceDistances();
   return status;
 }
 

@@ -30,6 +30,7 @@ KvCache::KvCache(const ModelConfig& config, const KvCacheOptions& options, Cache
   }
   setup->windowed = std::any_of(config.layers.begin(), config.layers.end(),
                                 [](const LayerConfig& layer) { return layer.window > 0; });
+  setup->slopes = config.distance_slopes;
   if (config.rope) setup->rope_layout = config.rope->layout;
   setup->frequencies = options.frequencies;
   setup->pools = &pools;
@@ -63,6 +64,7 @@ KvCache::KvCache(const KvCache& other)
       places_(other.places_),
       apart_(other.apart_),
       turning_{other.turning_[0], other.turning_[1]},
+      distances_(other.distances_),
       tokens_(other.tokens_) {
   for (const auto& layer : other.layers_) layers_.push_back(std::make_unique<CacheLayer>(*layer));
 }
@@ -146,6 +148,18 @@ void KvCache::NeedRope(int64_t positions) {
   }
 }
 
+void KvCache::NeedDistances(int64_t positions) {
+  if (setup_->slopes.empty() || (distances_ != nullptr && distances_->capacity() >= positions)) {
+    return;
+  }
+  const int64_t capacity =
+      positions <= planned_length_ ? planned_length_ : positions + positions / 2;
+  // What layers point into stays until all of them point into this one.
+  auto table = std::make_shared<const DistanceTable>(*ops_, setup_->slopes, capacity);
+  for (const auto& layer : layers_) layer->SetDistances(table.get());
+  distances_ = std::move(table);
+}
+
 Status KvCache::Append(int64_t rows) {
   KVG_CHECK(rows > 0, "nothing to append");
   std::vector<int32_t> positions(static_cast<size_t>(rows));
@@ -173,6 +187,7 @@ Status KvCache::AppendTo(int64_t first, int64_t end, std::span<const int32_t> po
     NeedRope(seen);
     break;
   }
+  NeedDistances(seen);
   for (const auto& layer : layers) {
     Status status = layer->Grow(positions);
     if (status.ok()) continue;
@@ -185,6 +200,7 @@ Status KvCache::AppendTo(int64_t first, int64_t end, std::span<const int32_t> po
     layer->Count(View(positions, {rows}), View(zeros, {rows}), &copies);
   }
   ops_->memory->CopyAll(copies);
+  for (const auto& layer : layers) layer->PlaceDistances();
   tokens_ = std::max(tokens_, seen);
   return {};
 }

@@ -30,6 +30,7 @@ struct LayerSetup {
   bool mla = false;             // keys turn in their last dims: they are always stored rotated
   bool values_in_keys = false;  // MLA: one stream of latents and rotated parts
   bool windowed = false;        // some layer's rows see a window of positions only
+  std::vector<float> slopes;    // ModelConfig::distance_slopes
   RopeLayout rope_layout = RopeLayout::kHalf;
   RopeFrequencies frequencies;
   bool local_rope = false;  // the frequencies are those of LayerConfig::local_rope

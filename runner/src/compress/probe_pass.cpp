@@ -28,7 +28,8 @@ bool IsPlainRun(const KvHead& head) {
   const KvSegment& s = head.segments[0];
   return s.keys.entries == 0 && s.values.entries == 0 && s.bias == nullptr &&
          s.key_scale == nullptr && s.value_scale == nullptr && s.rotation == nullptr &&
-         s.key_basis.empty() && s.value_basis.empty() && s.read == nullptr;
+         s.key_basis.empty() && s.value_basis.empty() && s.read == nullptr &&
+         s.read_bias == nullptr;
 }
 
 Tensor Grown(Ops& ops, Buffer& memory, std::initializer_list<int64_t> dims) {

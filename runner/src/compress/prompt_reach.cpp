@@ -41,7 +41,8 @@ const KvSegment& OnlySegment(const KvHead& head) {
   const KvSegment& segment = head.segments[0];
   KVG_CHECK(segment.skip == 0 && segment.keys.entries == 0 && segment.values.entries == 0 &&
                 segment.rotation == nullptr && segment.positions == nullptr &&
-                segment.bias == nullptr && !segment.values_in_keys && segment.key_basis.empty(),
+                segment.bias == nullptr && segment.read_bias == nullptr &&
+                !segment.values_in_keys && segment.key_basis.empty(),
             "a prompt that is not held plainly");
   return segment;
 }

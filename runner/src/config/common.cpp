@@ -2,6 +2,7 @@
 #include "src/config/common.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <iterator>
 #include <string>
@@ -310,6 +311,24 @@ std::optional<Activation> ActivationFromName(std::string_view name) {
     if (row.name == name) return row.activation;
   }
   return std::nullopt;
+}
+
+std::vector<float> DistanceSlopes(int64_t heads, double most) {
+  const auto all = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(heads)));
+  std::vector<float> slopes;
+  const auto add = [&](int64_t first, int64_t step) {
+    for (int64_t i = first; i < all && std::ssize(slopes) < heads; i += step) {
+      const double exponent = most * static_cast<double>(i + 1) / static_cast<double>(all);
+      slopes.push_back(static_cast<float>(std::exp2(-exponent)));
+    }
+  };
+  if (all == heads) {
+    add(0, 1);
+  } else {
+    add(1, 2);
+    add(0, 2);
+  }
+  return slopes;
 }
 
 int64_t ReadWindow(ConfigReader& reader, std::string_view key, int64_t fallback) {

@@ -73,6 +73,10 @@ void ReadActivation(ConfigReader& reader, std::string_view key, std::string_view
 // The activation a Hugging Face name stands for; none when it is not implemented.
 std::optional<Activation> ActivationFromName(std::string_view name);
 
+// Head i of h has slope 2^(-most * (i + 1) / h) where h is a power of two; otherwise every second
+// of the next power's slopes, from the second on, and then the others (ALiBi, arXiv:2108.12409).
+std::vector<float> DistanceSlopes(int64_t heads, double most);
+
 // A positive window, 0 when null; `fallback` when absent.
 int64_t ReadWindow(ConfigReader& reader, std::string_view key, int64_t fallback);
 

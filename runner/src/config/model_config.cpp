@@ -50,9 +50,7 @@ constexpr std::string_view kConstantState =
     "most of its layers keep a state of constant size instead of keys and values";
 constexpr std::string_view kIndexer =
     "its cache is compressed by design: an indexer picks the entries that attention reads";
-constexpr std::string_view kAlibi = "its attention weighs keys by their distance (ALiBi)";
 constexpr NotRun kNotRun[] = {
-    {"bloom", kAlibi},
     {"deepseek_v32", kIndexer},
     {"deepseek_v4", kIndexer},
     {"falcon_h1", kConstantState},
@@ -65,7 +63,6 @@ constexpr NotRun kNotRun[] = {
     {"llama4", "its attention is cut into chunks and scaled by the position"},
     {"mamba", kConstantState},
     {"mamba2", kConstantState},
-    {"mpt", kAlibi},
     {"phimoe", "its router draws experts one after the other (SparseMixer)"},
     {"qwen3_5", kConstantState},
     {"qwen3_next", kConstantState},

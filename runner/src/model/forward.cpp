@@ -113,6 +113,7 @@ void ForwardPass::Embed(Tensor residual) {
     LookUp(weights_.positions, positions, 1.0f, learned);
     ops_.rows->Combine(residual, learned, Binary::kAdd, residual);
   }
+  if (config_.embedding_norm) ApplyNorm(weights_.embedding_norm, residual, residual);
 }
 
 void ForwardPass::MakeRopeTables() {

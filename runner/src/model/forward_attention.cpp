@@ -418,6 +418,17 @@ void ForwardPass::NormHeads(const Norm& norm, const Tensor& heads) {
   }
 }
 
+// In place.
+void ForwardPass::LimitProjected(const Tensor& projected) {
+  const float limit = config_.qkv_limit;
+  if (limit <= 0) return;
+  const Tensor bound = Take(ScratchSlot::kGateLimit, DType::kF32, {projected.shape[1]});
+  ops_.rows->Fill(limit, bound);
+  ops_.rows->Combine(projected, bound, Binary::kMin, projected);
+  ops_.rows->Fill(-limit, bound);
+  ops_.rows->Combine(projected, bound, Binary::kMax, projected);
+}
+
 Tensor ForwardPass::PlainAttention(int64_t layer, const Tensor& x) {
   const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
   const int64_t heads = config_.query_heads, kv_heads = config_.kv_heads;
@@ -426,6 +437,7 @@ Tensor ForwardPass::PlainAttention(int64_t layer, const Tensor& x) {
   const Tensor projected =
       Take(ScratchSlot::kProjected, DType::kF32, {rows_, w.qkv.matrix->out_features()});
   ApplyLinear(ops_, x, w.qkv, MatMulMode::kSet, projected);
+  LimitProjected(projected);
   const Tensor q = Heads(projected, 0, heads, dk, dk);
   Tensor k, v;
   if (config_.HasCache(layer)) {

@@ -86,6 +86,7 @@ class ForwardPass {
   void AttentionBranch(int64_t layer, const Tensor& x, Tensor out, MatMulMode mode);
   Tensor PlainAttention(int64_t layer, const Tensor& x);
   void NormHeads(const Norm& norm, const Tensor& heads);
+  void LimitProjected(const Tensor& projected);
   Tensor LatentAttention(int64_t layer, const Tensor& x);
   Tensor ExpandedAttention(int64_t layer, const Tensor& q_all, const Tensor& down,
                            const Tensor& latent);

@@ -109,6 +109,7 @@ ModelShape ShapeOf(const ModelConfig& config, DType cache_dtype) {
   }
   shape.attention_scale = config.attention_scale;
   shape.attention_softcap = config.attention_softcap;
+  shape.distances = !config.distance_slopes.empty();
   shape.key_norm = config.qk_norm;
   if (config.mla) shape.latent_dim = config.mla->kv_lora_rank;
   for (const LayerConfig& layer : config.layers) {
@@ -131,6 +132,7 @@ Status Model::LoadWeights(const WeightSource& source, bool keep_blocks) {
   KVG_TRY(loader.LoadTable(tensors.positions, weights_->positions));
   KVG_TRY(loader.Load(tensors.project_in, weights_->project_in));
   KVG_TRY(loader.Load(tensors.project_out, weights_->project_out));
+  KVG_TRY(loader.Load(tensors.embedding_norm, weights_->embedding_norm));
   KVG_TRY(loader.Load(tensors.final_norm, weights_->final_norm));
   KVG_TRY(loader.Load(tensors.head, weights_->head));
   weights_->layers.resize(tensors.layers.size());

@@ -252,6 +252,7 @@ ModelTensors DescribeTensors(const ModelConfig& config, const TensorPlaces& plac
     tensors.project_in = body.Linear({{"project_in", d}}, embedding, false);
     tensors.project_out = body.Linear({{"project_out", embedding}}, d, false);
   }
+  if (config.embedding_norm) tensors.embedding_norm = body.Norm(names.embedding_norm, d);
   if (config.final_norm) tensors.final_norm = body.Norm(names.final_norm, d);
   tensors.head = top.Linear({{names.head, config.vocab_size}}, embedding, config.head_bias);
   if (config.tied_head) tensors.head.parts[0] = tensors.embedding;
@@ -265,6 +266,7 @@ std::vector<TensorSpec> ListTensors(const ModelTensors& tensors) {
   std::vector<TensorSpec> specs = {tensors.embedding};
   if (!tensors.positions.name.empty()) specs.push_back(tensors.positions);
   Append(tensors.project_in, specs);
+  Append(tensors.embedding_norm, specs);
   for (const LayerSpec& layer : tensors.layers) {
     Append(layer.input_norm, specs);
     Append(layer.qkv, specs);

@@ -73,7 +73,7 @@ struct ModelTensors {
   TensorSpec embedding;
   TensorSpec positions;  // learned positions
   LinearSpec project_in, project_out;
-  NormSpec final_norm;
+  NormSpec embedding_norm, final_norm;
   LinearSpec head;  // tied: the embedding's name
   // The name of a tied head that is stored all the same (TensorsIn).
   std::string stored_head;

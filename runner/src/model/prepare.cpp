@@ -172,9 +172,12 @@ Status PreparedWeights::SetHeads(int64_t query_heads, int64_t kv_heads) {
   }
   const bool by_head = config_.qk_norm && config_.qk_norm_kind != QkNorm::kHead &&
                        config_.qk_norm_kind != QkNorm::kLayer;
-  if (query_heads != config_.query_heads && (by_head || config_.sinks)) {
+  const bool slopes = !config_.distance_slopes.empty();
+  if (query_heads != config_.query_heads && (by_head || config_.sinks || slopes)) {
     return Unsupported(StrCat(before_.path, ": query heads have ",
-                              config_.sinks ? "logits" : "norms",
+                              slopes          ? "slopes of distances"
+                              : config_.sinks ? "logits"
+                                              : "norms",
                               " of their own, so that there cannot be more of them"));
   }
   config_.query_heads = shape_.query_heads = query_heads;

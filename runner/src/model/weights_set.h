@@ -56,7 +56,7 @@ struct LayerWeights {
 struct ModelWeights {
   Table embedding, positions;
   Linear project_in, project_out, head;
-  Norm final_norm;
+  Norm embedding_norm, final_norm;
   std::vector<LayerWeights> layers;
 };
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Falcon 7B, 11B, 40B and 180B. Those of 1B in RefinedWeb have ALiBi, which is refused.
+// Falcon 7B, 11B, 40B and 180B. Those of 1B in RefinedWeb are refused: the reference rounds their
+// distances (ALiBi) to bf16 before it adds them.
 #include "src/config/common.h"
 #include "src/config/family.h"
 
@@ -56,7 +57,9 @@ void ReadFalcon(ConfigReader& reader, ModelConfig& config) {
   config.qkv_bias = config.output_bias = config.mlp_bias = reader.Bool("bias", false);
   config.tied_head = reader.Bool("tie_word_embeddings", true);
   if (reader.Bool("alibi", false)) {
-    reader.Fail("alibi", "false: attention by distance (ALiBi) is not implemented");
+    reader.Fail(
+        "alibi",
+        "false: the reference rounds distances (ALiBi) to bf16 here, and that is not implemented");
   }
   ReadRope(reader, {.head_dim = config.key_dim}, config);
   CheckLayerTypes(reader, config);
