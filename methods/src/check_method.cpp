@@ -424,7 +424,7 @@ Status CheckDistances(const Method& method, const Pipeline& p, const ModelShape&
     return Unsupported(StrCat(Owner(StageKind::kStore, *method.store),
                               ": position clipped counts all that is far as one distance, and "
                               "distances of this model count in its scores (ALiBi); use position "
-                              "original or slot"));
+                              "original"));
   }
   return {};
 }
