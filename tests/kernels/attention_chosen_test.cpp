@@ -43,7 +43,7 @@ bool Reads(const std::vector<uint64_t>& words, int64_t entry) {
   return (words[entry / 64] >> entry % 64 & 1) != 0;
 }
 
-struct Case {
+struct ChosenCase {
   std::string name;
   KvFormat format;
   int64_t group = 4, rows = 1, entries = 1100;
@@ -61,7 +61,7 @@ struct Answer {
 // One KV head of one segment.
 class OneHead {
  public:
-  OneHead(const KvBackend& backend, const Case& c)
+  OneHead(const KvBackend& backend, const ChosenCase& c)
       : case_(c),
         codecs_(backend.Codecs()),
         one_(backend.Attention(1)),
@@ -152,7 +152,7 @@ class OneHead {
     return {&*codec, streams_.back()->pages(), coded};
   }
 
-  const Case& case_;
+  const ChosenCase& case_;
   std::unique_ptr<CodecOps> codecs_;
   std::unique_ptr<AttentionOps> one_, two_;
   std::vector<Buffer> memory_;
@@ -162,8 +162,8 @@ class OneHead {
   KvSegment segment_;
 };
 
-std::vector<Case> Cases() {
-  std::vector<Case> cases;
+std::vector<ChosenCase> Cases() {
+  std::vector<ChosenCase> cases;
   for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
     const std::string type = std::string(NameOf(dtype)) + ", ";
     cases.push_back({.name = type + "one row", .format = {dtype, 128, 128}});
@@ -180,7 +180,8 @@ std::vector<Case> Cases() {
                      .rows = 3,
                      .entries = 600,
                      .scales = true});
-    Case codes = {.name = type + "codes", .format = {dtype, 64, 64}, .group = 2, .entries = 700};
+    ChosenCase codes = {
+        .name = type + "codes", .format = {dtype, 64, 64}, .group = 2, .entries = 700};
     codes.keys = AffineCodec(3, CodeAxis::kChannel, 64, 64);
     codes.values = AffineCodec(2, CodeAxis::kToken, 32, 64);
     codes.values->side = KvSide::kValues;
@@ -196,7 +197,7 @@ std::vector<Case> Cases() {
 
 TEST(AttentionChosen, WhatIsNotReadAddsNothing) {
   for (const KvBackend& backend : KvBackends()) {
-    for (const Case& c : Cases()) {
+    for (const ChosenCase& c : Cases()) {
       OneHead head(backend, c);
       for (const Pattern& pattern : kPatterns) {
         SCOPED_TRACE(backend.name + ": " + c.name + ", " + pattern.name);
@@ -212,7 +213,7 @@ TEST(AttentionChosen, WhatIsNotReadAddsNothing) {
 
 TEST(AttentionChosen, HeadsOfAGroupReadTheirOwn) {
   for (const KvBackend& backend : KvBackends()) {
-    for (const Case& c : Cases()) {
+    for (const ChosenCase& c : Cases()) {
       OneHead head(backend, c);
       for (const Pattern& pattern : kPatterns) {
         if (pattern.one_in != 12 && pattern.one_in != 20) continue;

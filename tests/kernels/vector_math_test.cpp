@@ -15,7 +15,7 @@
 namespace kvgauge {
 namespace {
 
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr float kInfinite = std::numeric_limits<float>::infinity();
 
 std::vector<std::pair<std::string, const AttentionKernels*>> Kernels() {
   std::vector<std::pair<std::string, const AttentionKernels*>> kernels = {
@@ -36,13 +36,13 @@ std::vector<std::pair<std::string, const AttentionKernels*>> Kernels() {
 double Ulps(float got, double want) {
   const float rounded = static_cast<float>(want);
   const float size = std::max(std::abs(rounded), std::numeric_limits<float>::min());
-  return std::abs(got - want) / (std::nextafter(size, kInfinity) - size);
+  return std::abs(got - want) / (std::nextafter(size, kInfinite) - size);
 }
 
 TEST(VectorMath, ExpAndTanhAreAccurate) {
   std::vector<float> x, got;
   for (int i = 0; i < 400000; ++i) x.push_back(-88.0f + static_cast<float>(i) * 4.0001e-4f);
-  for (const float special : {0.0f, -0.0f, -kInfinity, -1e30f, 1e-20f, -1e-6f})
+  for (const float special : {0.0f, -0.0f, -kInfinite, -1e30f, 1e-20f, -1e-6f})
     x.push_back(special);
   got.resize(x.size());
   for (const auto& [name, kernels] : Kernels()) {
@@ -61,7 +61,7 @@ TEST(VectorMath, ExpAndTanhAreAccurate) {
 
     std::vector<float> y;
     for (int i = 0; i < 200000; ++i) y.push_back(-10.0f + static_cast<float>(i) * 1.0001e-4f);
-    for (const float v : {0.0f, 1e-20f, 40.0f, -kInfinity}) y.push_back(v);
+    for (const float v : {0.0f, 1e-20f, 40.0f, -kInfinite}) y.push_back(v);
     got.resize(y.size());
     kernels->tanh(y.data(), std::ssize(y), got.data());
     worst = 0;

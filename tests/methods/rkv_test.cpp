@@ -79,7 +79,7 @@ TEST(RkvTest, AttentionLessRedundancy) {
     for (const double mix : {0.07, 0.5}) {
       const auto scorer = MakeStage<Scorer>(
           StageKind::kScore, "rkv", StrCat(R"({"kernel": 5, "threshold": 0.6, "mix": )", mix, "}"));
-      EXPECT_EQ(scorer->needs(), (Needs{.window = 8, .step_window = 8}));
+      EXPECT_EQ(scorer->needs(), (Needs{.window = 8, .step_window = 8, .products = true}));
       const std::vector<float> got = ScoreWith(*scorer, view);
       for (const int64_t h : {0, 1}) {
         const std::vector<double> repeats = Redundancy(view, h, 0.6);

@@ -62,12 +62,12 @@ class FileOf {
   std::string bytes;
 };
 
-Result<GgufHeader> Parse(const std::string& bytes) {
+Result<GgufHeader> ParseGguf(const std::string& bytes) {
   return ParseGgufHeader({reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()}, "m.gguf");
 }
 
-std::string ErrorOf(const FileOf& file) {
-  const Result<GgufHeader> parsed = Parse(file.bytes);
+std::string GgufError(const FileOf& file) {
+  const Result<GgufHeader> parsed = ParseGguf(file.bytes);
   EXPECT_FALSE(parsed.ok());
   if (parsed.ok()) return "";
   EXPECT_THAT(parsed.error().message, HasSubstr("m.gguf"));
@@ -84,7 +84,7 @@ FileOf SoundFile() {
 
 TEST(GgufHeader, ReadsKeysAndPlaces) {
   const FileOf file = SoundFile();
-  const Result<GgufHeader> header = Parse(file.bytes);
+  const Result<GgufHeader> header = ParseGguf(file.bytes);
   ASSERT_TRUE(header.ok()) << header.error().message;
   EXPECT_EQ(header->Find("general.architecture")->Text(), "llama");
   EXPECT_EQ(header->Find("llama.block_count")->Int(), 7);
@@ -101,28 +101,28 @@ TEST(GgufHeader, ReadsKeysAndPlaces) {
 TEST(GgufHeader, EveryCutIsRefused) {
   const std::string bytes = SoundFile().bytes;
   for (size_t size = 0; size < bytes.size(); ++size) {
-    EXPECT_FALSE(Parse(bytes.substr(0, size)).ok()) << size;
+    EXPECT_FALSE(ParseGguf(bytes.substr(0, size)).ok()) << size;
   }
 }
 
 TEST(GgufHeader, NamesWhatIsWrong) {
   FileOf file;
   file.bytes = "GGML and more of it";
-  EXPECT_THAT(ErrorOf(file), HasSubstr("no GGUF file"));
-  EXPECT_THAT(ErrorOf(FileOf().Header(0, 0, 1)), HasSubstr("version 1"));
-  EXPECT_THAT(ErrorOf(FileOf().Header(0, 0, 3 << 24)), HasSubstr("big-endian"));
-  EXPECT_THAT(ErrorOf(FileOf().Header(uint64_t{1} << 60, 0)), HasSubstr("more than"));
-  EXPECT_THAT(ErrorOf(FileOf().Header(0, uint64_t{1} << 60)), HasSubstr("more than"));
-  EXPECT_THAT(ErrorOf(FileOf().Header(0, 2).Key("a", 1).Key("a", 1)), HasSubstr("'a' is there"));
-  EXPECT_THAT(ErrorOf(FileOf().Header(0, 1).Text("a").Number(13, 4).Number(0, 8)),
+  EXPECT_THAT(GgufError(file), HasSubstr("no GGUF file"));
+  EXPECT_THAT(GgufError(FileOf().Header(0, 0, 1)), HasSubstr("version 1"));
+  EXPECT_THAT(GgufError(FileOf().Header(0, 0, 3 << 24)), HasSubstr("big-endian"));
+  EXPECT_THAT(GgufError(FileOf().Header(uint64_t{1} << 60, 0)), HasSubstr("more than"));
+  EXPECT_THAT(GgufError(FileOf().Header(0, uint64_t{1} << 60)), HasSubstr("more than"));
+  EXPECT_THAT(GgufError(FileOf().Header(0, 2).Key("a", 1).Key("a", 1)), HasSubstr("'a' is there"));
+  EXPECT_THAT(GgufError(FileOf().Header(0, 1).Text("a").Number(13, 4).Number(0, 8)),
               AllOf(HasSubstr("'a'"), HasSubstr("unknown type 13")));
   // The lengths of a text and of a list wrap when bytes are counted.
-  EXPECT_THAT(ErrorOf(FileOf().Header(0, 1).Text("a").Number(8, 4).Number(~uint64_t{0}, 8)),
+  EXPECT_THAT(GgufError(FileOf().Header(0, 1).Text("a").Number(8, 4).Number(~uint64_t{0}, 8)),
               HasSubstr("beyond the end"));
-  EXPECT_THAT(ErrorOf(FileOf().Header(0, 1).Text("a").Number(9, 4).Number(10, 4).Number(
+  EXPECT_THAT(GgufError(FileOf().Header(0, 1).Text("a").Number(9, 4).Number(10, 4).Number(
                   uint64_t{1} << 61, 8)),
               HasSubstr("beyond the end"));
-  EXPECT_THAT(ErrorOf(FileOf().Header(0, 1).Text("a").Number(9, 4).Number(9, 4).Number(1, 8)),
+  EXPECT_THAT(GgufError(FileOf().Header(0, 1).Text("a").Number(9, 4).Number(9, 4).Number(1, 8)),
               HasSubstr("array of arrays"));
 }
 
@@ -131,7 +131,7 @@ std::string TensorError(const std::string& name, const std::vector<uint64_t>& di
                         uint64_t offset) {
   FileOf file;
   file.Header(1, 0).Tensor(name, dims, type, offset).Pad().Data(256);
-  return ErrorOf(file);
+  return GgufError(file);
 }
 
 TEST(GgufHeader, NamesTheTensorThatLies) {
@@ -150,13 +150,14 @@ TEST(GgufHeader, NamesTheTensorThatLies) {
   EXPECT_THAT(TensorError("", {8}, 0, 0), HasSubstr("tensor 0"));
   FileOf file;
   file.Header(2, 0).Tensor("a", {16}, 0, 0).Tensor("b", {8}, 0, 32).Pad().Data(256);
-  EXPECT_THAT(ErrorOf(file), AllOf(HasSubstr("'b'"), HasSubstr("begins inside"), HasSubstr("'a'")));
+  EXPECT_THAT(GgufError(file),
+              AllOf(HasSubstr("'b'"), HasSubstr("begins inside"), HasSubstr("'a'")));
   FileOf twice;
   twice.Header(2, 0).Tensor("a", {8}, 0, 0).Tensor("a", {8}, 0, 32).Pad().Data(256);
-  EXPECT_THAT(ErrorOf(twice), HasSubstr("twice"));
+  EXPECT_THAT(GgufError(twice), HasSubstr("twice"));
   FileOf aligned;
   aligned.Header(0, 1).Key("general.alignment", 24);
-  EXPECT_THAT(ErrorOf(aligned), AllOf(HasSubstr("general.alignment"), HasSubstr("24")));
+  EXPECT_THAT(GgufError(aligned), AllOf(HasSubstr("general.alignment"), HasSubstr("24")));
 }
 
 class GgufDirectory : public ::testing::Test {

@@ -17,7 +17,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-constexpr int64_t kLayers = 4, kTokens = 90;
+constexpr int64_t kMapLayers = 4, kMapTokens = 90;
 
 class LayerMapTest : public ::testing::Test {
  protected:
@@ -25,11 +25,11 @@ class LayerMapTest : public ::testing::Test {
     const Pipeline pipeline = MakePipeline(method);
     ModelOptions options;
     options.prepare = pipeline.prepare.get();
-    return MakeTinyModel("gqa", 1, options, kLayers);
+    return MakeTinyModel("gqa", 1, options, kMapLayers);
   }
   // The logits of all rows.
   std::vector<float> Logits(Model& model, int64_t chunk) {
-    KvCache cache = model.NewCache(kTokens);
+    KvCache cache = model.NewCache(kMapTokens);
     std::vector<float> all;
     const auto keep = [&](const Tensor& rows) -> Status {
       const std::vector<float> values = HostFloats(model.ops(), rows);
@@ -40,7 +40,7 @@ class LayerMapTest : public ::testing::Test {
     return all;
   }
 
-  const std::vector<int32_t> ids_ = RandomIds(kTokens, 5);
+  const std::vector<int32_t> ids_ = RandomIds(kMapTokens, 5);
   const Prompt prompt_ = Prompt::FromTokens(ids_);
 };
 
@@ -54,16 +54,16 @@ TEST_F(LayerMapTest, EachItsOwnIsTheSameModel) {
 
 TEST_F(LayerMapTest, ALayerWithoutACacheCostsNothing) {
   const TinyModel plain = Load(Shipped("full")), half = Load(Shipped("cla"));
-  KvCache all = plain.model->NewCache(kTokens), some = half.model->NewCache(kTokens);
-  ASSERT_TRUE(all.Append(kTokens).ok() && some.Append(kTokens).ok());
+  KvCache all = plain.model->NewCache(kMapTokens), some = half.model->NewCache(kMapTokens);
+  ASSERT_TRUE(all.Append(kMapTokens).ok() && some.Append(kMapTokens).ok());
   EXPECT_EQ(some.layer_count(), 2);
   EXPECT_EQ(2 * some.Bytes().resident(), all.Bytes().resident());
   const ModelShape shape = half.model->shape();
   EXPECT_TRUE(shape.shared_caches);
   EXPECT_EQ(shape.layers, 2);
-  EXPECT_EQ(half.model->checkpoint_shape().layers, kLayers);
+  EXPECT_EQ(half.model->checkpoint_shape().layers, kMapLayers);
   const ModelConfig& config = half.model->config();
-  EXPECT_EQ(config.layer_count(), kLayers);
+  EXPECT_EQ(config.layer_count(), kMapLayers);
   EXPECT_THAT((std::vector<int64_t>{config.CacheOf(0), config.CacheOf(1), config.CacheOf(2),
                                     config.CacheOf(3)}),
               ElementsAre(0, 0, 1, 1));
@@ -116,13 +116,13 @@ TEST_F(LayerMapTest, ReadersSeeWhatIsLeft) {
   constexpr int64_t kGone = 20;
   const TinyModel half = Load(Shipped("cla"));
   Model& model = *half.model;
-  KvCache whole = model.NewCache(kTokens);
+  KvCache whole = model.NewCache(kMapTokens);
   const auto none = [](const Tensor&) { return Status(); };
-  const Prompt but_one = Prompt::FromTokens(std::span(ids_).first(kTokens - 1));
+  const Prompt but_one = Prompt::FromTokens(std::span(ids_).first(kMapTokens - 1));
   ASSERT_TRUE(Prefill(model, but_one, whole, 512, false, none).ok());
   KvCache evicted = whole.Fork();
   std::vector<int32_t> kept;
-  for (int32_t i = kGone; i < kTokens - 1; ++i) kept.push_back(i);
+  for (int32_t i = kGone; i < kMapTokens - 1; ++i) kept.push_back(i);
   const Buffer memory = model.ops().memory->Allocate(std::ssize(kept) * 4);
   const Tensor keep = memory.As(DType::kI32, {std::ssize(kept)});
   model.ops().memory->Copy(View(kept, {std::ssize(kept)}), keep);
@@ -133,8 +133,11 @@ TEST_F(LayerMapTest, ReadersSeeWhatIsLeft) {
   }
   const auto step = [&](KvCache& cache, LayerHook* hook) {
     EXPECT_TRUE(cache.Append(1).ok());
-    const SequenceStep one = {
-        .cache = &cache, .prompt = &prompt_, .begin = kTokens - 1, .end = kTokens, .hook = hook};
+    const SequenceStep one = {.cache = &cache,
+                              .prompt = &prompt_,
+                              .begin = kMapTokens - 1,
+                              .end = kMapTokens,
+                              .hook = hook};
     return HostFloats(model.ops(), model.Forward({&one, 1}));
   };
   HideFirst hide(whole, kGone);

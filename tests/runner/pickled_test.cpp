@@ -27,7 +27,7 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-const std::string kGolden = std::string(KVG_TEST_DATA) + "/golden/";
+const std::string kPickledGolden = std::string(KVG_TEST_DATA) + "/golden/";
 
 std::span<const uint8_t> AsBytes(const std::string& text) {
   return {reinterpret_cast<const uint8_t*>(text.data()), text.size()};
@@ -130,9 +130,9 @@ std::string FileError(const std::string& bytes) {
 }
 
 TEST(Pickled, EveryKindOfTensorHasItsNumbers) {
-  const auto source = OpenStored(kGolden + "pickled/single", kPickled);
+  const auto source = OpenStored(kPickledGolden + "pickled/single", kPickled);
   ASSERT_TRUE(source.ok()) << source.error().message;
-  const auto expected = OpenSafetensorsFile(kGolden + "pickled/single/expected.safetensors");
+  const auto expected = OpenSafetensorsFile(kPickledGolden + "pickled/single/expected.safetensors");
   ASSERT_TRUE(expected.ok());
   EXPECT_EQ((*source)->Names(), (*expected)->Names());
   ASSERT_GE((*source)->Names().size(), 20u);
@@ -157,7 +157,7 @@ TEST(Pickled, EveryKindOfTensorHasItsNumbers) {
 }
 
 TEST(Pickled, TensorsThatShareAStorageAreViewsOfTheFile) {
-  const auto source = *OpenStored(kGolden + "pickled/single", kPickled);
+  const auto source = *OpenStored(kPickledGolden + "pickled/single", kPickled);
   const auto data = [&](const std::string& name) {
     return static_cast<const char*>(source->Get(name)->view.data);
   };
@@ -166,8 +166,8 @@ TEST(Pickled, TensorsThatShareAStorageAreViewsOfTheFile) {
 }
 
 TEST(Pickled, AModelIsTheSameInShards) {
-  const std::string path = kGolden + "pickled/sharded";
-  const std::string same = kGolden + "models/gpt_neox_sequential";
+  const std::string path = kPickledGolden + "pickled/sharded";
+  const std::string same = kPickledGolden + "models/gpt_neox_sequential";
   const auto source = OpenWeights(path, DType::kF32);
   ASSERT_TRUE(source.ok()) << source.error().message;
   const auto config = ReadModelConfig(path);
