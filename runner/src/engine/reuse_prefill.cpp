@@ -23,7 +23,7 @@ Tensor OfHead(const Tensor& all, int64_t h) {
   return one;
 }
 
-Tensor AsMatrix(const Tensor& entries) {
+Tensor EntriesMatrix(const Tensor& entries) {
   return entries.Reshape({entries.shape[0], entries.shape[1] * entries.shape[2]});
 }
 
@@ -309,8 +309,8 @@ Status ReusePrefill::ChooseRows() {
                             .hidden = hidden_.Slice(row, next),
                             .joined = &put});
     }
-    chunks.fresh_values = AsMatrix(fresh_[1]);
-    chunks.joined_values = AsMatrix(joined_[1]);
+    chunks.fresh_values = EntriesMatrix(fresh_[1]);
+    chunks.joined_values = EntriesMatrix(joined_[1]);
   }
   std::vector<int32_t> rows;
   if (!begins.empty()) rows = stage().Choose(chunks);
