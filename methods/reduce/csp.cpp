@@ -15,7 +15,7 @@ namespace kvgauge {
 namespace {
 
 // Above all scores that are not forced, below those that are.
-constexpr float kChosen = 1e28f;
+constexpr float kChosenCell = 1e28f;
 
 class Csp final : public Reducer {
  public:
@@ -67,7 +67,7 @@ class Csp final : public Reducer {
          {std::pair(own, share(1 - cross_)), std::pair(other, share(cross_))}) {
       ops.rows->Combine(sums, free, Binary::kMultiply, sums);
       const Tensor best = Best(view, sums, count);
-      const Tensor chosen = Filled(view, count, kChosen);
+      const Tensor chosen = Filled(view, count, kChosenCell);
       ops.select->Scatter(AsColumn(chosen), best, AsColumn(raised[0]));
     }
     ops.rows->Combine(scores, raised, Binary::kMax, raised);

@@ -12,7 +12,7 @@ namespace kvgauge {
 namespace {
 
 constexpr std::string_view kSavedMagic = "kvgsave1";
-constexpr int64_t kMostHeaderBytes = int64_t{1} << 20;
+constexpr int64_t kMostSavedHeaderBytes = int64_t{1} << 20;
 constexpr size_t kBlockBytes = size_t{1} << 17;
 
 void PutWord(std::string& out, uint32_t word) {
@@ -197,9 +197,9 @@ Result<SavedCache> UnpackSaved(std::string_view file, const std::string& origin)
         "`kvgauge generate --save-cache`");
   }
   KVG_ASSIGN(const uint32_t header_bytes, reader.TakeWord("the header"));
-  if (header_bytes > kMostHeaderBytes) {
+  if (header_bytes > kMostSavedHeaderBytes) {
     return reader.Fault(
-        StrCat("a header of ", header_bytes, " bytes; expected at most ", kMostHeaderBytes));
+        StrCat("a header of ", header_bytes, " bytes; expected at most ", kMostSavedHeaderBytes));
   }
   KVG_ASSIGN(const std::string_view text, reader.Take(header_bytes, "the header"));
   const uint32_t header_sum = Crc32(all.substr(0, all.size() - reader.left()));

@@ -11,7 +11,7 @@ namespace kvgauge {
 namespace {
 
 constexpr uint64_t kMostDirectoryBytes = uint64_t{64} << 20;
-constexpr uint64_t kEndBytes = 22, kLocatorBytes = 20, kEnd64Bytes = 56;
+constexpr uint64_t kZipEndBytes = 22, kLocatorBytes = 20, kEnd64Bytes = 56;
 constexpr uint64_t kCentralBytes = 46, kLocalBytes = 30;
 constexpr uint32_t kEndMark = 0x06054b50, kLocatorMark = 0x07064b50, kEnd64Mark = 0x06064b50;
 constexpr uint32_t kCentralMark = 0x02014b50, kLocalMark = 0x04034b50;
@@ -31,12 +31,12 @@ struct Directory {
 };
 
 Result<Directory> FindDirectory(std::span<const uint8_t> file, std::string_view origin) {
-  if (file.size() < kEndBytes || NumberAt(file, file.size() - kEndBytes, 4) != kEndMark) {
-    return BadInput(StrCat(origin, ": the last ", kEndBytes,
+  if (file.size() < kZipEndBytes || NumberAt(file, file.size() - kZipEndBytes, 4) != kEndMark) {
+    return BadInput(StrCat(origin, ": the last ", kZipEndBytes,
                            " bytes are not the end of a zip archive as PyTorch writes it; the file "
                            "is cut off or no such archive"));
   }
-  uint64_t at = file.size() - kEndBytes;
+  uint64_t at = file.size() - kZipEndBytes;
   Directory found = {NumberAt(file, at + 16, 4), NumberAt(file, at + 12, 4),
                      NumberAt(file, at + 10, 2)};
   uint64_t disks = NumberAt(file, at + 4, 4) + NumberAt(file, at + 20, 2);  // and the comment

@@ -13,7 +13,7 @@ namespace kvgauge {
 namespace {
 
 constexpr int64_t kMostStacked = int64_t{1} << 16;
-constexpr int64_t kBlockNumbers = 32, kBlockBytes = 16;
+constexpr int64_t kBlockNumbers = 32, kCodeBytes = 16;
 constexpr uint8_t kNoExponent = 0xff;  // stands for NaN
 
 // What 4 bits stand for: a sign, two of exponent and one more.
@@ -142,7 +142,7 @@ Status AddBlocks(const WeightSource& source, const std::string& name, const Stac
                  QuantizedPlan& plan) {
   KVG_ASSIGN(const RawTensor codes, StoredOf(source, name, {"U8"}));
   KVG_TRY(CheckStacked(source, name, codes, split, 4, 1, "[experts, outputs, blocks, 16]"));
-  if (codes.shape[3] != kBlockBytes) {
+  if (codes.shape[3] != kCodeBytes) {
     return NotStacked(source, name, codes, "[experts, outputs, blocks, 16]");
   }
   const std::string scale =
@@ -174,8 +174,8 @@ Status AddBlocks(const WeightSource& source, const std::string& name, const Stac
             const int64_t at = (e * outputs + part.first + r * part.step) * blocks;
             for (int64_t b = at; b < at + blocks; ++b) {
               const float unit = std::ldexp(1.0f, exponents.bytes[static_cast<size_t>(b)] - 127);
-              const uint8_t* bytes = codes.bytes.data() + b * kBlockBytes;
-              for (int64_t i = 0; i < kBlockBytes; ++i) {
+              const uint8_t* bytes = codes.bytes.data() + b * kCodeBytes;
+              for (int64_t i = 0; i < kCodeBytes; ++i) {
                 *out++ = kFourBitFloats[bytes[i] & 15u] * unit;
                 *out++ = kFourBitFloats[bytes[i] >> 4] * unit;
               }

@@ -34,7 +34,7 @@ const Alphabet& TheAlphabet() {
   return alphabet;
 }
 
-int HexDigit(char c) {
+int HexValue(char c) {
   if (c >= '0' && c <= '9') return c - '0';
   if (c >= 'A' && c <= 'F') return c - 'A' + 10;
   if (c >= 'a' && c <= 'f') return c - 'a' + 10;
@@ -120,7 +120,7 @@ std::optional<std::string> AlphabetToBytes(std::string_view text) {
 
 std::optional<uint8_t> ByteOfFallbackToken(std::string_view token) {
   if (token.size() != 6 || !token.starts_with("<0x") || token[5] != '>') return std::nullopt;
-  const int high = HexDigit(token[3]), low = HexDigit(token[4]);
+  const int high = HexValue(token[3]), low = HexValue(token[4]);
   if (high < 0 || low < 0) return std::nullopt;
   return static_cast<uint8_t>(high * 16 + low);
 }
