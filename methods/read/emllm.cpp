@@ -197,15 +197,11 @@ KVG_REGISTER_STAGE({
     .summary = "reads events of the prompt, which begin with a surprise, by keys that stand for "
                "them",
     .departures =
-        {"the prompt is read with full attention, where the reference looks events up for each "
-         "chunk of it",
-         "the attention that chooses representatives is that of all later rows, where the "
-         "reference takes rows of the local window",
+        {"the prompt is read with full attention; the reference looks events up for each chunk",
+         "representatives are chosen by the attention of all later rows, not of a local window",
          "what is decoded is read, where the reference makes events of it, too",
-         "no boundaries are refined by similarity, and no neighbours of events are read besides; "
-         "both are off in the reference's configurations",
-         "no window of positions hides what is far: layers with a sliding window are left as "
-         "they are",
+         "no boundaries are refined and no neighbours read, as in the reference's configurations",
+         "no window of positions hides what is far: layers with sliding windows are left alone",
          "a turn knows no surprise of the tokens before it"},
     .bytes = "4 * query_heads * key_dim an event and layer and 4 an entry of the prompt and layer, "
              "beside the cache",

@@ -266,9 +266,10 @@ def cases(config, weights, ids, margins, steps, sequence_case):
     def with_map(reads):
         return lambda: decoded(Layered(config, weights, reads), ids, steps, margins)
 
-    yield ("cla", dict(method="cla", budget="none", steps=steps),
+    yield ("cla", dict(method="cla", budget="none", steps=steps, public_code=False),
            "layers read the keys and values of the one before in a NumPy forward, float64", with_map([0, 0, 2, 2]))
-    yield ("share_layers_map", dict(method="cla", budget="none", steps=steps, set=["prepare.map=0_1_1_0"]),
+    yield ("share_layers_map",
+           dict(method="cla", budget="none", steps=steps, set=["prepare.map=0_1_1_0"], public_code=False),
            "the same with another map", with_map([0, 1, 1, 0]))
     for name, caches, asked in (("mlkv", 2, []), ("mlkv_three", 3, ["prepare.caches=3"])):
         def mlkv(caches=caches):

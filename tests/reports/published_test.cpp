@@ -19,21 +19,21 @@ Estimate Of(double value, double error) {
           .clusters = 200};
 }
 
-Agreement Verdict(const Estimate& ours, double theirs, double margin) {
+Agreement AgreementOf(const Estimate& ours, double theirs, double margin) {
   const PublishedPair pair = {.ours = ours, .theirs = theirs, .rounding = 0.005, .margin = margin};
   return CompareWithPublished({&pair, 1}, 0.05)[0].agreement;
 }
 
 TEST(PublishedTest, AgreesOnlyWhereTheWholeIntervalIsWithinTheMargin) {
-  EXPECT_EQ(Verdict(Of(40, 0.2), 40.3, 1), Agreement::kAgrees);
-  EXPECT_EQ(Verdict(Of(40, 0.6), 40.3, 1), Agreement::kUndecided);
+  EXPECT_EQ(AgreementOf(Of(40, 0.2), 40.3, 1), Agreement::kAgrees);
+  EXPECT_EQ(AgreementOf(Of(40, 0.6), 40.3, 1), Agreement::kUndecided);
   // A difference that is real and does not matter agrees.
-  EXPECT_EQ(Verdict(Of(40, 0.05), 40.5, 1), Agreement::kAgrees);
+  EXPECT_EQ(AgreementOf(Of(40, 0.05), 40.5, 1), Agreement::kAgrees);
 }
 
 TEST(PublishedTest, DiffersOnlyBeyondTheRounding) {
-  EXPECT_EQ(Verdict(Of(40, 1), 45, 1), Agreement::kDiffers);
-  EXPECT_EQ(Verdict(Of(40, 3), 45, 1), Agreement::kUndecided);
+  EXPECT_EQ(AgreementOf(Of(40, 1), 45, 1), Agreement::kDiffers);
+  EXPECT_EQ(AgreementOf(Of(40, 3), 45, 1), Agreement::kUndecided);
   const PublishedPair pair = {.ours = Of(40, 0.001), .theirs = 40.3, .rounding = 0.5, .margin = 0};
   EXPECT_EQ(CompareWithPublished({&pair, 1}, 0.05)[0].agreement, Agreement::kUndecided);
 }
@@ -41,16 +41,16 @@ TEST(PublishedTest, DiffersOnlyBeyondTheRounding) {
 TEST(PublishedTest, EqualScoresCanDiffer) {
   // All samples score 0: there is no spread, and the interval ends at what they cannot rule out.
   const Estimate none = {.value = 0, .interval = {0, 36.9}, .standard_error = 0, .samples = 8};
-  EXPECT_EQ(Verdict(none, 90, 1), Agreement::kDiffers);
-  EXPECT_EQ(Verdict(none, 20, 1), Agreement::kUndecided);
+  EXPECT_EQ(AgreementOf(none, 90, 1), Agreement::kDiffers);
+  EXPECT_EQ(AgreementOf(none, 20, 1), Agreement::kUndecided);
 }
 
 TEST(PublishedTest, OneSampleDecidesNothing) {
   const double infinity = std::numeric_limits<double>::infinity();
   const Estimate one = {.value = 0, .interval = {-infinity, infinity}, .samples = 1};
-  EXPECT_EQ(Verdict(one, 90, 1), Agreement::kUndecided);
+  EXPECT_EQ(AgreementOf(one, 90, 1), Agreement::kUndecided);
   const Estimate wrong = {.value = std::nan(""), .interval = {std::nan(""), std::nan("")}};
-  EXPECT_EQ(Verdict(wrong, 90, 1), Agreement::kUndecided);
+  EXPECT_EQ(AgreementOf(wrong, 90, 1), Agreement::kUndecided);
 }
 
 TEST(PublishedTest, ManyCellsAreCorrectedTogether) {
