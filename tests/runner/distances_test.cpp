@@ -102,29 +102,28 @@ TEST_F(DistancesTest, AreThoseOfPositions) {
 
 // Selection, merging and codes on the golden checkpoints: the reference twin computes in double.
 TEST(Distances, BackendsAgree) {
-  const std::string checkpoint = StrCat(KVG_TEST_DATA, "/golden/models/bloom");
-  for (const char* id : {"full", "snapkv", "d2o", "kivi_2bit"}) {
-    SCOPED_TRACE(id);
-    const Method method = Shipped(id);
-    const Budget budget = method.takes_budget ? Fraction(0.5) : Budget{};
-    std::vector<std::vector<int32_t>> tokens;
-    for (const char* backend : {"cpu", "reference"}) {
-      const std::unique_ptr<Ops> ops = MakeHostOps(backend, 1);
-      ModelOptions options;
-      options.dtype = DType::kF32;
-      const Result<std::unique_ptr<Model>> model = Model::Load(checkpoint, options, *ops);
-      ASSERT_TRUE(model.ok()) << model.error().message;
-      const EngineSample sample = {
-          .id = id,
-          .turns = {{.ids = RandomIds(170, 7, (*model)->config().vocab_size),
-                     .max_new_tokens = 6}}};
-      const CellResult cell =
-          RunEngine({{.method = &method, .budget = budget, .model = model->get()}}, {}, {sample})
-              .at({0, 0});
-      ASSERT_TRUE(cell.status.ok()) << cell.status.error().message;
-      tokens.push_back(cell.turns[0].ids);
+  for (const char* golden : {"bloom", "mpt_clip"}) {
+    const std::string checkpoint = StrCat(KVG_TEST_DATA, "/golden/models/", golden);
+    for (const char* id : {"full", "snapkv", "d2o", "kivi_2bit"}) {
+      SCOPED_TRACE(StrCat(golden, " ", id));
+      const Method method = Shipped(id);
+      const Budget budget = method.takes_budget ? Fraction(0.5) : Budget{};
+      std::vector<std::vector<int32_t>> tokens;
+      for (const char* backend : {"cpu", "reference"}) {
+        const std::unique_ptr<Ops> ops = MakeHostOps(backend, 1);
+        ModelOptions options;
+        options.dtype = DType::kF32;
+        const Result<std::unique_ptr<Model>> model = Model::Load(checkpoint, options, *ops);
+        ASSERT_TRUE(model.ok()) << model.error().message;
+        EngineSample sample = {.id = id, .turns = {{.max_new_tokens = 6}}};
+        sample.turns[0].ids = RandomIds(200, 7, (*model)->config().vocab_size);
+        const Contender contender = {.method = &method, .budget = budget, .model = model->get()};
+        const CellResult cell = RunEngine({contender}, {}, {sample}).at({0, 0});
+        ASSERT_TRUE(cell.status.ok()) << cell.status.error().message;
+        tokens.push_back(cell.turns[0].ids);
+      }
+      EXPECT_EQ(tokens[0], tokens[1]);
     }
-    EXPECT_EQ(tokens[0], tokens[1]);
   }
 }
 
