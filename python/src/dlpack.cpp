@@ -408,6 +408,10 @@ py::array AnyArray(const py::object& value, const std::string& what) {
 }
 
 void BindDlpack(py::module_& module) {
+  // pybind11 looks for NumPy where an array is first needed, behind the guard of a static variable.
+  // NumPy's import lets go of the interpreter there, and a second thread of a run would take it and
+  // then wait at the guard for ever. So it is found here, while there is one thread.
+  py::dtype::of<float>();
   module.def("export_array", &ExportArray, py::arg("array"), py::arg("versioned"), py::arg("copy"),
              "The array's memory as a DLPack capsule.");
 }
