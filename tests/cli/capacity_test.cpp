@@ -44,6 +44,12 @@ TEST_F(CapacityRunTest, RecordsAndGoesOn) {
   ASSERT_EQ(again["cases"].size(), 8u);
   EXPECT_EQ(again["cases"][0]["recorded"], true);
   EXPECT_FALSE(again["cases"][1].contains("recorded"));
+  // Nothing has been scored: what was measured is shown all the same.
+  const Outcome board = Do("leaderboard r.db");
+  EXPECT_EQ(board.exit_code, 0) << board.err;
+  EXPECT_THAT(board.out, AllOf(HasSubstr("no scores here"), HasSubstr("snapkv"),
+                               HasSubstr("first token ms"), Not(HasSubstr("interval"))));
+  EXPECT_EQ(Do("leaderboard r.db --format csv").exit_code, 2);
   const Outcome table = Do(StrCat(bench, " --again"));
   EXPECT_EQ(table.exit_code, 0) << table.err;
   EXPECT_THAT(table.err, Not(HasSubstr("recorded before")));

@@ -25,7 +25,7 @@ std::string MsText(double p50, double p90) {
 }
 
 struct CapacityPair {
-  const LeaderboardLine* line = nullptr;
+  const LeaderboardLine* line = nullptr;  // null: the store has no scores of this model
   const CapacityEntry* fastest = nullptr;
   const CapacityEntry* unbounded = nullptr;  // null: --batches had no max
 
@@ -38,34 +38,15 @@ struct CapacityPair {
 };
 
 const CapacityEntry* CapacityEntryFor(const std::vector<const CapacityEntry*>& entries,
-                                      const LeaderboardLine& line) {
+                                      const MethodRow& method, const std::string& budget) {
   const auto at = std::ranges::find_if(entries, [&](const CapacityEntry* entry) {
-    return IsCapacityOf(entry->row, line.method, line.budget);
+    return IsCapacityOf(entry->row, method, budget);
   });
   return at == entries.end() ? nullptr : *at;
 }
 
-std::string OneCapacity(const LeaderboardTable& table, const CapacityBoard& board, bool markdown,
-                        bool colour) {
-  const auto fastest = board.Fastest(), unbounded = board.Unbounded();
-  std::vector<CapacityPair> pairs;
-  std::vector<std::string> unmeasured, unscored;
-  for (const LeaderboardLine& line : table.lines) {
-    const CapacityPair pair = {&line, CapacityEntryFor(fastest, line),
-                               CapacityEntryFor(unbounded, line)};
-    if (pair.fastest != nullptr) {
-      pairs.push_back(pair);
-    } else {
-      unmeasured.push_back(NamedRow(line.method, line.budget));
-    }
-  }
-  for (const CapacityEntry& entry : board.entries) {
-    const std::string name = NamedRow(entry.row.method, entry.row.budget);
-    const bool scored = std::ranges::any_of(table.lines, [&](const LeaderboardLine& line) {
-      return IsCapacityOf(entry.row, line.method, line.budget);
-    });
-    if (!scored && std::ranges::find(unscored, name) == unscored.end()) unscored.push_back(name);
-  }
+std::string PairsText(const LeaderboardTable* table, const CapacityBoard& board,
+                      std::vector<CapacityPair> pairs, bool markdown, bool colour) {
   std::ranges::stable_sort(
       pairs, [](const CapacityPair& a, const CapacityPair& b) { return a.room() > b.room(); });
   TextTable text;
@@ -83,28 +64,48 @@ std::string OneCapacity(const LeaderboardTable& table, const CapacityBoard& boar
                   {"note"}};
   for (const CapacityPair& pair : pairs) {
     const CapacityRow& row = pair.fastest->row;
-    const std::string method =
-        pair.line->method.variant.empty()
-            ? pair.line->method.name
-            : StrCat(pair.line->method.name, "[", pair.line->method.variant, "]");
-    text.rows.push_back(
-        {{method},
-         {pair.line->budget},
-         {pair.line->scored == 0 ? "" : ShowScore(table, pair.line->score.value)},
-         {pair.line->scored == 0 ? "" : ShowInterval(table, pair.line->score.interval, false)},
-         {StrCat(pair.held())},
-         {row.fit ? StrCat(*row.fit) : ""},
-         {StrCat(row.max_batch)},
-         {Fixed(row.tokens_per_s, 1)},
-         {MsText(row.ttft_p50_s, row.ttft_p90_s)},
-         {MsText(row.tpot_p50_s, row.tpot_p90_s)},
-         {HumanBytes(row.sequence_bytes)},
-         {pair.fastest->disturbed ? "disturbed" : "", Tone::kDoubtful}});
+    const bool scored = pair.line != nullptr && pair.line->scored > 0;
+    text.rows.push_back({{NamedRow(row.method, "none")},
+                         {pair.line != nullptr ? pair.line->budget : row.budget},
+                         {scored ? ShowScore(*table, pair.line->score.value) : ""},
+                         {scored ? ShowInterval(*table, pair.line->score.interval, false) : ""},
+                         {StrCat(pair.held())},
+                         {row.fit ? StrCat(*row.fit) : ""},
+                         {StrCat(row.max_batch)},
+                         {Fixed(row.tokens_per_s, 1)},
+                         {MsText(row.ttft_p50_s, row.ttft_p90_s)},
+                         {MsText(row.tpot_p50_s, row.tpot_p90_s)},
+                         {HumanBytes(row.sequence_bytes)},
+                         {pair.fastest->disturbed ? "disturbed" : "", Tone::kDoubtful}});
+  }
+  text.DropEmptyColumns();
+  return StrCat("\nCapacity in ", board.Title(), "\n\n",
+                markdown ? text.ToMarkdown() : text.ToText(colour));
+}
+
+std::string OneCapacity(const LeaderboardTable& table, const CapacityBoard& board, bool markdown,
+                        bool colour) {
+  const auto fastest = board.Fastest(), unbounded = board.Unbounded();
+  std::vector<CapacityPair> pairs;
+  std::vector<std::string> unmeasured, unscored;
+  for (const LeaderboardLine& line : table.lines) {
+    const CapacityPair pair = {&line, CapacityEntryFor(fastest, line.method, line.budget),
+                               CapacityEntryFor(unbounded, line.method, line.budget)};
+    if (pair.fastest != nullptr) {
+      pairs.push_back(pair);
+    } else {
+      unmeasured.push_back(NamedRow(line.method, line.budget));
+    }
+  }
+  for (const CapacityEntry& entry : board.entries) {
+    const std::string name = NamedRow(entry.row.method, entry.row.budget);
+    const bool scored = std::ranges::any_of(table.lines, [&](const LeaderboardLine& line) {
+      return IsCapacityOf(entry.row, line.method, line.budget);
+    });
+    if (!scored && std::ranges::find(unscored, name) == unscored.end()) unscored.push_back(name);
   }
   if (pairs.empty()) return "";
-  text.DropEmptyColumns();
-  std::string out = StrCat("\nCapacity in ", board.Title(), "\n\n",
-                           markdown ? text.ToMarkdown() : text.ToText(colour));
+  std::string out = PairsText(&table, board, std::move(pairs), markdown, colour);
   const auto note = [&](const std::string& what, const std::vector<std::string>& names) {
     if (names.empty()) return;
     out += StrCat(markdown ? "\n- " : "note: ", what, ": ", Join(names, ", "), "\n");
@@ -136,6 +137,29 @@ std::string CapacityText(const LeaderboardTable& table,
   for (const CapacityBoard& board : capacities) {
     if (board.model.fingerprint != table.model_fingerprint) continue;
     out += OneCapacity(table, board, markdown, colour);
+  }
+  return out;
+}
+
+std::string UnscoredCapacityText(const LeaderboardModel& model,
+                                 const std::vector<CapacityBoard>& capacities, bool markdown,
+                                 bool colour) {
+  std::string out;
+  for (const CapacityBoard& board : capacities) {
+    if (std::ranges::any_of(model.tables, [&](const LeaderboardTable& table) {
+          return table.model_fingerprint == board.model.fingerprint;
+        })) {
+      continue;
+    }
+    const auto unbounded = board.Unbounded();
+    std::vector<CapacityPair> pairs;
+    for (const CapacityEntry* entry : board.Fastest()) {
+      pairs.push_back(
+          {nullptr, entry, CapacityEntryFor(unbounded, entry->row.method, entry->row.budget)});
+    }
+    if (pairs.empty()) continue;
+    out += StrCat("\n", board.model.name, ": no scores here\n",
+                  PairsText(nullptr, board, std::move(pairs), markdown, colour));
   }
   return out;
 }

@@ -21,6 +21,10 @@ Result<std::vector<CapacityBoard>> ReadCapacities(std::span<ResultStore* const> 
 // with score and capacity, the most held first, and what lacks one of both; "" where there is none.
 std::string CapacityText(const LeaderboardTable& table,
                          const std::vector<CapacityBoard>& capacities, bool markdown, bool colour);
+// The same of models that have no table, without scores; "" where there is none.
+std::string UnscoredCapacityText(const LeaderboardModel& model,
+                                 const std::vector<CapacityBoard>& capacities, bool markdown,
+                                 bool colour);
 Json CapacityJson(const std::vector<CapacityBoard>& capacities);
 
 }  // namespace kvgauge

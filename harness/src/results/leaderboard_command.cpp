@@ -449,18 +449,22 @@ Status RunLeaderboard(const LeaderboardFlags& flags) {
   options.resamples = flags.statistics.resamples;
   options.set_scores = KnownSetScores();
   KVG_ASSIGN(LeaderboardModel model, MakeLeaderboard(stores.all, options));
+  KVG_ASSIGN(std::vector<CapacityBoard> capacities, ReadCapacities(stores.all));
   KVG_ASSIGN(std::vector<SpeculationBoard> speculations, ReadSpeculations(stores.all));
-  if (model.tables.empty() && (speculations.empty() || format == TableFormat::kCsv)) {
+  const bool served = !capacities.empty() || !speculations.empty();
+  if (model.tables.empty() && (!served || format == TableFormat::kCsv)) {
     return BadInput(StrCat(Join(flags.stores, ", "),
                            ": holds no samples yet, expected some; `kvgauge run` records them"));
   }
   KVG_TRY(Filter(flags.filters, model));
   if (!flags.filters.empty()) {
-    std::erase_if(speculations, [&](const SpeculationBoard& board) {
+    const auto left_out = [&](const auto& board) {
       return std::ranges::none_of(model.tables, [&](const LeaderboardTable& table) {
         return table.model_fingerprint == board.model.fingerprint;
       });
-    });
+    };
+    std::erase_if(capacities, left_out);
+    std::erase_if(speculations, left_out);
   }
   std::vector<int64_t> unranked;
   for (LeaderboardTable& table : model.tables) {
@@ -477,7 +481,6 @@ Status RunLeaderboard(const LeaderboardFlags& flags) {
              SplitLeaderboard(stores.all, model, facts));
   KVG_TRY(CheckSplits(facts, splits, stores.all));
   KVG_ASSIGN(const std::vector<DrawTable> draws, MakeDrawTables(stores.all, model));
-  KVG_ASSIGN(const std::vector<CapacityBoard> capacities, ReadCapacities(stores.all));
   if (format == TableFormat::kJson) {
     Json json = LeaderboardToJson(model, splits, draws, flags.stores, FieldsOfNames(flags.columns));
     for (size_t i = 0; i < modalities.size(); ++i) {
@@ -513,6 +516,9 @@ Status RunLeaderboard(const LeaderboardFlags& flags) {
         CapacityText(model.tables[i], capacities, style.markdown, style.colour);
     if (!capacity.empty()) Print(capacity + "\n");
   }
+  const std::string unscored =
+      UnscoredCapacityText(model, capacities, style.markdown, style.colour);
+  if (!unscored.empty()) Print(unscored + "\n");
   if (!speculations.empty()) {
     Print(SpeculationText(speculations, style.markdown, style.colour) + "\n");
   }
