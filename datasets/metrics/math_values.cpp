@@ -10,6 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "metrics/math_cleaned.h"
+
 namespace kvgauge::metrics {
 namespace {
 
@@ -24,105 +26,6 @@ constexpr int kDeepest = 48;
 
 bool IsLetterByte(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 bool IsDigitByte(char c) { return c >= '0' && c <= '9'; }
-
-void Drop(std::string& text, std::string_view what, std::string_view instead = "") {
-  for (size_t at = text.find(what); at != std::string::npos; at = text.find(what, at)) {
-    text.replace(at, what.size(), instead);
-    at += instead.size();
-  }
-}
-
-// The end of the group whose opening brace is at `at`, its closing brace included; npos: none.
-size_t GroupEnd(std::string_view text, size_t at) {
-  int depth = 0;
-  for (; at < text.size(); ++at) {
-    if (text[at] == '{') ++depth;
-    if (text[at] == '}' && --depth == 0) return at + 1;
-  }
-  return std::string::npos;
-}
-
-// "\text{ cm}^2" and its like: the words of units at the end say nothing of the number. Words
-// elsewhere keep their letters.
-void DropUnits(std::string& text) {
-  for (const std::string_view command : {"\\text", "\\mbox", "\\mathrm", "\\textrm", "\\mathbf",
-                                         "\\textbf", "\\operatorname", "\\mathit"}) {
-    for (size_t at = text.find(command); at != std::string::npos; at = text.find(command, at)) {
-      size_t open = at + command.size();
-      while (open < text.size() && text[open] == ' ') ++open;
-      if (open >= text.size() || text[open] != '{') {
-        at = open;
-        continue;
-      }
-      const size_t end = GroupEnd(text, open);
-      if (end == std::string::npos) return;
-      const std::string inside = text.substr(open + 1, end - open - 2);
-      const bool first = text.find_first_not_of(' ') == at;
-      // A unit: behind something, with nothing but a power behind itself.
-      size_t rest = end;
-      if (rest < text.size() && text[rest] == '^') {
-        ++rest;
-        rest = rest < text.size() && text[rest] == '{' ? GroupEnd(text, rest) : rest + 1;
-      }
-      const bool last =
-          rest != std::string::npos &&
-          text.find_first_not_of(" .", std::min(rest, text.size())) == std::string::npos;
-      if (!first && last) {
-        text.resize(at);
-      } else {
-        text.replace(at, end - at, inside);
-        at += inside.size();
-      }
-    }
-  }
-}
-
-// Commas between groups of three digits say nothing: 1,234,567. Within brackets a comma divides.
-void DropThousands(std::string& text) {
-  Drop(text, "{,}", "");
-  const auto run = [&](size_t at) {
-    size_t end = at;
-    while (end < text.size() && IsDigitByte(text[end])) ++end;
-    return end - at;
-  };
-  int depth = 0;
-  for (size_t at = 0; at < text.size(); ++at) {
-    if (text[at] == '(' || text[at] == '[' || text[at] == '{') ++depth;
-    if (text[at] == ')' || text[at] == ']' || text[at] == '}') --depth;
-    size_t end = at + run(at);
-    if (end == at) continue;
-    const bool first = end - at <= 3;
-    while (first && depth == 0 && end < text.size() && text[end] == ',' && run(end + 1) == 3) {
-      text.erase(end, 1);
-      end += 3;
-    }
-    at = end - 1;
-  }
-}
-
-std::string Cleaned(std::string_view answer) {
-  std::string text(answer);
-  for (const char* sign : {"\\left",   "\\right",   "\\displaystyle",
-                           "\\!",      "\\,",       "\\;",
-                           "\\:",      "\\quad",    "\\qquad",
-                           "\\bigg",   "\\Bigg",    "\\big",
-                           "\\Big",    "\\(",       "\\)",
-                           "\\$",      "$",         "\\%",
-                           "%",        "^{\\circ}", "^\\circ",
-                           "\\degree", "\n",        "~"}) {
-    Drop(text, sign);
-  }
-  Drop(text, "\\dfrac", "\\frac");
-  Drop(text, "\\tfrac", "\\frac");
-  Drop(text, "\\cfrac", "\\frac");
-  Drop(text, "\\lbrace", "\\{");
-  Drop(text, "\\rbrace", "\\}");
-  DropUnits(text);
-  DropThousands(text);
-  while (!text.empty() && (text.back() == '.' || text.back() == ' ')) text.pop_back();
-  text.erase(0, std::min(text.find_first_not_of(' '), text.size()));
-  return text;
-}
 
 // The value of a letter at the points: the same for the same name, none that is special, and every
 // second one below 0, so that |x| is not x.
@@ -144,7 +47,7 @@ struct Read {
   bool letters = false, decimals = false;
 };
 
-// Recursive descent over what Cleaned left. A fault sets `ok` to false, and the rest does not
+// Recursive descent over what CleanedMath left. A fault sets `ok` to false, and the rest does not
 // count.
 class Expression {
  public:
@@ -313,9 +216,9 @@ class Expression {
   Values Mixed(double whole) {
     const size_t before = at_;
     if (Take("\\frac") && Next() == '{') {
-      const size_t over_end = GroupEnd(text_, at_);
+      const size_t over_end = MathGroupEnd(text_, at_);
       const size_t under_end = over_end < text_.size() && text_[over_end] == '{'
-                                   ? GroupEnd(text_, over_end)
+                                   ? MathGroupEnd(text_, over_end)
                                    : std::string::npos;
       if (under_end != std::string::npos) {
         const std::string over(text_.substr(at_ + 1, over_end - at_ - 2));
@@ -452,7 +355,7 @@ class Expression {
     std::string name(text_.substr(begin, at_ - begin));
     if (Take("_")) {
       const size_t from = at_;
-      const size_t end = Next() == '{' ? GroupEnd(text_, at_) : at_ + 1;
+      const size_t end = Next() == '{' ? MathGroupEnd(text_, at_) : at_ + 1;
       if (end == std::string::npos || end > text_.size()) return Fault();
       name += text_.substr(from, end - from);
       at_ = end;
@@ -579,8 +482,8 @@ std::vector<std::string> ListOf(const std::string& text) {
   if (parts.size() == 1 && FindOutside(text, "\\pm") != std::string::npos &&
       FindOutside(text, "\\pm", FindOutside(text, "\\pm") + 1) == std::string::npos) {
     std::string plus = text, minus = text;
-    Drop(plus, "\\pm", "+");
-    Drop(minus, "\\pm", "-");
+    ReplaceEach(plus, "\\pm", "+");
+    ReplaceEach(minus, "\\pm", "-");
     return {plus, minus};
   }
   return parts.size() > 1 ? parts : std::vector<std::string>();
@@ -698,14 +601,14 @@ std::optional<bool> EqualParts(std::string_view one, std::string_view other, int
 
 std::optional<bool> EqualMathValues(std::string_view answer, std::string_view right) {
   if (answer.size() > kLongestAnswer || right.size() > kLongestAnswer) return std::nullopt;
-  const std::string a = Cleaned(answer), b = Cleaned(right);
+  const std::string a = CleanedMath(answer), b = CleanedMath(right);
   if (a.empty() || b.empty()) return std::nullopt;
   return EqualParts(a, b, 0);
 }
 
 std::optional<double> MathNumber(std::string_view answer) {
   if (answer.size() > kLongestAnswer) return std::nullopt;
-  const std::optional<Read> read = Expression(Cleaned(answer)).Whole();
+  const std::optional<Read> read = Expression(CleanedMath(answer)).Whole();
   if (!read || read->letters || read->values[0].imag() != 0) return std::nullopt;
   const double number = read->values[0].real();
   return std::isfinite(number) ? std::optional(number) : std::nullopt;
