@@ -6,7 +6,6 @@
 namespace kvgauge::metrics {
 namespace {
 
-bool IsUnitLetter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 bool IsGroupDigit(char c) { return c >= '0' && c <= '9'; }
 
 // "\text{ cm}^2" and its like: the words of units at the end say nothing of the number. Words
