@@ -177,6 +177,7 @@ class CudaAttention final : public AttentionOps {
     const int last_row = tile.item_row(tile.count - 1);
     const int64_t most = tile.index0 + last_row +
                          (item.ahead.empty() ? 0 : item.ahead[static_cast<size_t>(last_row)]);
+    const int64_t reach = shape.chunked ? least % shape.window + 1 : shape.window;
     const auto first_unit = static_cast<int64_t>(work->units.size());
     for (int64_t s = 0; s < head.count; ++s) {
       const KvSegment& segment = head.segments[s];
@@ -186,7 +187,7 @@ class CudaAttention final : public AttentionOps {
         const int64_t end = std::min(begin + kAttentionSpan, segment.slots());
         if (view.first + begin > most) break;
         const bool passed = shape.window > 0 && segment.positions == nullptr &&
-                            view.first + end - 1 <= least - shape.window;
+                            view.first + end - 1 <= least - reach;
         if (passed) continue;
         work->units.push_back({static_cast<int>(first_segment + s),
                                static_cast<int>(begin / kAttentionSpan), tile_index, 0});

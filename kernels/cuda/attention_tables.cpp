@@ -56,6 +56,7 @@ AttendCall CallOf(const AttentionShape& shape, const Tensor& q) {
     call.factor = static_cast<float>(shape.scale * kLog2E);
   }
   call.window = static_cast<int>(std::min<int64_t>(shape.window, INT32_MAX));
+  call.chunked = shape.chunked;
   if (shape.rope != nullptr && !shape.rope->cos.empty()) {
     call.rope_pairs = static_cast<int>(shape.rope->cos.shape[0]);
     call.rope_half = shape.rope->layout == RopeLayout::kHalf;

@@ -40,11 +40,11 @@ KVG_DEVICE_CALL PageSight SightOf(const AttendCall& call, const SegmentView& seg
   if (call.window > 0) {
     if (segment.positions != nullptr) {
       const int token = tile.token0 + tile.item_row(0);
-      sight.any = segment.positions[end - 1] > token - call.window;
+      sight.any = segment.positions[end - 1] > token - ReachOf(call.window, call.chunked, token);
       sight.all = false;
     } else {
-      sight.any = segment.first + end - 1 > least - call.window;
-      sight.all = sight.all && first > most - call.window;
+      sight.any = segment.first + end - 1 > least - ReachOf(call.window, call.chunked, least);
+      sight.all = sight.all && first > most - ReachOf(call.window, call.chunked, most);
     }
   }
   if (segment.read != nullptr) {
@@ -72,13 +72,16 @@ KVG_DEVICE uint32_t SeenBits(const AttendCall& call, const SegmentView& segment,
   const int skipped = segment.skip - begin - slot;
   if (skipped > 0) bits = skipped >= 16 ? 0u : bits & (~0u << skipped);
   if (call.window > 0 && segment.positions == nullptr) {
-    const int gone = index - call.window + 1 - slot;
+    const int reach = ReachOf(call.window, call.chunked, tile.index0 + i);
+    const int gone = index - reach + 1 - slot;
     bits = gone <= 0 ? bits : gone >= 16 ? 0u : bits & (~0u << gone);
   } else if (call.window > 0) {
+    const int token = tile.token0 + i;
+    const int hidden = token - ReachOf(call.window, call.chunked, token);
     for (int k = 0; k < 16; ++k) {
       const int entry = begin + slot + k;
       if ((0x303 >> k & 1) == 0 || entry >= segment.length) continue;
-      if (segment.positions[entry] <= tile.token0 + i - call.window) bits &= ~(1u << k);
+      if (segment.positions[entry] <= hidden) bits &= ~(1u << k);
     }
   }
   if (segment.read != nullptr) {

@@ -77,11 +77,17 @@ struct AttendCall {
   float factor;  // score in log 2 = factor * dot, or what the cap is taken of
   float cap;     // 0: none; in log 2
   int window;    // 0: none
+  bool chunked;  // the window is a chunk
   int rope_pairs;
   bool rope_half;
   MatrixView cos, sin;
   bool entropy;
 };
+
+// How many positions a row at that position sees, its own included.
+KVG_BOTH inline int ReachOf(int window, bool chunked, int position) {
+  return chunked ? position % window + 1 : window;
+}
 
 // A partial softmax of one row. Weighted values lie elsewhere.
 struct RowState {

@@ -9,6 +9,7 @@ namespace {
 KVG_DEVICE double Rank(double share) { return share != share ? 0 : share; }
 
 constexpr double kOut = -__builtin_inf();
+constexpr double kLowest = -1.7976931348623157e308;
 
 KVG_DEVICE double Sigmoid(float logit) { return 1 / (1 + Exp(-static_cast<double>(logit))); }
 
@@ -33,6 +34,8 @@ struct Choice {
   int64_t rows, experts, stride, k, groups, top_groups;
   bool renormalize;
   double scaling;
+  bool in_turn;
+  double tolerance;
   double* share;   // [rows, experts] scratch: what is chosen by; kOut once it is chosen
   double* best;    // [rows, groups] scratch
   double* value;   // [rows, k] scratch: shares in the order they are found
@@ -66,13 +69,30 @@ KVG_DEVICE double GroupRank(const Choice& c, const double* share, int64_t size) 
   return c.correction != nullptr && size > 1 ? top + second : top;
 }
 
+// What the largest of `left` has of a softmax over those that are near it, by a warp.
+KVG_DEVICE double ShareOfNear(const Choice& c, const double* left, double most) {
+  double total = 0;
+  for (int64_t e = Lane(); e < c.experts; e += kWarp) {
+    const double size = left[e] < 0 ? -left[e] : left[e];
+    const double behind = (most - left[e]) / (size > most ? size : most);
+    if (left[e] > kOut && !(behind > c.tolerance)) total += Exp(left[e] - most);
+  }
+  return 1 / WarpSum(total);
+}
+
 // A warp has a row.
 KVG_KERNEL(kBlockThreads) ChooseExpertsKernel(Choice c) {
   const int64_t row = BlockX() * kBlockWarps + WarpIndex();
   if (row >= c.rows) return;  // the whole warp
   const float* logits = c.logits + row * c.stride;
   double* share = c.share + row * c.experts;
-  if (c.correction == nullptr) {
+  if (c.in_turn) {
+    // A logit that is not a number, or minus infinity, comes behind all that are left.
+    for (int64_t e = Lane(); e < c.experts; e += kWarp) {
+      const auto logit = static_cast<double>(logits[e]);
+      share[e] = logit > kLowest ? logit : kLowest;
+    }
+  } else if (c.correction == nullptr) {
     SoftmaxShares(c, logits, share);
   } else {
     for (int64_t e = Lane(); e < c.experts; e += kWarp) {
@@ -102,9 +122,10 @@ KVG_KERNEL(kBlockThreads) ChooseExpertsKernel(Choice c) {
   int32_t* found = c.found + row * c.k;
   for (int64_t j = 0; j < c.k; ++j) {
     const int32_t e = FirstLargest(share, c.experts);
+    const double near = c.in_turn ? ShareOfNear(c, share, share[e]) : 0;
     SyncWarp();
     if (Lane() == 0) {
-      value[j] = c.correction != nullptr ? Sigmoid(logits[e]) : share[e];
+      value[j] = c.in_turn ? near : c.correction != nullptr ? Sigmoid(logits[e]) : share[e];
       found[j] = e;
       share[e] = kOut;
     }
@@ -123,7 +144,7 @@ KVG_KERNEL(kBlockThreads) ChooseExpertsKernel(Choice c) {
     chosen += value[at];
     if (Lane() == 0) index[place] = found[at];
   }
-  double factor = c.renormalize && c.k > 1 ? 1 / (chosen + 1e-20) : c.scaling;
+  double factor = c.in_turn ? 1 : c.renormalize && c.k > 1 ? 1 / (chosen + 1e-20) : c.scaling;
   if (c.correction != nullptr && c.renormalize && c.k > 1) factor *= c.scaling;
   SyncWarp();
   for (int64_t j = Lane(); j < c.k; j += kWarp) {
@@ -190,6 +211,8 @@ void LaunchChooseExperts(Context& context, const Tensor& logits, const ExpertRul
                          .top_groups = rule.top_groups,
                          .renormalize = rule.renormalize,
                          .scaling = rule.scaling,
+                         .in_turn = rule.in_turn,
+                         .tolerance = rule.tolerance,
                          .share = scratch.Take<double>(rows * experts),
                          .best = scratch.Take<double>(rows * rule.groups),
                          .value = scratch.Take<double>(rows * k),

@@ -162,7 +162,9 @@ class ReferenceAttention final : public AttentionOps {
         const bool placed = segment.positions != nullptr;
         const int64_t position = placed ? segment.positions[e] : first + e;
         const int64_t row_position = placed ? item.token_position + row : index;
-        if (shape.window > 0 && position <= row_position - shape.window) continue;
+        const int64_t reach =
+            shape.chunked ? row_position % shape.window + 1 : shape.window;  // back from the row
+        if (shape.window > 0 && position <= row_position - reach) continue;
         if (!Reads(segment, head % group, e)) continue;
         double dot = 0;
         for (int64_t k = 0; k < shape.format.key_dim; ++k) {

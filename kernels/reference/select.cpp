@@ -110,8 +110,44 @@ class ReferenceSelect final : public SelectOps {
     }
   }
 
+  // The experts of row i one after the other.
+  static void ChooseInTurn(const Tensor& logits, int64_t i, double tolerance, Tensor index,
+                           Tensor weight) {
+    const int64_t experts = logits.shape[1], k = index.shape[1];
+    std::vector<std::pair<int32_t, double>> taken;
+    std::vector<bool> left(static_cast<size_t>(experts), true);
+    // NaN comes behind everything.
+    const auto logit = [&](int64_t e) {
+      const double x = At(logits, i, e);
+      return std::isnan(x) ? -std::numeric_limits<double>::infinity() : x;
+    };
+    while (std::ssize(taken) < k) {
+      int64_t best = -1;
+      for (int64_t e = 0; e < experts; ++e) {
+        if (left[e] && (best < 0 || logit(e) > logit(best))) best = e;
+      }
+      const double most = logit(best);
+      double total = 0;
+      for (int64_t e = 0; e < experts; ++e) {
+        const double behind = (most - logit(e)) / std::max(std::abs(logit(e)), most);
+        if (left[e] && !(behind > tolerance)) total += std::exp(logit(e) - most);
+      }
+      left[best] = false;
+      taken.emplace_back(static_cast<int32_t>(best), 1 / total);
+    }
+    std::sort(taken.begin(), taken.end());
+    for (int64_t j = 0; j < k; ++j) {
+      index[i].i32()[j] = taken[j].first;
+      weight[i].f32()[j] = static_cast<float>(taken[j].second);
+    }
+  }
+
   void DoChooseExperts(const Tensor& logits, const ExpertRule& rule, const Tensor& correction,
                        Tensor index, Tensor weight) override {
+    for (int64_t i = 0; rule.in_turn && i < logits.shape[0]; ++i) {
+      ChooseInTurn(logits, i, rule.tolerance, index, weight);
+    }
+    if (rule.in_turn) return;
     const int64_t experts = logits.shape[1], k = index.shape[1], size = experts / rule.groups;
     std::vector<double> share(static_cast<size_t>(experts));
     for (int64_t i = 0; i < logits.shape[0]; ++i) {

@@ -24,6 +24,7 @@ void CheckShape(const AttentionShape& shape) {
   KVG_CHECK(shape.kv_heads > 0 && shape.query_heads > 0, "no heads");
   KVG_CHECK(shape.query_heads % shape.kv_heads == 0, "query heads not a multiple of kv heads");
   KVG_CHECK(shape.softcap >= 0 && shape.window >= 0, "negative softcap or window");
+  KVG_CHECK(!shape.chunked || shape.window > 0, "chunks of no size");
   if (shape.sinks.empty()) return;
   CheckF32(shape.sinks, 1, "sinks must be f32 [query_heads]");
   KVG_CHECK(shape.sinks.shape[0] == shape.query_heads, "sinks must be f32 [query_heads]");

@@ -92,6 +92,8 @@ void SelectOps::ChooseExperts(const Tensor& logits, const ExpertRule& rule,
                    rule.top_groups <= rule.groups &&
                    index.shape[1] <= experts / rule.groups * rule.top_groups,
                "ChooseExperts (more experts than the groups have)", logits, index, weight);
+  KVG_OP_CHECK(!rule.in_turn || (rule.groups == 1 && !rule.sigmoid && rule.tolerance >= 0), kOp,
+               logits, index, weight);
   KVG_OP_CHECK(rule.sigmoid ? IsVector(correction, DType::kF32, experts) : correction.empty(), kOp,
                logits, correction, index);
   KVG_OP_CHECK(SameDevice({logits, correction, index, weight}), kOp, logits, index, weight);

@@ -17,7 +17,8 @@ void Hide(LayerView& view, int64_t head, int64_t first, QueryRows rows, int64_t 
   ops.Convert(view.Positions(head, first).Slice(0, n), positions);
   const Tensor hidden = view.Scratch(DType::kF32, {count, n});
   for (int64_t i = 0; i < count; ++i) {
-    const int64_t last_hidden = rows.position + i * rows.apart - window;
+    const int64_t at = rows.position + i * rows.apart;
+    const int64_t last_hidden = view.shape().chunked ? at / window * window - 1 : at - window;
     ops.Fill(static_cast<float>(last_hidden), hidden.Slice(i, i + 1));
   }
   ops.Combine(hidden, positions, Binary::kLess, hidden);  // 1: seen

@@ -198,6 +198,28 @@ row("bloom_heads",
     base("BloomForCausalLM", "bloom", n_head=6, **(BLOOM | dict(n_layer=1, hidden_size=48))),
     bias_gain=0.05,
     note="Six heads: the slopes of four, and two of those of eight.")
+PHIMOE = dict(num_local_experts=5, num_experts_per_tok=2, intermediate_size=12, attention_bias=True, lm_head_bias=True,
+              input_jitter_noise=0.01, router_jitter_noise=0.25, router_aux_loss_coef=0.0, output_router_logits=False,
+              hidden_dropout=0.0, attention_dropout=0.0)
+row("phimoe",
+    base("PhiMoEForCausalLM", "phimoe", original_max_position_embeddings=256, sliding_window=512,
+         rope_scaling=dict(type="longrope", short_factor=[1.0, 1.02, 1.1, 1.4], long_factor=[1.1, 2.0, 5.0, 12.0],
+                           short_mscale=1.243163121016122, long_mscale=1.243163121016122,
+                           original_max_position_embeddings=256),
+         **PHIMOE),
+    expert_gain=0.6,
+    router_gap=0.01,
+    note="Two experts are taken one after the other, each weighed among those left whose logit is near; LayerNorms; "
+    "biases of attention and of the head; longrope whose factor the file says. A wide tolerance, so that it matters.",
+    ablate={"no others are near": setter(router_jitter_noise=0.0),
+            "all others are near": setter(router_jitter_noise=50.0)})
+row("phimoe_window",
+    base("PhiMoEForCausalLM", "phimoe", sliding_window=7, num_hidden_layers=1, head_dim=12, rope_theta=1e6,
+         rope_scaling=None, **(PHIMOE | dict(attention_bias=False, lm_head_bias=False, router_jitter_noise=0.1))),
+    expert_gain=0.6,
+    router_gap=0.01,
+    note="No scaling; a window; head_dim 12; no biases but those of norms.",
+    ablate={"no window": setter(sliding_window=None)})
 MPT = dict(d_model=32, n_heads=4, n_layers=2, expansion_ratio=4, max_seq_len=256, no_bias=True, learned_pos_emb=True,
            layer_norm_epsilon=1e-5, emb_pdrop=0, resid_pdrop=0, embedding_fraction=1.0, logit_scale=None, verbose=0,
            norm_type="low_precision_layernorm", init_device="cpu", tokenizer_name="EleutherAI/gpt-neox-20b",
@@ -453,3 +475,39 @@ def lckv(name, layer_types, note, **keys):
 lckv("lckv_cla", "0_0_2_2", "LCKV's code (whyNLP/LCKV 2dcbabe4, models/modeling_lckv.py) with the map of CLA.")
 lckv("lckv_window", "0s_0s_2_2_2", "The same with the map of YOCO: windows below, one cache for all layers above.",
      sliding_window=9)
+
+
+# --------------------------------------------------------------------------------------------------
+# Llama 4: its text part alone, and within a checkpoint that also sees.
+
+LLAMA4 = dict(attention_bias=False, attention_chunk_size=9, attn_scale=0.4, attn_temperature_tuning=4, floor_scale=5,
+              for_llm_compressor=False, head_dim=8, interleave_moe_layer_step=1, intermediate_size=12,
+              intermediate_size_mlp=20, no_rope_layers=[], no_rope_layer_interval=2, num_experts_per_tok=1,
+              num_local_experts=4, output_router_logits=False, router_aux_loss_coef=0.001, router_jitter_noise=0.0,
+              rope_theta=500000.0, use_qk_norm=True, pad_token_id=0,
+              rope_scaling=dict(factor=16.0, high_freq_factor=1.0, low_freq_factor=1.0,
+                                original_max_position_embeddings=8192, rope_type="llama3"))
+row("llama4_text",
+    base("Llama4ForCausalLM", "llama4_text", **(LLAMA4 | dict(interleave_moe_layer_step=2, use_qk_norm=False,
+                                                              num_hidden_layers=3, num_experts_per_tok=2,
+                                                              layer_types=["chunked_attention", "full_attention",
+                                                                           "chunked_attention"]))),
+    expert_gain=0.6,
+    router_gap=0.01,
+    note="The middle layer has experts, two a token, sees all and does not turn; its queries grow with their position. "
+    "The others see chunks of 9.",
+    ablate={"no chunks": setter(attention_chunk_size=4096), "queries do not grow": setter(attn_temperature_tuning=0)})
+LLAMA4_TEXT = base("Llama4ForCausalLM", "llama4_text", **LLAMA4)
+row("llama4",
+    dict(architectures=["Llama4ForConditionalGeneration"], model_type="llama4", boi_token_index=97, eoi_token_index=98,
+         image_token_index=99, text_config={k: v for k, v in LLAMA4_TEXT.items() if k != "architectures"},
+         vision_config=dict(model_type="llama4_vision_model", hidden_size=16), torch_dtype="bfloat16",
+         tie_word_embeddings=False, transformers_version="4.51.0"),
+    as_hf=(LLAMA4_TEXT, lambda weights, c: {"language_model." + k: v for k, v in weights.items()}),
+    strays={"vision_model.class_embedding": torch.zeros(16), "multi_modal_projector.linear_1.weight": torch.ones(32, 16)},
+    expert_gain=0.6,
+    router_gap=0.01,
+    note="Within a checkpoint that also sees, whose tower is left alone: a shared expert and one of four in each layer, "
+    "whose input is weighed; lengths of queries and keys are evened in the layer that turns.",
+    ablate={"no chunks": setter(attention_chunk_size=4096), "lengths stay": setter(use_qk_norm=False),
+            "queries do not grow": setter(attn_temperature_tuning=0)})

@@ -54,6 +54,7 @@ struct Scene {
   int64_t rows = 1;
   float softcap = 0;
   int64_t window = 0;
+  bool chunked = false;
   RopeLayout rope = RopeLayout::kHalf;
   int64_t rope_pairs = 0;
   std::vector<std::vector<SegmentSpec>> heads;
@@ -80,6 +81,7 @@ struct Scene {
     shape.scale = 1.0f / std::sqrt(static_cast<float>(key_dim));
     shape.softcap = softcap;
     shape.window = window;
+    shape.chunked = chunked;
     return shape;
   }
   // From far below every score to far above.

@@ -243,6 +243,9 @@ std::vector<Scene> OptionScenes(DType dtype, int64_t rows) {
   Scene windowed = capped;
   windowed.window = 100;
   add(windowed, "skipped slots under softcap and window", skips);
+  windowed.chunked = true;
+  add(windowed, "skipped slots under softcap and chunks", skips);
+  add(windowed, "chunks of positions", [](SegmentSpec& s, bool) { s.positions = true; });
   Scene whole = base;
   whole.rope_pairs = 32;
   add(whole, "skipped slots, turned", [skips](SegmentSpec& s, bool last) {

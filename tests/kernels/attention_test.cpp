@@ -74,6 +74,7 @@ struct Case {
   int64_t rows = 70, past = 0;  // rows attend after `past` earlier entries
   float softcap = 0;
   int64_t window = 0;
+  bool chunked = false;
   bool sees_all = false;
   bool ahead = false;  // runs of rows see each other
   uint64_t seed = 1;
@@ -87,6 +88,7 @@ struct Case {
     shape.scale = 1.0f / std::sqrt(static_cast<float>(key_dim));
     shape.softcap = softcap;
     shape.window = window;
+    shape.chunked = chunked;
     return shape;
   }
   std::string Name() const {
@@ -94,7 +96,8 @@ struct Case {
            std::to_string(value_dim) + " heads " + std::to_string(query_heads) + "/" +
            std::to_string(kv_heads) + " rows " + std::to_string(rows) + " past " +
            std::to_string(past) + " softcap " + std::to_string(softcap) + " window " +
-           std::to_string(window) + (sees_all ? " sees all" : "") + (ahead ? " ahead" : "");
+           std::to_string(window) + (chunked ? " chunked" : "") + (sees_all ? " sees all" : "") +
+           (ahead ? " ahead" : "");
   }
 };
 
@@ -217,6 +220,12 @@ std::vector<Case> Cases() {
     c.window = 40;  // shorter than the longest runs
     c.rows = 133;
     c.past = 7;
+    cases.push_back(c);
+    c = {.dtype = dtype, .key_dim = 24, .value_dim = 40, .query_heads = 6, .kv_heads = 2};
+    c.rows = 145;
+    c.past = 490;  // rows on both sides of the end of the first span
+    c.window = 70;
+    c.chunked = true;
     cases.push_back(c);
   }
   return cases;

@@ -383,6 +383,18 @@ TEST_F(EverySelectBackend, ChoosesExpertsHandWorked) {
     EXPECT_EQ(two.index, (std::vector<int32_t>{1, 2}));
     EXPECT_EQ(Choose(*ops, {kNan, kNan, kNan}, 1, 2, {.sigmoid = true}, {0, 0, 0}).index,
               (std::vector<int32_t>{0, 1}));
+    // One after the other: 2 beside 1.5, which is within a half of it, then 1.5 beside 1.
+    const ExpertRule turns = {.in_turn = true, .tolerance = 0.5};
+    two = Choose(*ops, {1.5f, 0.9f, 2, 1}, 1, 2, turns);
+    EXPECT_EQ(two.index, (std::vector<int32_t>{0, 2}));
+    EXPECT_NEAR(two.weight[0], 1 / (1 + std::exp(-0.6) + std::exp(-0.5)), 1e-6);
+    EXPECT_NEAR(two.weight[1], 1 / (1 + std::exp(-0.5) + std::exp(-1.0)), 1e-6);
+    // Below 0 it is how far another is below that counts; alone a weight is 1.
+    two = Choose(*ops, {-4, -1, -3}, 1, 2, {.in_turn = true, .tolerance = 0.3});
+    EXPECT_EQ(two.index, (std::vector<int32_t>{1, 2}));
+    EXPECT_NEAR(two.weight[0], 1, 1e-6);
+    EXPECT_NEAR(two.weight[1], 1 / (1 + std::exp(-1.0)), 1e-6);
+    EXPECT_EQ(Choose(*ops, {kNan, -kInf, kNan}, 1, 2, turns).index, (std::vector<int32_t>{0, 1}));
     // Whatever the logits are, experts that exist are chosen.
     EXPECT_EQ(Choose(*ops, {kNan, kNan, kNan}, 1, 2, {}).index, (std::vector<int32_t>{0, 1}));
     EXPECT_EQ(Choose(*ops, {kInf, kInf, 0}, 1, 2, {}).index, (std::vector<int32_t>{0, 1}));
@@ -398,6 +410,8 @@ TEST_F(EverySelectBackend, ChoosesExpertsLikeTheTwin) {
       {1, 1, {}},
       {8, 2, {.renormalize = true}},
       {64, 6, {}},
+      {16, 2, {.in_turn = true, .tolerance = 0.4}},
+      {40, 5, {.in_turn = true, .tolerance = 0.02}},
       {160, 6, {.groups = 8, .top_groups = 3, .scaling = 16}},
       {120, 20, {.groups = 60, .top_groups = 59}},
       {65, 65, {.scaling = 0.5}},

@@ -65,7 +65,7 @@ TEST(ConfigFamilies, WhatNobodyReadsIsRefused) {
 }
 
 TEST(ConfigFamilies, KnownAndNotRun) {
-  for (const char* family : {"llama4", "phimoe", "qwen3_next", "deepseek_v32", "gemma4"}) {
+  for (const char* family : {"gemma3n", "qwen3_next", "deepseek_v32", "gemma4"}) {
     ExpectRefused(With(Base("llama"), {{"model_type", family}}), "model_type", "is not run: ");
   }
   ExpectRefused(With(Base("llama"), {{"model_type", "mixtrall"}}), "model_type", "mixtral");
@@ -213,6 +213,64 @@ TEST(ConfigFamilies, ScalingOfFullLayersAlone) {
   EXPECT_FALSE(Parse(With(olmo, {{"rope_scaling", nullptr}})).local_rope);
   ExpectRefused(With(olmo, {{"sliding_window", nullptr}}), "sliding_window");
   ExpectRefused(With(Golden("olmo2"), {{"clip_qkv", 8.0}}), "clip_qkv");
+}
+
+TEST(ConfigFamilies, ExpertsInTurn) {
+  const Json golden = Golden("phimoe");
+  const ModelConfig phi = Parse(golden);
+  EXPECT_TRUE(phi.moe->in_turn && phi.qkv_bias && phi.output_bias && phi.head_bias);
+  EXPECT_FALSE(phi.mlp_bias || phi.moe->renormalize);
+  EXPECT_EQ(phi.moe->tolerance, 0.5);
+  EXPECT_EQ(phi.norm, NormKind::kLayer);
+  EXPECT_EQ(phi.rope->attention_factor, 1.243163121016122);
+  EXPECT_EQ(Parse(Golden("phimoe_window")).layers[0].window, 7);
+  ExpectRefused(With(golden, {{"num_experts_per_tok", 1}}), "num_experts_per_tok", "2");
+  ExpectRefused(With(golden, {{"router_jitter_noise", -1}}), "router_jitter_noise");
+  const auto scaled = [&](const char* key, const Json& value) {
+    Json other = golden;
+    other["rope_scaling"][key] = value;
+    return other;
+  };
+  ExpectRefused(scaled("long_mscale", 1.5), "rope_scaling.long_mscale", "short_mscale");
+  ExpectRefused(scaled("short_mscale", nullptr), "rope_scaling.short_mscale");
+  ExpectRefused(scaled("attention_factor", 1.0), "rope_scaling.attention_factor");
+  ExpectRefused(scaled("type", "yarn"), "rope_scaling.type", "longrope");
+}
+
+TEST(ConfigFamilies, Chunks) {
+  const Json golden = Golden("llama4_text");
+  const ModelConfig llama = Parse(golden);
+  EXPECT_THAT(Windows(llama), ElementsAre(9, 0, 9));
+  EXPECT_THAT(Moe(llama), ElementsAre(false, true, false));
+  EXPECT_THAT(Local(llama), ElementsAre(false, true, false));
+  EXPECT_TRUE(llama.layers[2].chunked && !llama.layers[1].chunked && !llama.qk_norm);
+  EXPECT_TRUE(llama.moe->weighs_inputs && llama.moe->shared_ffn_size == 12);
+  EXPECT_EQ(llama.query_growth->every, 5.0);
+  // 18 tokens end a chunk, one more begins the next.
+  EXPECT_EQ(llama.KvReachBytes(18, DType::kF32), (9 + 18 + 9) * 2 * 16 * 4);
+  EXPECT_EQ(llama.KvReachBytes(19, DType::kF32), (1 + 19 + 1) * 2 * 16 * 4);
+  // In the first files of the family a number says yes, and an empty list says nothing.
+  EXPECT_FALSE(Parse(With(golden, {{"attn_temperature_tuning", 0}})).query_growth);
+  EXPECT_TRUE(Parse(With(golden, {{"attn_temperature_tuning", true}})).query_growth);
+  EXPECT_THAT(Moe(Parse(With(golden, {{"moe_layers", {0}}}))), ElementsAre(true, false, false));
+  Json turning = With(golden, {{"no_rope_layers", {1, 1, 1}}});
+  turning.erase("layer_types");
+  EXPECT_THAT(Windows(Parse(turning)), ElementsAre(9, 9, 9));
+  EXPECT_FALSE(Parse(turning).local_rope);
+  const ModelConfig seeing = Parse(Golden("llama4"));
+  EXPECT_EQ(seeing.vision_family, "llama4");
+  EXPECT_EQ(seeing.qk_norm_kind, QkNorm::kLength);
+  EXPECT_TRUE(seeing.qk_norm);
+  ExpectRefused(With(golden, {{"attention_chunk_size", nullptr}}), "attention_chunk_size");
+  ExpectRefused(With(golden, {{"layer_types", {"chunked_attention"}}}), "layer_types", "3");
+  ExpectRefused(
+      With(golden, {{"layer_types", {"chunked_attention", "sliding_attention", "full_attention"}}}),
+      "layer_types", "sliding_attention");
+  ExpectRefused(With(golden, {{"attention_bias", true}}), "attention_bias");
+  ExpectRefused(With(golden, {{"moe_layers", {3}}}), "moe_layers", "2");
+  ExpectRefused(With(golden, {{"use_qk_norm", true},
+                              {"rope_scaling", {{"rope_type", "yarn"}, {"factor", 2.0}}}}),
+                "use_qk_norm");
 }
 
 TEST(ConfigFamilies, LogitsWithoutValues) {

@@ -43,7 +43,7 @@ TEST(Config, HostileRope) {
       {"rope_type", "llama3"}, {"factor", 8}, {"low_freq_factor", 1}, {"high_freq_factor", 4}};
   ExpectRefused(scaled(llama3), "rope_scaling.original_max_position_embeddings", "missing");
   ExpectRefused(
-      scaled(With(llama3, {{"original_max_position_embeddings", 256}, {"high_freq_factor", 1}})),
+      scaled(With(llama3, {{"original_max_position_embeddings", 256}, {"high_freq_factor", 0.5}})),
       "rope_scaling.high_freq_factor");
   ExpectRefused(scaled(With(llama3, {{"original_max_position_embeddings", 0}})),
                 "rope_scaling.original_max_position_embeddings", "0");

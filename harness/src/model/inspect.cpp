@@ -45,15 +45,17 @@ std::string RopeText(const ModelConfig& config) {
 
 std::string WindowText(const ModelConfig& config) {
   int64_t windowed = 0, window = 0;
+  bool chunked = false;
   for (const LayerConfig& layer : config.layers) {
     if (layer.window > 0) {
       ++windowed;
       window = layer.window;
+      chunked = layer.chunked;
     }
   }
   if (windowed == 0) return "full attention in every layer";
-  return StrCat("sliding window of ", window, " in ", windowed, " of ", config.layer_count(),
-                " layers");
+  return StrCat(chunked ? "chunks of " : "sliding window of ", window, " in ", windowed, " of ",
+                config.layer_count(), " layers");
 }
 
 std::string CachesText(const ModelConfig& config) {

@@ -414,6 +414,8 @@ Piece CpuAttention::PieceOf(const Call& call, const AttentionItem& item, const K
                  .positions = segment.positions,
                  .token_position = item.token_position + first,
                  .skip = segment.skip,
+                 .chunked = call.shape.chunked,
+                 .origin = before - segment.skip,
                  .ahead = item.ahead.empty() ? nullptr : item.ahead.data() + first};
   piece.entries = piece.sight.Union(0, count);
   if (piece.entries.empty()) return piece;

@@ -55,17 +55,28 @@ struct Sight {
   const int32_t* positions = nullptr;
   int64_t token_position = 0;
   int64_t skip = 0;  // no row sees the entries before this
+  // The window is a chunk. Without positions slot s is at position s + origin.
+  bool chunked = false;
+  int64_t origin = 0;
   // How many entries more each row sees, or null; row + ahead[row] never falls.
   const int32_t* ahead = nullptr;
 
+  // How many positions a row at that position sees, its own included.
+  int64_t Reach(int64_t position) const { return chunked ? position % window + 1 : window; }
+  // The first position whose row does not see the entry at this one.
+  int64_t Behind(int64_t position) const {
+    return chunked ? (position / window + 1) * window : position + window;
+  }
   int64_t End(int64_t row) const { return first_end + row + (ahead == nullptr ? 0 : ahead[row]); }
   Range Entries(int64_t row) const {
     const int64_t own_end = first_end + row;
     int64_t begin = skip;
-    if (window > 0 && positions == nullptr) begin = std::max(skip, own_end - window);
+    if (window > 0 && positions == nullptr) {
+      begin = std::max(skip, own_end - Reach(own_end - 1 + origin));
+    }
     if (window > 0 && positions != nullptr) {
-      begin = std::upper_bound(positions, positions + length, token_position + row - window) -
-              positions;
+      const int64_t at = token_position + row;
+      begin = std::upper_bound(positions, positions + length, at - Reach(at)) - positions;
     }
     return {begin, std::clamp<int64_t>(End(row), 0, length)};
   }
@@ -82,9 +93,11 @@ struct Sight {
       while (from > 0 && End(from - 1) > std::max(begin, skip)) --from;
     }
     int64_t to = rows;
-    if (window > 0 && positions == nullptr) to = std::min(rows, last + 1 + window - first_end);
+    if (window > 0 && positions == nullptr) {
+      to = std::min(rows, Behind(last + origin) - origin + 1 - first_end);
+    }
     if (window > 0 && positions != nullptr) {
-      to = std::min(rows, positions[last] + window - token_position);
+      to = std::min(rows, Behind(positions[last]) - token_position);
     }
     return {from, std::max(from, to)};
   }

@@ -239,8 +239,45 @@ class CpuSelect final : public SelectOps {
   void DoChooseExperts(const Tensor& logits, const ExpertRule& rule, const Tensor& correction,
                        Tensor index, Tensor weight) override {
     const double cost = 20 * static_cast<double>(logits.shape[1]);
-    SplitWork(threads_, logits.shape[0], cost,
-              [&](int64_t i) { ChooseOfRow(logits[i], rule, correction, index[i], weight[i]); });
+    SplitWork(threads_, logits.shape[0], cost, [&](int64_t i) {
+      if (rule.in_turn) {
+        ChooseInTurn(logits[i], rule.tolerance, index[i], weight[i]);
+      } else {
+        ChooseOfRow(logits[i], rule, correction, index[i], weight[i]);
+      }
+    });
+  }
+  static void ChooseInTurn(const Tensor& logits, double tolerance, const Tensor& index,
+                           const Tensor& weight) {
+    constexpr double kOut = -std::numeric_limits<double>::infinity();
+    const int64_t experts = logits.shape[0], k = index.shape[0];
+    std::vector<double> left(static_cast<size_t>(experts));
+    for (int64_t e = 0; e < experts; ++e) {
+      const auto logit = static_cast<double>(logits.f32()[e]);
+      left[static_cast<size_t>(e)] = std::isnan(logit) ? kOut : logit;
+    }
+    std::vector<bool> taken(left.size());
+    for (int64_t round = 0; round < k; ++round) {
+      size_t best = left.size();
+      for (size_t e = 0; e < left.size(); ++e) {
+        if (!taken[e] && (best == left.size() || left[e] > left[best])) best = e;
+      }
+      const double most = left[best];
+      double total = 0;
+      for (size_t e = 0; e < left.size(); ++e) {
+        const double behind = (most - left[e]) / std::max(std::abs(left[e]), most);
+        if (!taken[e] && !(behind > tolerance)) total += std::exp(left[e] - most);
+      }
+      taken[best] = true;
+      // In ascending order of expert.
+      int64_t place = round;
+      for (; place > 0 && index.i32()[place - 1] > static_cast<int32_t>(best); --place) {
+        index.i32()[place] = index.i32()[place - 1];
+        weight.f32()[place] = weight.f32()[place - 1];
+      }
+      index.i32()[place] = static_cast<int32_t>(best);
+      weight.f32()[place] = static_cast<float>(1 / total);
+    }
   }
   static void ChooseOfRow(const Tensor& logits, const ExpertRule& rule, const Tensor& correction,
                           const Tensor& index, const Tensor& weight) {

@@ -149,6 +149,9 @@ struct AttentionShape {
   // no value. Attend then needs AttentionCapture::log_sum_exp, which counts it; so what is captured
   // by that does, too.
   Tensor sinks = {};
+  // Windows do not slide, they are chunks: a row at position p needs entry position >= p - p %
+  // window.
+  bool chunked = false;
 };
 
 // Optional results besides the output; empty tensors are not computed.

@@ -23,6 +23,12 @@ struct ExpertRule {
   // Shares are sigmoids instead of a softmax. Experts are chosen, and groups ranked by the sum of
   // their two best, by share + correction; weights are shares, and what sums to 1 is scaled too.
   bool sigmoid = false;
+  // Experts are taken one after the other (SparseMixer-2 as it is run): each is the one with the
+  // largest logit l of those that are left, and its weight is its share of a softmax over those
+  // left whose logit x has (l - x) / max(|x|, l) <= tolerance. Groups, correction, renormalize and
+  // scaling have no part in it.
+  bool in_turn = false;
+  double tolerance = 0.0;
 };
 
 class SelectOps {
@@ -57,10 +63,10 @@ class SelectOps {
   // bits stay.
   void MarkRuns(const Tensor& index, int64_t run, int64_t n, Tensor words);
 
-  // For each row of logits: the k experts with the largest share, in ascending order of expert,
-  // and their weights. Among equals the lower one wins. logits: [m, experts]; correction: [experts]
-  // where the rule is of sigmoids, else empty; index: [m, k] i32; weight: [m, k]; both contiguous,
-  // k <= experts of the groups that are chosen.
+  // For each row of logits: the k experts that the rule takes, those with the largest share, in
+  // ascending order of expert, and their weights. Among equals the lower one wins. logits: [m,
+  // experts]; correction: [experts] where the rule is of sigmoids, else empty; index: [m, k] i32;
+  // weight: [m, k]; both contiguous, k <= experts of the groups that are chosen.
   void ChooseExperts(const Tensor& logits, const ExpertRule& rule, const Tensor& correction,
                      Tensor index, Tensor weight);
   // out[i, :] += sum over j of weight[i, j] * source[k * i + j, :], one after the other, ascending.

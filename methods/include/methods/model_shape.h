@@ -34,6 +34,7 @@ struct ModelShape {
   std::vector<int64_t> windows;     // [layers] sliding window; 0: full attention
   DType cache_dtype = DType::kF32;  // of uncompressed entries
   bool token_classes = false;       // the text of tokens is known, so that they have classes
+  bool chunked = false;             // windows are chunks: they begin at multiples of their size
 
   int64_t group() const { return query_heads / kv_heads; }
   // Bytes one entry of one KV head takes uncompressed.

@@ -64,6 +64,8 @@ enum class QkNorm {
   kLayer,       // LayerNorm of each head, all by one weight and bias
   kLayerHeads,  // LayerNorm of each head by a weight of its own, stored as a matrix
   kLayerLists,  // the same, each weight stored as a tensor
+  kLength,      // RMSNorm of each head without a weight, in layers that turn; before or behind the
+                // turn, which keeps lengths (Llama 4)
 };
 
 // Multi-head latent attention (DeepSeek-V2). The norms of the two latents have eps 1e-6 whatever
@@ -90,15 +92,30 @@ struct MoeConfig {
   // Shares are sigmoids of logits; a stored number for each expert is added for the choice alone,
   // and a group is worth its two best.
   bool sigmoid = false;
+  // With `sigmoid`: nothing is added for the choice, and a weight is that of what an expert reads
+  // instead of what it gives (Llama 4).
+  bool weighs_inputs = false;
+  // Experts are taken one after the other, each weighed among those left that are within the
+  // tolerance (ExpertRule::in_turn).
+  bool in_turn = false;
+  double tolerance = 0.0;
 };
 
 struct LayerConfig {
-  int64_t window = 0;  // sliding window in entries, itself included; 0: full attention
+  int64_t window = 0;    // sliding window in entries, itself included; 0: full attention
+  bool chunked = false;  // the window does not slide: it begins anew at each multiple of its size
   bool moe = false;
   bool local_rope = false;  // turns by ModelConfig::local_rope
   // The layer below whose keys and values this one attends to: one that has a cache of its own,
   // with the same window and rope. -1: its own.
   int64_t reads = -1;
+};
+
+// Queries of layers that do not turn are longer where more is read (Llama 4): that of position p is
+// multiplied by 1 + scale * log(1 + floor((p + 1) / every)).
+struct QueryGrowth {
+  double scale = 0.0;
+  double every = 1.0;
 };
 
 // Placeholder ids of a vision-language checkpoint, -1 where it has none. Prompts hold the first two
@@ -161,6 +178,7 @@ struct ModelConfig {
   Activation activation = Activation::kSilu;
   float attention_scale = 1.0f;  // every factor between q . k and the softmax, YaRN's included
   float attention_softcap = 0.0f;
+  std::optional<QueryGrowth> query_growth;
   float qkv_limit = 0.0f;  // > 0: queries, keys and values are kept within it, MPT
   // ALiBi: [query_heads], or empty. An entry's logit gains the head's slope times its position:
   // that is the slope times how far it is from the query, but for a number of the row that its
@@ -200,6 +218,8 @@ struct ModelConfig {
   // what knows caches alone, such as methods, calls them layers.
   bool HasCache(int64_t layer) const { return layers[static_cast<size_t>(layer)].reads < 0; }
   int64_t cache_count() const;
+  // Whether a layer's queries and keys turn by their positions.
+  bool Turns(int64_t layer) const;
   bool SharesCaches() const { return cache_count() < layer_count(); }
   int64_t CacheOf(int64_t layer) const;  // which cache a layer attends to
   int64_t LayerOf(int64_t cache) const;  // which layer has it

@@ -43,6 +43,7 @@ Result<std::unique_ptr<WeightSource>> OpenPlain(const std::string& directory) {
 std::optional<GateOrder> OrderOfStackedGates(const Json& config) {
   const std::string type = config.is_object() ? config.value("model_type", "") : "";
   if (type == "gpt_oss") return GateOrder::kTurns;
+  if (type == "llama4" || type == "llama4_text") return GateOrder::kHalves;
   return std::nullopt;
 }
 

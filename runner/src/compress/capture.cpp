@@ -58,7 +58,8 @@ AttentionShape LayerAttention(const ModelConfig& config, const KvCache& cache, i
           .softcap = config.attention_softcap,
           .window = config.layers[static_cast<size_t>(layer)].window,
           .rope = cache.rope(layer),
-          .sinks = cache.sinks(layer)};
+          .sinks = cache.sinks(layer),
+          .chunked = config.layers[static_cast<size_t>(layer)].chunked};
 }
 
 PrefillCapture::PrefillCapture(const ModelConfig& config, const KvCache& cache, const Needs& needs,

@@ -142,6 +142,7 @@ void ProbePass::Measure(int64_t layer, const Tensor& q) {
         {.segments = &parts[first], .count = static_cast<int64_t>(parts.size() - first)});
   }
   AttentionShape shape = LayerAttention(config, *fork_, layer);
+  shape.chunked = false;
   shape.window = 0;  // entries stand where they stand, not where these parts put them
   const AttentionItem item = {.first_row = 0, .rows = rows, .heads = measured};
   const Tensor log_sum_exp = Grown(ops, log_sums_, {heads, rows});

@@ -291,8 +291,51 @@ void RefuseQwenWindows(ConfigReader& reader, ModelConfig& config) {
   CheckLayerTypes(reader, config);
 }
 
+std::vector<bool> ReadStillLayers(ConfigReader& reader, const ModelConfig& config,
+                                  bool may_be_empty) {
+  const auto layers = std::ssize(config.layers);
+  const int64_t interval = reader.Int("no_rope_layer_interval", 4, 1, kMostLayers);
+  // Despite its name 1 is a layer that turns.
+  const std::vector<int64_t> turns = reader.IntOrInts("no_rope_layers", 0, 1);
+  const bool listed = may_be_empty ? !turns.empty() : reader.Has("no_rope_layers");
+  if (listed && std::ssize(turns) != layers) {
+    reader.Fail("no_rope_layers", StrCat(layers, " entries, one per layer"));
+  }
+  std::vector<bool> still;
+  for (int64_t i = 0; i < layers; ++i) {
+    const auto at = static_cast<size_t>(i);
+    still.push_back(listed ? at < turns.size() && turns[at] == 0 : (i + 1) % interval == 0);
+  }
+  return still;
+}
+
 void ReadDraftLayers(ConfigReader& reader, ModelConfig& config) {
   config.draft_layers = reader.Int("num_nextn_predict_layers", 0, 0, kMostLayers);
+}
+
+void ReadLlamaParts(ConfigReader& reader, ModelConfig& config) {
+  ReadSizes(reader, "intermediate_size", 2048, config);
+  ReadHeads(reader, {}, config);
+  ReadNormEps(reader, 1e-6, config);
+  ReadActivation(reader, "hidden_act", "silu", config);
+  ReadTokenIds(reader, {.bos = 1, .eos = {2}}, config);
+  config.tied_head = reader.Bool("tie_word_embeddings", false);
+  config.qkv_bias = config.output_bias = reader.Bool("attention_bias", false);
+  config.mlp_bias = reader.Bool("mlp_bias", false);
+  ReadRope(reader, {.head_dim = config.key_dim}, config);
+}
+
+TensorNames BloomNames() {
+  return {.body = "transformer.",
+          .embedding = "word_embeddings",
+          .layers = "h",
+          .final_norm = "ln_f",
+          .attention = "self_attention",
+          .qkv = "query_key_value",
+          .qkv_by_group = true,
+          .output = "dense",
+          .up = "dense_h_to_4h",
+          .down = "dense_4h_to_h"};
 }
 
 void ReadActivation(ConfigReader& reader, std::string_view key, std::string_view fallback,

@@ -70,6 +70,11 @@ float ReadMultiplier(ConfigReader& reader, std::string_view key, double fallback
 void ReadActivation(ConfigReader& reader, std::string_view key, std::string_view fallback,
                     ModelConfig& config);
 
+// Sizes, heads, norms, activation, special tokens, tie, biases and rope as Llama's files have them.
+void ReadLlamaParts(ConfigReader& reader, ModelConfig& config);
+// The names of BLOOM and Falcon, without norms that only one of them has.
+TensorNames BloomNames();
+
 // The activation a Hugging Face name stands for; none when it is not implemented.
 std::optional<Activation> ActivationFromName(std::string_view name);
 
@@ -105,6 +110,10 @@ void ReadExpertGroups(ConfigReader& reader, std::string_view experts_key, MoeCon
 void ReadRenormalize(ConfigReader& reader, MoeConfig& moe);
 // Qwen's way to say which layers are mixtures: decoder_sparse_step, mlp_only_layers.
 void ReadSparseLayers(ConfigReader& reader, ModelConfig& config);
+// no_rope_layers, or every no_rope_layer_interval-th: a flag for each layer, true for those that do
+// not turn. An empty list may stand for none.
+std::vector<bool> ReadStillLayers(ConfigReader& reader, const ModelConfig& config,
+                                  bool may_be_empty = false);
 // Qwen's windows where implementations disagree on whose they are: there may be none.
 void RefuseQwenWindows(ConfigReader& reader, ModelConfig& config);
 // Layers behind the last that predict further tokens: their tensors are left alone.
@@ -118,6 +127,9 @@ struct RopeRules {
   // The key at the top level that may give it.
   std::string_view part_key = "partial_rotary_factor";
   bool phi3 = false;  // default and longrope only; "su" and "yarn" are names for longrope
+  // default and longrope only, whose attention factor is short_mscale and long_mscale, which must
+  // be the same.
+  bool mscales = false;
   // What mrope_section means where a file gives it: nothing (then it is a fault), one stretch of
   // frequencies an axis, or axes that take turns.
   enum class Sections { kNone, kContiguous, kInterleaved };

@@ -60,10 +60,8 @@ constexpr NotRun kNotRun[] = {
     {"glm_moe_dsa", kIndexer},
     {"jamba", kConstantState},
     {"kimi_linear", kConstantState},
-    {"llama4", "its attention is cut into chunks and scaled by the position"},
     {"mamba", kConstantState},
     {"mamba2", kConstantState},
-    {"phimoe", "its router draws experts one after the other (SparseMixer)"},
     {"qwen3_5", kConstantState},
     {"qwen3_next", kConstantState},
 };
@@ -172,12 +170,19 @@ Status ModelConfig::ShareCaches(std::span<const int64_t> reads) {
                              "; expected a layer that reads its own"));
     }
     const LayerConfig& other = shared[static_cast<size_t>(owner)];
-    if (own.window != other.window || own.local_rope != other.local_rope) {
+    if (own.window != other.window || own.chunked != other.chunked ||
+        own.local_rope != other.local_rope) {
       return BadInput(StrCat(what, ", which has another window or rope; expected one of its kind"));
     }
   }
   layers = std::move(shared);
   return {};
+}
+
+bool ModelConfig::Turns(int64_t layer) const {
+  const std::optional<RopeConfig>& own =
+      layers[static_cast<size_t>(layer)].local_rope ? local_rope : rope;
+  return own && own->kind != RopeKind::kNone;
 }
 
 ModelConfig ModelConfig::OfCaches() const {
@@ -194,7 +199,10 @@ int64_t ModelConfig::KvReachBytes(int64_t tokens, DType dtype) const {
   int64_t entries = 0;
   for (const LayerConfig& layer : layers) {
     if (layer.reads >= 0) continue;
-    entries += layer.window > 0 ? std::min(tokens, layer.window) : tokens;
+    const bool begins = layer.chunked && tokens > 0;
+    entries += begins             ? (tokens - 1) % layer.window + 1
+               : layer.window > 0 ? std::min(tokens, layer.window)
+                                  : tokens;
   }
   return entries * kv_heads * (key_dim + value_dim) * SizeOf(dtype);
 }

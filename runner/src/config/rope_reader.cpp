@@ -42,6 +42,9 @@ RopeKind ReadKind(ConfigReader& block, const RopeRules& rules) {
     }
     return RopeKind::kDefault;
   }
+  if (rules.mscales && name != "default" && name != "longrope") {
+    block.Fail(block.Has("rope_type") ? "rope_type" : "type", "default or longrope in this family");
+  }
   if (const std::optional<RopeKind> kind = KindFromName(name)) return *kind;
   block.Fail(
       block.Has("rope_type") ? "rope_type" : "type",
@@ -98,6 +101,15 @@ std::optional<double> ReadAttentionFactor(ConfigReader& block) {
   return given ? std::optional<double>(factor) : std::nullopt;
 }
 
+// One for short sequences and one for long ones; no file has two numbers.
+double ReadMscales(ConfigReader& block) {
+  const double factor = block.Real("short_mscale", std::nullopt, 1e-6, kMostFactor);
+  if (block.Real("long_mscale", std::nullopt, 1e-6, kMostFactor) != factor) {
+    block.Fail("long_mscale", StrCat("the same as key 'short_mscale' (", factor, ")"));
+  }
+  return factor;
+}
+
 std::vector<double> ReadFactorList(ConfigReader& block, std::string_view key, int64_t rotary_dim) {
   std::vector<double> factors = block.Reals(key, 1e-6, kMostFactor);
   if (static_cast<int64_t>(factors.size()) != rotary_dim / 2) {
@@ -137,7 +149,7 @@ void ReadLongrope(ConfigReader& top, ConfigReader& block, const RopeRules& rules
   rope.original_max_position = ReadOriginal(top, block, false, unsaid);
   const double ratio =
       static_cast<double>(rope.max_position) / static_cast<double>(rope.original_max_position);
-  rope.attention_factor = ReadAttentionFactor(block);
+  rope.attention_factor = rules.mscales ? ReadMscales(block) : ReadAttentionFactor(block);
   rope.factor = block.Real("factor", ratio, 1e-6, kMostFactor);
   if (rope.factor != ratio && !rope.attention_factor) {
     LogWarning(StrCat(top.origin(), ": key '", block.NameOfKey("factor"), "': ", rope.factor,
@@ -209,9 +221,10 @@ RopeConfig ReadBlock(ConfigReader& top, std::string_view key, const Json& object
       rope.factor = block.Real("factor", std::nullopt, 1.0, kMostFactor);
       rope.low_freq_factor = block.Real("low_freq_factor", std::nullopt, 1e-6, kMostFactor);
       rope.high_freq_factor = block.Real("high_freq_factor", std::nullopt, 1e-6, kMostFactor);
-      if (!(rope.low_freq_factor < rope.high_freq_factor)) {
+      // The same number twice (Llama 4): nothing is between.
+      if (!(rope.low_freq_factor <= rope.high_freq_factor)) {
         block.Fail("high_freq_factor",
-                   StrCat("more than low_freq_factor (", rope.low_freq_factor, ")"));
+                   StrCat("at least low_freq_factor (", rope.low_freq_factor, ")"));
       }
       break;
     case RopeKind::kYarn:

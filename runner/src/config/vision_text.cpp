@@ -26,6 +26,8 @@ constexpr std::string_view kQwen2VlDefaults = R"({"vocab_size": 152064, "hidden_
 constexpr std::string_view kQwen3VlDefaults = R"({"vocab_size": 151936, "hidden_size": 4096,
   "intermediate_size": 22016, "num_hidden_layers": 32, "num_attention_heads": 32,
   "num_key_value_heads": 32, "max_position_embeddings": 128000, "rope_theta": 500000.0})";
+constexpr std::string_view kLlama4Defaults = R"({"vocab_size": 202048, "hidden_size": 5120,
+  "intermediate_size": 8192, "num_hidden_layers": 48, "num_attention_heads": 40})";
 constexpr std::string_view kGemma3Defaults = R"({"vocab_size": 262208, "hidden_size": 2304,
   "intermediate_size": 9216, "num_hidden_layers": 26, "num_attention_heads": 8})";
 
@@ -41,6 +43,7 @@ struct TextClass {
 constexpr TextClass kTextClasses[] = {
     {"gemma3_text", "gemma3_text", kGemma3Defaults},
     {"llama", "llama", kLlamaDefaults},
+    {"llama4_text", "llama4_text", kLlama4Defaults},
     {"mistral", "mistral", kMistralDefaults},
     {"qwen2", "qwen2", kQwen2Defaults},
     {"qwen3", "qwen3", kQwen3Defaults},
@@ -70,6 +73,7 @@ const std::vector<TextPartFamily>& TextPartFamilies() {
        .tied = true},
       {"idefics3", "llama", {"image_token_id"}, 128257},
       {"internvl", "qwen2", {"image_token_id"}, 151667, {}, -1, false, true},
+      {"llama4", "llama4_text", {"image_token_index", "image_token_id"}, 200092},
       {"llava", "llama", {"image_token_index", "image_token_id"}, 32000},
       {"llava_next", "llama", {"image_token_index", "image_token_id"}, 32000},
       {"llava_next_video",

@@ -223,19 +223,34 @@ void ForwardPass::MixtureOfExperts(int64_t layer, const Tensor& x, Tensor out, M
   // Ascending for each row, so that its sum has one order whatever the company.
   const Tensor experts = Take(ScratchSlot::kExperts, DType::kI32, {rows_, k});
   const Tensor weight = Take(ScratchSlot::kExpertWeight, DType::kF32, {rows_, k});
+  Tensor correction = w.router_correction.weight;
+  if (moe.weighs_inputs) {
+    correction = Take(ScratchSlot::kChoiceBias, DType::kF32, {moe.experts});
+    ops_.rows->Fill(0.0f, correction);
+  }
   ops_.select->ChooseExperts(logits,
                              {.groups = moe.groups,
                               .top_groups = moe.top_groups,
                               .renormalize = moe.renormalize,
                               .scaling = moe.scaling,
-                              .sigmoid = moe.sigmoid},
-                             w.router_correction.weight, experts, weight);
+                              .sigmoid = moe.sigmoid,
+                              .in_turn = moe.in_turn,
+                              .tolerance = moe.tolerance},
+                             correction, experts, weight);
   const Tensor choice = experts.Reshape({chosen});
   const Tensor up = Take(ScratchSlot::kMlpUp, DType::kF32, {chosen, 2 * ffn});
   const Tensor activated = Take(ScratchSlot::kMlpActivated, dtype_, {chosen, ffn});
   const Tensor output =
       Take(ScratchSlot::kExpertOutput, DType::kF32, {chosen, config_.hidden_size});
   ops_.linear->MatMulChosen(x, *w.experts_up, choice, up);
+  if (moe.weighs_inputs) {
+    // Products are linear: what they give may be weighed for what they read.
+    const Tensor read = Take(ScratchSlot::kExpertBias, DType::kF32, {chosen, 2 * ffn});
+    ops_.rows->Convert(up, read);
+    ops_.rows->Fill(0.0f, up);
+    ops_.select->AddWeighted(read, weight.Reshape({chosen, 1}), up);
+    ops_.rows->Fill(1.0f, weight);
+  }
   AddChosenBias(w.experts_up_bias, choice, up);
   LimitGate(up);
   ops_.rows->GatedActivate(up, config_.activation, activated);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Attention in the forward pass: what is written to the caches, how queries turn, who attends.
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include "methods/tensors.h"
@@ -272,7 +273,8 @@ void ForwardPass::AttendJoined(int64_t layer, const Tensor& q, const Tensor& key
                                 .scale = config_.attention_scale,
                                 .softcap = config_.attention_softcap,
                                 .window = config_.layers[static_cast<size_t>(layer)].window,
-                                .sinks = sinks};
+                                .sinks = sinks,
+                                .chunked = config_.layers[static_cast<size_t>(layer)].chunked};
   if (cache.apart()) {
     for (const AttentionItem& item : items) AttendApart(shape, cache, layer, item, q, out);
     return;
@@ -356,7 +358,8 @@ void ForwardPass::AttendCaches(int64_t layer, bool latents, const Tensor& q, con
                  .softcap = config_.attention_softcap,
                  .window = config_.layers[static_cast<size_t>(layer)].window,
                  .rope = cache.rope(at),
-                 .sinks = sinks},
+                 .sinks = sinks,
+                 .chunked = config_.layers[static_cast<size_t>(layer)].chunked},
                 cache, at, items[i], q, out);
     return true;
   });
@@ -379,7 +382,8 @@ void ForwardPass::AttendCaches(int64_t layer, bool latents, const Tensor& q, con
                                   .softcap = config_.attention_softcap,
                                   .window = config_.layers[static_cast<size_t>(layer)].window,
                                   .rope = rope,
-                                  .sinks = sinks};
+                                  .sinks = sinks,
+                                  .chunked = config_.layers[static_cast<size_t>(layer)].chunked};
     ops_.attention->Attend(shape, together, q, out, capture);
   }
   ForSequences(attending, [&](size_t i) {
@@ -407,6 +411,12 @@ void ForwardPass::NormHeads(const Norm& norm, const Tensor& heads) {
     case QkNorm::kLayer:
       ops_.rows->LayerNorm(heads, norm.weight, norm.bias, eps, heads);
       return;
+    case QkNorm::kLength: {
+      const Tensor ones = Take(ScratchSlot::kGateLimit, DType::kF32, {heads.shape[2]});
+      ops_.rows->Fill(1.0f, ones);
+      ops_.rows->RmsNorm(heads, ones, 0.0f, eps, heads);
+      return;
+    }
     case QkNorm::kLayerHeads:
     case QkNorm::kLayerLists:
       break;
@@ -429,6 +439,27 @@ void ForwardPass::LimitProjected(const Tensor& projected) {
   ops_.rows->Combine(projected, bound, Binary::kMax, projected);
 }
 
+// In place.
+void ForwardPass::GrowQueries(int64_t layer, const Tensor& q) {
+  if (!config_.query_growth || config_.Turns(layer)) return;
+  const auto scale = static_cast<float>(config_.query_growth->scale);
+  const auto every = static_cast<float>(config_.query_growth->every);
+  std::vector<float> factors;
+  for (const SequenceStep& step : steps_) {
+    for (int64_t i = step.begin; i < step.end; ++i) {
+      const float seen = std::floor((static_cast<float>(PlaceOf(i)) + 1.0f) / every);
+      factors.push_back(std::log1p(seen) * scale + 1.0f);
+    }
+  }
+  const Tensor factor = Take(ScratchSlot::kQueryFactor, DType::kF32, {rows_, 1});
+  ops_.memory->Copy(View(factors, {rows_, 1}), factor);
+  const Tensor rows = AsRows(q);
+  const Tensor grown = Take(ScratchSlot::kQueryGrown, DType::kF32, {rows_, rows.shape[1]});
+  ops_.rows->Fill(0.0f, grown);
+  ops_.select->AddWeighted(rows, factor, grown);
+  ops_.rows->Convert(grown, rows);
+}
+
 Tensor ForwardPass::PlainAttention(int64_t layer, const Tensor& x) {
   const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
   const int64_t heads = config_.query_heads, kv_heads = config_.kv_heads;
@@ -444,11 +475,12 @@ Tensor ForwardPass::PlainAttention(int64_t layer, const Tensor& x) {
     k = Heads(projected, heads * dk, kv_heads, dk, dk);
     v = Heads(projected, (heads + kv_heads) * dk, kv_heads, dv, dv);
   }
-  if (config_.qk_norm) {
+  if (config_.qk_norm && (config_.qk_norm_kind != QkNorm::kLength || config_.Turns(layer))) {
     NormHeads(w.q_norm, q);
     if (!k.empty()) NormHeads(w.k_norm, k);
   }
   Rotate(layer, q, k);
+  GrowQueries(layer, q);
   const Tensor out = Take(ScratchSlot::kAttended, DType::kF32, {rows_, heads, dv});
   AttendCaches(layer, false, q, k, v, out);
   return out.Reshape({rows_, heads * dv});

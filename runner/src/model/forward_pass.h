@@ -87,6 +87,7 @@ class ForwardPass {
   Tensor PlainAttention(int64_t layer, const Tensor& x);
   void NormHeads(const Norm& norm, const Tensor& heads);
   void LimitProjected(const Tensor& projected);
+  void GrowQueries(int64_t layer, const Tensor& q);
   Tensor LatentAttention(int64_t layer, const Tensor& x);
   Tensor ExpandedAttention(int64_t layer, const Tensor& q_all, const Tensor& down,
                            const Tensor& latent);

@@ -113,7 +113,9 @@ ModelShape ShapeOf(const ModelConfig& config, DType cache_dtype) {
   shape.key_norm = config.qk_norm;
   if (config.mla) shape.latent_dim = config.mla->kv_lora_rank;
   for (const LayerConfig& layer : config.layers) {
-    if (layer.reads < 0) shape.windows.push_back(layer.window);
+    if (layer.reads >= 0) continue;
+    shape.windows.push_back(layer.window);
+    shape.chunked = shape.chunked || layer.chunked;
   }
   shape.cache_dtype = cache_dtype;
   return shape;

@@ -68,6 +68,8 @@ class Scope {
         spec = Norm(name, dim);
         spec.weight.shape = {heads, dim};
         break;
+      case QkNorm::kLength:
+        break;
       case QkNorm::kLayerLists:
         spec = Norm(StrCat(name, ".norms.0"), dim);
         for (int64_t h = 1; h < heads; ++h) {
@@ -125,7 +127,7 @@ void DescribeMixture(const ModelConfig& config, const Scope& scope, LayerSpec& l
   const TensorNames& names = config.tensor_names;
   layer.router =
       scope.Linear({{names.router, moe.experts}}, config.hidden_size, config.router_bias);
-  if (moe.sigmoid) {
+  if (moe.sigmoid && !moe.weighs_inputs) {
     layer.router_correction =
         scope.Zeros(StrCat(names.router, ".e_score_correction_bias"), moe.experts);
   }

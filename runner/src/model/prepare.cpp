@@ -171,7 +171,8 @@ Status PreparedWeights::SetHeads(int64_t query_heads, int64_t kv_heads) {
     return BadInput(StrCat(kv_heads, " KV heads: must divide the ", query_heads, " query heads"));
   }
   const bool by_head = config_.qk_norm && config_.qk_norm_kind != QkNorm::kHead &&
-                       config_.qk_norm_kind != QkNorm::kLayer;
+                       config_.qk_norm_kind != QkNorm::kLayer &&
+                       config_.qk_norm_kind != QkNorm::kLength;
   const bool slopes = !config_.distance_slopes.empty();
   if (query_heads != config_.query_heads && (by_head || config_.sinks || slopes)) {
     return Unsupported(StrCat(before_.path, ": query heads have ",

@@ -36,7 +36,7 @@ void ApplyLlama3(const RopeConfig& config, std::vector<double>& inverse) {
   for (double& f : inverse) {
     const double wavelength = 2.0 * std::numbers::pi / f;
     if (wavelength < longest_kept) continue;
-    if (wavelength > shortest_divided) {
+    if (wavelength > shortest_divided || longest_kept == shortest_divided) {
       f /= config.factor;
       continue;
     }

@@ -39,7 +39,10 @@ enum class ScratchSlot {
   kExpertOutput,  // [m * experts per token, hidden]
   kExpertBias,    // the same, or as wide as what they read
   kGateLimit,
-  kSurprise,  // [m] and more
+  kChoiceBias,   // [experts] of zeros
+  kQueryFactor,  // [m, 1]
+  kQueryGrown,   // [m, query heads * key_dim]
+  kSurprise,     // [m] and more
   kLogitRows,
   kLogits,
   kCount,

@@ -22,17 +22,8 @@ std::string_view NameIn(ConfigReader& reader, std::string_view own, std::string_
 }
 
 void ReadBloom(ConfigReader& reader, ModelConfig& config) {
-  config.tensor_names = {.body = "transformer.",
-                         .embedding = "word_embeddings",
-                         .embedding_norm = "word_embeddings_layernorm",
-                         .layers = "h",
-                         .final_norm = "ln_f",
-                         .attention = "self_attention",
-                         .qkv = "query_key_value",
-                         .qkv_by_group = true,
-                         .output = "dense",
-                         .up = "dense_h_to_4h",
-                         .down = "dense_4h_to_h"};
+  config.tensor_names = BloomNames();
+  config.tensor_names.embedding_norm = "word_embeddings_layernorm";
   // seq_length is what the model was trained on.
   ReadSizes(reader,
             {.hidden = NameIn(reader, "hidden_size", "n_embed", kMostHidden),

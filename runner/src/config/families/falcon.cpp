@@ -35,16 +35,7 @@ void ReadFalconNorms(ConfigReader& reader, bool grouped, ModelConfig& config) {
 }
 
 void ReadFalcon(ConfigReader& reader, ModelConfig& config) {
-  config.tensor_names = {.body = "transformer.",
-                         .embedding = "word_embeddings",
-                         .layers = "h",
-                         .final_norm = "ln_f",
-                         .attention = "self_attention",
-                         .qkv = "query_key_value",
-                         .qkv_by_group = true,
-                         .output = "dense",
-                         .up = "dense_h_to_4h",
-                         .down = "dense_4h_to_h"};
+  config.tensor_names = BloomNames();
   ReadSizes(reader, SizeKeys{}, 2048, config);
   config.ffn_size = reader.Int("ffn_hidden_size", 4 * config.hidden_size, 1, kMostFfn);
   const bool grouped = reader.Bool("new_decoder_architecture", false);

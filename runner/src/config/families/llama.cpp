@@ -7,15 +7,7 @@ namespace kvgauge {
 namespace {
 
 void ReadLlama(ConfigReader& reader, ModelConfig& config) {
-  ReadSizes(reader, "intermediate_size", 2048, config);
-  ReadHeads(reader, {}, config);
-  ReadNormEps(reader, 1e-6, config);
-  ReadActivation(reader, "hidden_act", "silu", config);
-  ReadTokenIds(reader, {.bos = 1, .eos = {2}}, config);
-  config.tied_head = reader.Bool("tie_word_embeddings", false);
-  config.qkv_bias = config.output_bias = reader.Bool("attention_bias", false);
-  config.mlp_bias = reader.Bool("mlp_bias", false);
-  ReadRope(reader, {.head_dim = config.key_dim}, config);
+  ReadLlamaParts(reader, config);
   reader.Refuse("sliding_window", "this family has full attention only, expected null");
   CheckLayerTypes(reader, config);
   // A split of the matrices that would only change rounding; other values are unheard of.

@@ -1,28 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/strings.h"
 #include "src/config/common.h"
 #include "src/config/family.h"
 
 namespace kvgauge {
 namespace {
-
-// A flag for each layer, true for those that do not turn.
-std::vector<bool> ReadStillLayers(ConfigReader& reader, const ModelConfig& config) {
-  const auto layers = std::ssize(config.layers);
-  const int64_t interval = reader.Int("no_rope_layer_interval", 4, 1, kMostLayers);
-  // Despite its name 1 is a layer that turns.
-  const std::vector<int64_t> turns = reader.IntOrInts("no_rope_layers", 0, 1);
-  const bool listed = reader.Has("no_rope_layers");
-  if (listed && std::ssize(turns) != layers) {
-    reader.Fail("no_rope_layers", StrCat(layers, " entries, one per layer"));
-  }
-  std::vector<bool> still;
-  for (int64_t i = 0; i < layers; ++i) {
-    const auto at = static_cast<size_t>(i);
-    still.push_back(listed ? at < turns.size() && turns[at] == 0 : (i + 1) % interval == 0);
-  }
-  return still;
-}
 
 void ReadSmollm3(ConfigReader& reader, ModelConfig& config) {
   ReadSizes(reader, "intermediate_size", 32768, config);
