@@ -307,7 +307,8 @@ Status CheckThin(const Method& method, const Pipeline& p, const ModelShape& shap
   }
   int64_t before = 0;
   for (const int64_t layer : p.thin->Layers(shape)) {
-    KVG_CHECK(layer > before && layer < shape.layers, StrCat(owner, ": layers ascend from 1 on"));
+    const int64_t last = shape.layers - (p.thin->reads_again() ? 0 : 1);
+    KVG_CHECK(layer > before && layer <= last, StrCat(owner, ": layers ascend from 1 on"));
     before = layer;
   }
   for (int64_t layer = 0; layer < shape.layers; ++layer) {

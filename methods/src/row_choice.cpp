@@ -34,6 +34,17 @@ int64_t RowChoice::CandidatesOf(LayerView& view) const {
   return rows;
 }
 
+std::vector<int32_t> RowChoice::CandidatesLeft(LayerView& view) const {
+  std::vector<float> text;
+  if (visual_) text = Fetch(view.ops(), view.OfModality(Modality::kText, 0));
+  std::vector<int32_t> rows;
+  // Rows leave from between, so the first and the last of the prompt are those of what is left.
+  for (int64_t row = sinks_; row < view.width() - recent_; ++row) {
+    if (!visual_ || text[static_cast<size_t>(row)] == 0) rows.push_back(static_cast<int32_t>(row));
+  }
+  return rows;
+}
+
 Tensor RowChoice::Best(LayerView& view, const Tensor& scores, int64_t count) const {
   RowOps& ops = *view.ops().rows;
   const int64_t rows = scores.shape[1];

@@ -17,6 +17,7 @@ import numpy as np
 
 import method_attend as attend
 from method_oracles import Cam, D2o, Sequence, pool_average, pool_max, protect, softmax, top
+from pictures_reference import functions
 from method_fetches import emllm_cases, infllm_cases, magicpig_cases, vattention_cases
 from method_reads import Sparq
 from method_thin import Aim, FastKv, GemFilter, Thinned
@@ -568,6 +569,107 @@ class LaqByAuthors(Sequence):
         return chosen
 
 
+class Ordered(dict):
+    """A set that is gone through in the order in which its members came."""
+
+    def __init__(self, members=()):
+        super().__init__(dict.fromkeys(members))
+
+    def update(self, members):
+        super().update(dict.fromkeys(members))
+
+    def difference_update(self, members):
+        for member in members:
+            self.pop(member, None)
+
+    def __sub__(self, members):
+        return Ordered(member for member in self if member not in members)
+
+
+class DartByAuthors(Thinned):
+    """The rows between `first` and the last `behind` ones that stay by its get_retained_image_token, as for
+    one picture there. Python's own sets, in whose order its pivots take turns, are put in order of coming;
+    how many rows that changes is printed."""
+
+    def choose(self, layer, q, k, attention):
+        import torch
+        import torch.nn.functional
+
+        s, n = self.settings, len(k[0])
+        if layer != s.layer:
+            return None
+        path = s.checkout.path / "llava/model/language_model/modeling_llama_self.py"
+        length = n - s.first - s.behind
+        config = types.SimpleNamespace(text_length=None, DART_config=dict(
+            K=layer, image_token_start_index=s.first, image_token_length=length, max_num_trunction=None,
+            pivot_image_token=s.pivots[0], pivot_text_token=s.pivots[1], reduction_ratio=s.drop))
+        normed = torch.from_numpy(self.model.norm(self.hidden, "model.norm.weight"))[None]
+        kept = []
+        for kind in (Ordered, set):
+            model = functions(path, {"get_retained_image_token@DART"}, dict(
+                torch=torch, math=math, set=kind, LlamaConfig=None, Optional=typing.Optional))
+            found = model.get_retained_image_token(None, config, normed, torch.from_numpy(np.stack(list(k)))[None])
+            kept.append(np.sort(found.numpy()))
+        print(f"dart {layer}: {len(np.setdiff1d(*kept))} of {len(kept[0])} rows are others in the order of Python's sets")
+        self.twin(layer, k, normed[0].numpy(), length, kept[0])
+        return np.r_[: s.first, kept[0], n - s.behind : n]
+
+    def twin(self, layer, k, normed, length, kept):
+        """The same anew, for its margins."""
+        s, keys = self.settings, np.abs(k).sum((0, 2))
+        end = s.first + length
+
+        def longest(begin, stop, count, what):
+            rows = begin + np.argsort(-keys[begin:stop], kind="stable")[:count]
+            top(keys[begin:stop], count, self.margins, f"dart {layer}, {what} pivots")
+            self.margins.note((-np.diff(keys[rows]) / keys[rows[1:]]).min(), f"dart {layer}, turns of {what}")
+            return rows
+
+        pictures, text = longest(s.first, end, s.pivots[0], "visual"), longest(end, len(keys), s.pivots[1], "text")
+        left, own = np.setdiff1d(np.arange(s.first, end), pictures), list(pictures)
+        unit = normed / np.linalg.norm(normed, axis=1, keepdims=True)
+        for pivot in np.r_[pictures, text]:
+            each = int(length * (1 - s.drop) // sum(s.pivots))
+            taken = left[top(-unit[left] @ unit[pivot], each, self.margins, f"dart {layer}, {pivot}")]
+            own.extend(taken)
+            left = np.setdiff1d(left, taken)
+        assert np.array_equal(np.sort(own), kept)
+
+
+class SelectiveContextByAuthors(Thinned):
+    """Tokens that stay by its self_info_mask, given what each tells behind all before it; the model then
+    reads them as a prompt. Entries keep the places of their tokens, and turn by those in the shorter prompt."""
+
+    def stand(self, places):
+        return np.arange(len(places))
+
+    def at_the_end(self, ids, logits):
+        s, n = self.settings, len(ids)
+        chances = logits - logits.max(1, keepdims=True)
+        chances -= np.log(np.exp(chances).sum(1, keepdims=True))
+        told = -chances[np.arange(n - 1), ids[1:]][s.sinks - 1 : n - 1 - s.recent]
+        rows = np.arange(s.sinks, n - s.recent)
+        module = functions(s.checkout.path / "selective_context.py", {"self_info_mask@SelectiveContext"}, dict(np=np, List=list))
+        given = types.SimpleNamespace(mask_ratio=s.drop, mask_a_sent=lambda *_: "")
+        _, masked = module.self_info_mask(given, [str(row) for row in rows], list(told), "token")
+        gone = np.array([int(row) for row in masked])
+        order = np.sort(told)
+        self.margins.note((order[len(gone)] - order[len(gone) - 1]) / order[len(gone)], "selective context")
+        self.gone = len(gone)
+        return np.setdiff1d(np.arange(n), gone)
+
+    def append(self, l, h, raw, v):
+        self.pos[l][h] = np.append(self.pos[l][h], self.tokens)
+        self.keys[l][h] = np.vstack([self.keys[l][h], self.model.rotate(raw, [self.tokens - self.gone])])
+        self.values[l][h] = np.vstack([self.values[l][h], v])
+
+    def query(self, l, h, raw):
+        return self.model.rotate(raw, [self.tokens - self.gone])
+
+    def choose(self, layer, q, k, attention):
+        return None
+
+
 def laq_cases(checkout):
     settings = dict(checkout=checkout, budget=90, draft=8, entries=64, first=32, window=8)
     return [(name, dict(method="laq", set=["score.draft_entries=64", f"score.mask={mask}"]),
@@ -600,6 +702,8 @@ def cases(root):
         "zyxxmu/cam": ("fc80e64", cam_cases),
         "LaVi-Lab/AIM": ("edc24e9", aim_cases),
         "Gumpest/SparseVLMs": ("26a5f48", sparsevlm_cases),
+        "xqy1111111/DART": ("d6a5af6", dart_cases),
+        "liyucheng09/Selective_Context": ("3074343", selective_context_cases),
         "noforit/Lookahead_Q-Cache": ("74612bd", laq_cases),
         "SusCom-Lab/ZeroMerge": ("311494e", zeromerge_cases),
         "microsoft/MInference": ("fb56c91", attend.minference_cases),
@@ -645,6 +749,24 @@ def sparsevlm_cases(checkout):
              SparseVlmByAuthors, dict(checkout=checkout, layers=layers, words=words,
                                       counts=[int((300 - words) * int(part) / 100 + 1e-9) for part in kept.split(",")]))
             for name, layers, kept, words in (("sparsevlm", [0, 1, 2], "52,34,19", 24), ("sparsevlm_few", [1], "10", 60))]  # fmt: skip
+
+
+def dart_cases(checkout):
+    return [(name, dict(method="dart", budget="none", steps=6,
+                        set=["thin.rows=all", f"thin.layer={layer}", f"thin.sinks={first}", f"thin.recent={behind}",
+                             f"thin.drop={drop}", f"thin.visual_pivots={pivots[0]}", f"thin.text_pivots={pivots[1]}"]),
+             f"get_retained_image_token of ZichenWen1/DART as {checkout.name} holds it (llava, last changed by its"
+             " authors in 9fee9fa), run in torch inside a NumPy forward, float64, its sets in order of coming",
+             DartByAuthors, dict(checkout=checkout, layer=layer, first=first, behind=behind, drop=drop, pivots=pivots))
+            for name, layer, first, behind, drop, pivots in (("dart", 2, 20, 24, 0.778, (4, 4)), ("dart_few", 1, 0, 60, 0.9, (2, 5)))]  # fmt: skip
+
+
+def selective_context_cases(checkout):
+    return [(name, dict(method="selective_context", budget="none", steps=6,
+                        set=[f"thin.drop={drop}", f"thin.sinks={sinks}", f"thin.recent={recent}"]),
+             f"self_info_mask of {checkout.name} on tokens, and a NumPy forward of what it leaves, float64",
+             SelectiveContextByAuthors, dict(checkout=checkout, drop=drop, sinks=sinks, recent=recent))
+            for name, drop, sinks, recent in (("selective_context", 0.35, 4, 64), ("selective_context_few", 0.8, 1, 1))]  # fmt: skip
 
 
 def d2o_cases(checkout):

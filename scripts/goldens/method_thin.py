@@ -33,12 +33,12 @@ class Thinned(Sequence):
     def read(self, ids, places, again=False):
         """The last row's logits; or the rows that are to be read by themselves."""
         model = self.model
-        h = model.w["model.embed_tokens.weight"][ids[places]]
+        h, stand = model.w["model.embed_tokens.weight"][ids[places]], self.stand(places)
         for l in range(model.layers):
             at = f"model.layers.{l}."
             x = model.norm(h, at + "input_layernorm.weight")
             q, k, v = (model.split(x, l, n, c) for n, c in zip("qkv", (model.heads, model.groups, model.groups)))
-            q, k = model.rotate(q, places), model.rotate(k, places)
+            q, k = model.rotate(q, stand), model.rotate(k, stand)
             scores = q @ np.repeat(k, model.share, 0).transpose(0, 2, 1) / math.sqrt(model.dim)
             attention = softmax(np.where(places[None, :] <= places[:, None], scores, -np.inf))
             o = (attention @ np.repeat(v, model.share, 0)).transpose(1, 0, 2).reshape(len(places), -1)
@@ -54,9 +54,17 @@ class Thinned(Sequence):
                 return None, places[keep]
             if keep is not None:
                 h, places = self.passed(h, keep), places[keep]
-        return model.logits(h)[-1], None
+        logits = model.logits(h)
+        return logits[-1], None if again else self.at_the_end(ids, logits)
 
     reads_again = False
+
+    def stand(self, places):
+        """Where rows stand for rotation."""
+        return places
+
+    def at_the_end(self, ids, logits):
+        """The rows that are to be read by themselves, when all layers are passed."""
 
     def passed(self, h, keep):
         return h[keep]

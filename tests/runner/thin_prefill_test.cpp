@@ -150,6 +150,7 @@ struct WholePrefill {
   std::vector<float> logits;
 
   WholePrefill(Model& model, const Prompt& prompt) : cache(model.NewCache(prompt.size() + 8)) {
+    cache.PlaceRope(RopePlaces::Of(prompt));
     const Status done =
         Prefill(model, prompt, cache, Model::kChunkRows, false, [&](const Tensor& rows) -> Status {
           logits = HostFloats(model.ops(), rows);
@@ -291,6 +292,69 @@ TEST(ThinPrefillTest, FastVLetsRowsOfPicturesGo) {
   const CellResult cell = RunEngine({contender}, {}, {sample}).at({0, 0});
   EXPECT_EQ(cell.record.engagement, Engagement::kNotEngaged);
   EXPECT_THAT(cell.record.reason, HasSubstr("thin.fastv let no row go of 40 tokens"));
+}
+
+// Each of eight pivots keeps one of the other rows, and four of the pivots are rows of the picture.
+TEST(ThinPrefillTest, DartKeepsRowsOfPicturesForItsPivots) {
+  const TinyModel tiny = MakeTinyModel("gqa", 1, {}, kThinLayers);
+  const std::vector<float> rows = RandomValues(30 * 64, 5, 1.0f);
+  Prompt prompt;
+  prompt.embeddings = View(rows, {30, 64});
+  const VisualSpan picture = {.first = 10, .count = 30, .grid = {1, 5, 6}};
+  prompt.Append(RandomIds(70, 6), std::vector<VisualSpan>{picture}, false);
+  const Thinned thinned(*tiny.model, Shipped("dart", {"thin.drop=0.5"}), prompt);
+  ASSERT_TRUE(thinned.status.ok()) << thinned.status.error().message;
+  EXPECT_EQ(thinned.cache.length(1, 0), 70);
+  const std::vector<int32_t> left = thinned.cache.Positions(2, 0);
+  EXPECT_EQ(left.size(), 52u);
+  EXPECT_EQ(std::count_if(left.begin(), left.end(), [](int32_t p) { return p >= 10 && p < 40; }),
+            12);
+}
+
+// What is left is read as the shorter prompt that it is: its entries, its logits, and what comes
+// behind it, on positions of one axis and of three, with a picture that stays whole.
+TEST(ThinPrefillTest, SelectiveContextReadsAShorterPrompt) {
+  for (const char* kind : {"gqa", "mla", "three_axes"}) {
+    const TinyModel tiny = MakeTinyModel(kind, 1, {}, kThinLayers);
+    Model& model = *tiny.model;
+    const std::vector<float> rows = RandomValues(30 * 64, 5, 1.0f);
+    const std::vector<int32_t> ids = RandomIds(640, 12);
+    VisualSpan picture = {.first = 300, .count = 30, .grid = {1, 5, 6}};
+    const auto prompt_of = [&](const std::vector<int32_t>& tokens) {
+      Prompt prompt;
+      prompt.embeddings = View(rows, {30, 64});
+      prompt.Append(tokens, std::vector<VisualSpan>{picture}, std::string(kind) == "three_axes");
+      return prompt;
+    };
+    const Method method = Shipped("selective_context", {"thin.drop=0.4"});
+    Thinned thinned(model, method, prompt_of(ids));
+    ASSERT_TRUE(thinned.status.ok()) << thinned.status.error().message;
+    const std::vector<int32_t> left = thinned.cache.Positions(0, 0);
+    // Of 542 candidates those at the quantile, 216.4 places from the least, and above.
+    EXPECT_EQ(left.size(), 640u - 217u) << kind;
+    std::vector<int32_t> shorter;
+    for (const int32_t position : left) shorter.push_back(ids[static_cast<size_t>(position)]);
+    picture.first = std::lower_bound(left.begin(), left.end(), 300) - left.begin();
+    Prompt alone = prompt_of(shorter);
+    WholePrefill whole(model, alone);
+    EXPECT_TRUE(SameBits(thinned.logits, whole.logits)) << kind;
+    for (int64_t layer = 0; layer < kThinLayers; ++layer) {
+      for (const bool keys : {true, false}) {
+        EXPECT_TRUE(SameBits(EntryRows(thinned.cache, layer, 0, keys),
+                             EntryRows(whole.cache, layer, 0, keys)))
+            << kind << ", layer " << layer;
+      }
+    }
+    EXPECT_EQ(thinned.cache.tokens(), 640);
+    const auto next = [&](Prompt& prompt, KvCache& cache) {
+      prompt.AppendText(7);
+      EXPECT_TRUE(cache.Append(1).ok());
+      const SequenceStep step = {
+          .cache = &cache, .prompt = &prompt, .begin = prompt.size() - 1, .end = prompt.size()};
+      return HostFloats(model.ops(), model.Forward({&step, 1}));
+    };
+    EXPECT_TRUE(SameBits(next(thinned.prompt, thinned.cache), next(alone, whole.cache))) << kind;
+  }
 }
 
 // Rows leave again and again; captures of a layer are those of the rows that reached it.

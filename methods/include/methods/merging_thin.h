@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Thin stages that also make rows of rows that leave: what goes on is some rows, and sums of
-// others.
+// Thin stages that look at the rows themselves, and may make rows of rows that leave: what goes on
+// is some rows, and sums of others.
 #pragma once
 
 #include "methods/thin.h"
@@ -11,6 +11,7 @@ namespace kvgauge {
 struct ThinRows {
   Tensor hidden;  // [rows, hidden_size] f32: what the layer above would read
   Tensor inputs;  // [prompt, hidden_size] f32: what the first layer read, rows that have left too
+  Tensor normed;  // [rows, hidden_size] f32: what the head would read of `hidden`
 };
 
 // A made row stands at the place of a row that does not go on itself, and holds a weighted sum.
@@ -22,6 +23,9 @@ struct RowsOn {
 
 class MergingThin : public Thin {
  public:
+  // Which of the numbers beside `hidden` it looks at; the others are empty.
+  virtual bool wants_inputs() const { return true; }
+  virtual bool wants_normed() const { return false; }
   // Called in the stead of Choose.
   virtual RowsOn Pass(LayerView& view, const ThinRows& rows) const = 0;
 

@@ -24,6 +24,8 @@ class RowChoice {
   Needs needs() const { return {.modality = visual_}; }
   // How many candidates the prompt had before any row left.
   int64_t CandidatesOf(LayerView& view) const;
+  // Those of them that are among the rows that are left, ascending.
+  std::vector<int32_t> CandidatesLeft(LayerView& view) const;
   // The rows that are no candidates, and the best `count` of those that are, as far as there are as
   // many: [kept] i32. scores: [1, rows], finite; changed.
   Tensor Best(LayerView& view, const Tensor& scores, int64_t count) const;

@@ -2,9 +2,9 @@
 // Stages that let rows of a prompt go between two layers of its prefill: later layers neither
 // compute nor hold them.
 //
-// Rows that go on keep their positions. The last row always goes on, since it gives the first token
-// of the answer. A method with such a stage shares its prefill only with methods that have the same
-// one.
+// Rows that go on keep their positions, unless the stage says otherwise. The last row always goes
+// on, since it gives the first token of the answer. A method with such a stage shares its prefill
+// only with methods that have the same one.
 #pragma once
 
 #include <cstdint>
@@ -17,11 +17,15 @@ namespace kvgauge {
 class Thin : public Stage {
  public:
   // The layers that fewer rows reach, counted from 0: ascending, each from 1 to the last one. A row
-  // that has left does not come back. Precondition: Check.
+  // that has left does not come back. Where rows are read again it may be the number of layers: the
+  // stage chooses when all of them have been passed. Precondition: Check.
   virtual std::vector<int64_t> Layers(const ModelShape& shape) const = 0;
   // True if the rows that go on are read again from the first layer, by themselves: what was read
   // before is forgotten. Such a stage has one layer.
   virtual bool reads_again() const { return false; }
+  // True if rows that are read again stand next to each other for rotation, as a prompt of their
+  // own: each row that has left moves what is behind it up by one. Only text may leave then.
+  virtual bool closes_up() const { return false; }
   // Which rows go on to the layer above view.layer(), when all that are left have passed that one:
   // [kept] i32, ascending indices of its entries, the last one among them. All heads hold the same
   // entries, one for each row. The view has the signals of a prefill that needs() declares, of this

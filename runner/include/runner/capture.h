@@ -47,7 +47,7 @@ class PrefillCapture final : public LayerHook {
   bool wants_log_sum_exp() const override;
   bool wants_inputs() const override { return !needs_.gates.empty(); }
   void LayerInput(int64_t layer, const Tensor& x) override;
-  bool wants_surprise() const override { return needs_.surprise; }
+  bool wants_surprise() const override { return needs_.surprise && !thinned_; }
   void TakeSurprise(const Tensor& surprise) override;
   void BeforeAttend(int64_t, const Tensor&) override {}
   Tensor ColumnSumsOfRows(int64_t layer) override;
@@ -122,6 +122,7 @@ class PrefillCapture final : public LayerHook {
   int64_t rows_ = 0;        // of the prefill
   int64_t last_token_ = 0;  // the prefill ends before this position
   int64_t window_ = 0;
+  bool thinned_ = false;                 // rows have left: what follows a row is another token
   std::vector<Buffer> queries_;          // [layers] of [window, query_heads * key_dim]
   std::vector<Buffer> log_sums_;         // [layers] of [query_heads, window]
   std::vector<Buffer> first_queries_;    // [layers] of [first_rows, query_heads * key_dim]

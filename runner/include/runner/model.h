@@ -116,6 +116,9 @@ struct LayerStep {
   Tensor hidden = {};
   LogitRows logits = LogitRows::kNone;  // another only with the last layer
   LayerHook* hook = nullptr;
+  // [rows, hidden_size] f32 on the device: where what the head would read of these rows behind
+  // end_layer goes, the final norm included; empty: nowhere.
+  Tensor normed = {};
   LayerPass part = LayerPass::kWhole;  // another for caches that hold keys, not latents
   // kQueries: where the rotated queries go, [rows, query_heads, key_dim] f32. kRest: the result of
   // attention, [rows, query_heads * value_dim] f32. Both contiguous.

@@ -21,12 +21,14 @@ namespace kvgauge {
 class ThinPrefill {
  public:
   // A prefill of the whole prompt into an empty cache. `capture` is of that cache, with the needs
-  // of the stage. All outlive the prefill.
-  ThinPrefill(Model& model, const StageChoice& thin, const Prompt& prompt, KvCache& cache,
+  // of the stage. All outlive the prefill. Where the stage closes up, tokens of the prompt and of
+  // the cache stand elsewhere for rotation afterwards.
+  ThinPrefill(Model& model, const StageChoice& thin, Prompt& prompt, KvCache& cache,
               PrefillCapture& capture, uint64_t seed);
   ~ThinPrefill();
 
   bool done() const { return done_; }
+  bool closes_up() const { return thin_.closes_up(); }
   // Runs up to Model::kChunkRows rows through some layers, and lets rows go behind the last of
   // them. Logits of the last row when it is done, [1, vocab], valid until the model runs again;
   // otherwise empty. After an error the prefill is not to be used. Precondition: not done.
@@ -44,8 +46,12 @@ class ThinPrefill {
     std::vector<int32_t> made;  // places among `rows`
     Buffer values;              // [made, hidden_size] f32
   };
+  bool WantsInputs() const { return merging_ != nullptr && merging_->wants_inputs(); }
+  bool WantsNormed() const { return merging_ != nullptr && merging_->wants_normed(); }
   Tensor Inputs() const;  // [prompt, hidden_size]
+  Tensor Normed() const;  // [rows, hidden_size]
   Status LetRowsGo();
+  void CloseUp();
   Result<Chosen> ChooseRows() const;
 
   Model& model_;
@@ -53,7 +59,7 @@ class ThinPrefill {
   std::unique_ptr<Stage> stage_;
   const Thin& thin_;
   const MergingThin* merging_;  // the same, where it makes rows; else null
-  const Prompt& prompt_;
+  Prompt& prompt_;
   KvCache& cache_;
   PrefillCapture& capture_;
   const ModelShape shape_;
@@ -61,6 +67,7 @@ class ThinPrefill {
   std::vector<int64_t> gaps_;    // layers that fewer rows reach
   std::vector<int32_t> places_;  // of the rows that are left
   Buffer inputs_;                // [prompt, hidden_size] f32: what the first layer read; or empty
+  Buffer normed_;                // [prompt, hidden_size] f32: `hidden_` by the last norm; or empty
   Buffer memory_;                // of `hidden_`
   Tensor hidden_;                // [rows, hidden_size]: what the next layer reads
   int64_t stretch_ = 0;          // of layers, between two gaps

@@ -263,6 +263,7 @@ int64_t PrefillCapture::RowsToCome(int64_t layer) const {
 }
 
 void PrefillCapture::Begin(int64_t first_layer, int64_t rows) {
+  thinned_ = true;
   for (int64_t layer = first_layer; layer < config_.layer_count(); ++layer) {
     const auto index = static_cast<size_t>(layer);
     for (const auto* sums : {&sums_, &squares_}) {

@@ -89,6 +89,7 @@ Status EngineRun::BeginPrefill(const Job& job) {
   if (group.thin != nullptr) {
     s.thin = std::make_unique<ThinPrefill>(*s.model, *group.thin, s.prompt, *s.cache, *s.capture,
                                            s.seed);
+    s.moved = s.thin->closes_up();
   }
   return {};
 }

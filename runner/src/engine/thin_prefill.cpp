@@ -10,8 +10,8 @@
 
 namespace kvgauge {
 
-ThinPrefill::ThinPrefill(Model& model, const StageChoice& thin, const Prompt& prompt,
-                         KvCache& cache, PrefillCapture& capture, uint64_t seed)
+ThinPrefill::ThinPrefill(Model& model, const StageChoice& thin, Prompt& prompt, KvCache& cache,
+                         PrefillCapture& capture, uint64_t seed)
     : model_(model),
       choice_(thin),
       stage_(MakeStage(thin)),
@@ -28,9 +28,9 @@ ThinPrefill::ThinPrefill(Model& model, const StageChoice& thin, const Prompt& pr
   std::iota(places_.begin(), places_.end(), 0);
   memory_ = model.ops().memory->Allocate(rows() * shape_.hidden_size * 4);
   hidden_ = memory_.As(DType::kF32, {rows(), shape_.hidden_size});
-  if (merging_ != nullptr) {
-    inputs_ = model_.ops().memory->Allocate(rows() * shape_.hidden_size * 4);
-  }
+  const int64_t bytes = rows() * shape_.hidden_size * 4;
+  if (WantsInputs()) inputs_ = model_.ops().memory->Allocate(bytes);
+  if (WantsNormed()) normed_ = model_.ops().memory->Allocate(bytes);
 }
 
 ThinPrefill::~ThinPrefill() = default;
@@ -48,12 +48,17 @@ Result<Tensor> ThinPrefill::Next() {
       .end_layer = last_stretch() ? shape_.layers : gaps_[static_cast<size_t>(stretch_)],
       .hidden = hidden_.Slice(begin, end),
       .logits = last ? LogitRows::kLast : LogitRows::kNone,
-      .hook = &capture_};
-  KVG_TRY(cache_.AppendAt(step.first_layer, step.end_layer, step.places));
-  if (stretch_ == 0 && merging_ != nullptr) {
+      .hook = &capture_,
+      .normed = !last_stretch() && WantsNormed() ? Normed().Slice(begin, end) : Tensor()};
+  // Where nothing is left out behind the last layer, the head alone follows.
+  if (step.first_layer < step.end_layer) {
+    KVG_TRY(cache_.AppendAt(step.first_layer, step.end_layer, step.places));
+  }
+  if (stretch_ == 0 && WantsInputs()) {
     LayerStep embedding = step;
     embedding.end_layer = 0;
     embedding.logits = LogitRows::kNone;
+    embedding.normed = {};
     embedding.hidden = Inputs().Slice(begin, end);
     model_.ForwardLayers(embedding);
   }
@@ -69,7 +74,11 @@ Result<Tensor> ThinPrefill::Next() {
 }
 
 Tensor ThinPrefill::Inputs() const {
-  return inputs_.As(DType::kF32, {prompt_.size(), shape_.hidden_size});
+  return WantsInputs() ? inputs_.As(DType::kF32, {prompt_.size(), shape_.hidden_size}) : Tensor();
+}
+
+Tensor ThinPrefill::Normed() const {
+  return WantsNormed() ? normed_.As(DType::kF32, {rows(), shape_.hidden_size}) : Tensor();
 }
 
 Result<ThinPrefill::Chosen> ThinPrefill::ChooseRows() const {
@@ -81,9 +90,10 @@ Result<ThinPrefill::Chosen> ThinPrefill::ChooseRows() const {
                              .seed = seed_};
   const int64_t layer = gaps_[static_cast<size_t>(stretch_)];
   CacheView view(source, layer - 1);
-  const RowsOn on = merging_ != nullptr
-                        ? merging_->Pass(view, {.hidden = hidden_, .inputs = Inputs()})
-                        : RowsOn{.kept = thin_.Choose(view)};
+  const RowsOn on =
+      merging_ != nullptr
+          ? merging_->Pass(view, {.hidden = hidden_, .inputs = Inputs(), .normed = Normed()})
+          : RowsOn{.kept = thin_.Choose(view)};
   const auto fetched = [&](const Tensor& index) {
     std::vector<int32_t> host(index.empty() ? 0 : static_cast<size_t>(index.shape[0]));
     if (!host.empty()) model_.ops().memory->Copy(index, View(host, {std::ssize(host)}));
@@ -155,7 +165,10 @@ Status ThinPrefill::LetRowsGo() {
     ops.memory->Copy(View(chosen.made, {made}), index);
     ops.select->Scatter(chosen.values.As(DType::kF32, {made, shape_.hidden_size}), index, hidden_);
   }
-  if (again) KVG_TRY(cache_.Truncate(0));
+  if (again) {
+    KVG_TRY(cache_.Truncate(0));
+    if (thin_.closes_up()) CloseUp();
+  }
   first_layer_ = again ? 0 : layer;
   capture_.Begin(first_layer_, kept);
   next_row_ = 0;
@@ -163,12 +176,30 @@ Status ThinPrefill::LetRowsGo() {
   return {};
 }
 
+// Each text that has left took one place on every axis.
+void ThinPrefill::CloseUp() {
+  int32_t gone = 0;
+  for (size_t row = 0, kept = 0; row < prompt_.positions.size(); ++row) {
+    for (int32_t& place : prompt_.positions[row].rope_position) place -= gone;
+    if (kept < places_.size() && places_[kept] == static_cast<int32_t>(row)) {
+      ++kept;
+    } else {
+      ++gone;
+    }
+  }
+  prompt_.next_rope_position -= gone;
+  cache_.PlaceRope(RopePlaces::Of(prompt_));
+}
+
 int64_t ThinPrefill::PlannedBytes(const StageChoice& thin, const ModelConfig& config,
                                   int64_t rows) {
   const std::unique_ptr<Stage> stage = MakeStage(thin);
-  const bool merges = dynamic_cast<const MergingThin*>(stage.get()) != nullptr;
-  // Before and after rows leave; and what the first layer read, and what is merged.
-  return (merges ? 4 : 2) * rows * config.hidden_size * 4;
+  const auto* merging = dynamic_cast<const MergingThin*>(stage.get());
+  // Before and after rows leave; what the first layer read, what is merged, and what is normed.
+  int64_t copies = 2;
+  if (merging != nullptr) copies += 1 + (merging->wants_inputs() ? 1 : 0);
+  if (merging != nullptr && merging->wants_normed()) ++copies;
+  return copies * rows * config.hidden_size * 4;
 }
 
 }  // namespace kvgauge

@@ -415,7 +415,7 @@ void ForwardPass::ShowSurprise(const Tensor& residual) {
     ops_.memory->Clear(memory);
     // The token behind a row; -1: none, or a piece of a picture.
     const auto next = [&](int64_t row) {
-      const auto at = static_cast<size_t>(step.begin + row + 1);
+      const auto at = static_cast<size_t>(PlaceOf(step.begin + row) + 1);
       return at < step.prompt->positions.size() ? step.prompt->positions[at].token_id : -1;
     };
     for (int64_t at = 0; at < rows;) {
@@ -492,7 +492,7 @@ Tensor ForwardPass::Run() {
     if (!Runs(LayerPass::kQueries)) AddDeepstack(i, residual);
   }
   ShowLast(residual);
-  if (part_ == nullptr) ShowSurprise(residual);
+  if (end_layer_ == config_.layer_count()) ShowSurprise(residual);
   return Logits(residual);
 }
 
@@ -515,7 +515,8 @@ Tensor Model::ForwardLayers(const LayerStep& step) {
                              .begin = 0,
                              .end = std::ssize(step.places),
                              .logits = step.logits,
-                             .hook = step.hook};
+                             .hook = step.hook,
+                             .last = step.normed};
   return ForwardPass(config_, dtype_, *ops_, *weights_, *scratch_, step, rows).Run();
 }
 
