@@ -323,7 +323,7 @@ class GuessedCalibrator final : public Calibrator {
       std::vector<float> of_layer;
       for (int64_t h = 0; h < shape_.kv_heads; ++h) {
         const std::vector<double>& sums = sums_[static_cast<size_t>(layer * shape_.kv_heads + h)];
-        // Of a size that f32 holds, however many the texts were.
+        // f32 holds the sums, however many the texts were.
         double largest = 1e-30;
         for (const double sum : sums) largest = std::max(largest, sum);
         std::vector<float> narrow;
