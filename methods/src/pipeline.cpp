@@ -67,6 +67,7 @@ Needs& Needs::operator|=(const Needs& other) {
   step_window = std::max(step_window, other.step_window);
   step_attention |= other.step_attention;
   step_queries |= other.step_queries;
+  guessed_queries |= other.guessed_queries;
   products |= other.products;
   token_classes |= other.token_classes;
   encoder |= other.encoder;

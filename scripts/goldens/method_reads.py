@@ -395,8 +395,76 @@ class SentenceKv(Sequence):
         return masked_answer(self, l, queries, masks)
 
 
+class InfiniGen(Sequence):
+    """The best entries by the query that a layer would have of the layer below's input, in the columns that
+    are largest once queries and keys are turned by the queries' singular vectors: as many for each query
+    head as are near its best on average. The newest entry is there anyway."""
+
+    def compress(self, columns, alpha, share, dense_layers):
+        self.alpha, self.share, self.dense, self.inputs = alpha, share, dense_layers, {}
+        self.few, model = {}, self.model
+        count = int(model.dim * columns)
+        for l in range(dense_layers, model.layers):
+            for h in range(model.groups):
+                where = f"infinigen {l}.{h}"
+                own = self.prefill.queries[l][h * model.share : (h + 1) * model.share].reshape(-1, model.dim)
+                _, sizes, turn = np.linalg.svd(own, full_matrices=False)
+                kept = set()
+                for rows in (own, self.keys[l][h]):
+                    kept |= set(top(np.abs(rows @ turn.T).sum(0), count, self.margins, where + " columns"))
+                # Directions of like size may turn into each other, which matters where one is kept and
+                # its neighbour is not.
+                for i in range(model.dim - 1):
+                    if (i in kept) != (i + 1 in kept):
+                        gap = (sizes[i] ** 2 - sizes[i + 1] ** 2) / sizes[0] ** 2
+                        self.margins.note(gap / 10, where + " directions")
+                self.few[l, h] = turn[sorted(kept)]
+
+    def step(self, token):
+        plain = self.model.split
+
+        def seen(x, l, what, count):
+            self.inputs[l] = x
+            return plain(x, l, what, count)
+
+        self.model.split = seen
+        try:
+            return super().step(token)
+        finally:
+            del self.model.split
+
+    def answer(self, l, queries):
+        n, model = len(self.keys[l][0]), self.model
+        masks = [np.ones((len(own), n), dtype=bool) for own in queries]
+        if l < self.dense:
+            return masked_answer(self, l, queries, masks)
+        guess = type(model).split(model, self.inputs[l - 1], l, "q", model.heads)
+        guess = model.rotate(guess, [self.tokens])[:, 0]
+        logits, counts = [], []
+        for h in range(model.groups):
+            few, known = self.few[l, h], self.keys[l][h][: n - 1]
+            for q in guess[h * model.share : (h + 1) * model.share]:
+                own = (q @ few.T) @ (known @ few.T).T / math.sqrt(model.dim)
+                least = own.max() - self.alpha
+                self.margins.note(np.abs(own - least).min() / np.abs(own).max(), f"infinigen count {l}.{h}")
+                counts.append((own > least).sum())
+                logits.append(own)
+        read = min(int(np.mean(counts)), int(self.share * (n - 1)))
+        for q, own in enumerate(logits):
+            mask = masks[q // model.share][q % model.share]
+            mask[: n - 1] = False
+            mask[top(own, read, self.margins, f"infinigen {l}.{q}")] = True
+        return masked_answer(self, l, queries, masks)
+
+
 # Name, what to ask the program for, the oracle in words, its class and settings.
 CASES = [
+    ("infinigen",
+     dict(method="infinigen", budget="none",
+          set=["read.rows=300", "read.dense_layers=1", "read.alpha=2", "read.share=0.08"]),
+     "skew, partial_weight_index_generation and speculate_attention of snu-comparch/InfiniGen 3754f52, restated in "
+     "NumPy; columns by queries and keys as in its modeling_llama_ours_setup, both of the prompt",
+     InfiniGen, dict(columns=0.3, alpha=2, share=0.08, dense_layers=1)),
     ("loki",
      dict(method="loki", budget="none", set=["read.rank=8", "read.tokens=48"]),
      "mask_attn_pca_topk of hpcgroup/loki, restated in NumPy; components are those of the prompt's keys",

@@ -59,6 +59,7 @@ inline std::vector<std::string> KeepingAll(const std::string& id) {
     for (const ParamSpec& param : method.read->spec->params) {
       if (param.name == "share") overrides.emplace_back("read.share=1");
       if (param.name == "tokens") overrides.emplace_back("read.tokens=100000");
+      if (param.name == "alpha") overrides.emplace_back("read.alpha=1e9");
       local = local || param.name == "local";
     }
     // Who chooses by another number reads what is near.

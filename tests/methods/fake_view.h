@@ -254,6 +254,8 @@ class FakeView final : public LayerView {
   bool decoding() const override { return is_decoding; }
   Tensor StepAttention() override { return View(step, {shape_.query_heads, tokens_}); }
   Tensor StepQueries() override { return WindowQueries(1)[0]; }
+  bool has_guess() const override { return !guesses.empty(); }
+  Tensor GuessedQueries() override { return View(guesses, {shape_.query_heads, shape_.key_dim}); }
 
   Tensor Scratch(DType dtype, std::initializer_list<int64_t> dims) override {
     int64_t count = 1;
@@ -272,6 +274,7 @@ class FakeView final : public LayerView {
   std::vector<float> surprise;                   // [length]
   std::vector<float> gate_scores;                // [kv_heads, length], or the newest entry's
   std::vector<float> step;                       // [query_heads, length]
+  std::vector<float> guesses;                    // [query_heads, key_dim], or empty: none
   bool is_decoding = false;                      // `step` is of a decoded row
   std::vector<double> frequencies;               // [rotary_dim / 2] of Rotations, or empty: 0
   std::vector<float> output_weights;             // [query_heads * value_dim, hidden_size]

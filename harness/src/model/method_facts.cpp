@@ -45,6 +45,9 @@ std::vector<std::string> SignalNames(const Needs& needs) {
   }
   if (needs.step_attention) names.emplace_back("attention of decode steps");
   if (needs.step_queries) names.emplace_back("queries of decode steps");
+  if (needs.guessed_queries) {
+    names.emplace_back("queries of decode steps, guessed from the input of the layer below");
+  }
   if (needs.encoder) names.emplace_back("texts behind the prompt");
   if (needs.token_classes) names.emplace_back("classes of tokens");
   if (needs.modality) names.emplace_back("pictures and videos of entries");

@@ -121,6 +121,10 @@ class LayerView {
   // While decoding() only: the newest token's attention, its own entry last.
   virtual Tensor StepAttention() = 0;  // [query_heads, width]
   virtual Tensor StepQueries() = 0;    // [query_heads, key_dim], rotated
+  // In Reader::Select only, of the newest token: what this layer's query projection makes of the
+  // input of the layer below, rotated. Whether there is one: the model's first layer has none.
+  virtual bool has_guess() const = 0;
+  virtual Tensor GuessedQueries() = 0;  // [query_heads, key_dim]
 
   // Zeroed working memory, valid as long as the view.
   virtual Tensor Scratch(DType dtype, std::initializer_list<int64_t> dims) = 0;

@@ -46,6 +46,9 @@ struct Needs {
   int64_t step_window = 0;
   bool step_attention = false;  // the newest query's attention row at every decode step
   bool step_queries = false;    // its queries
+  // For a reader, in a decode step: the queries that a layer would have if its attention had the
+  // input of the layer below.
+  bool guessed_queries = false;
   // The stage weighs products of queries and keys that it makes itself, by what the view has of
   // them. Where scores are more than products (ModelShape::distances) it is refused.
   bool products = false;

@@ -156,6 +156,12 @@ class StepCapture {
   bool wants_inputs() const { return !needs_.gates.empty(); }
   // x: [1, hidden_size].
   void KeepInput(int64_t layer, const Tensor& x);
+  bool wants_guesses() const { return needs_.guessed_queries; }
+  // q: [1, query_heads, key_dim].
+  void KeepGuess(int64_t layer, const Tensor& q);
+  // [query_heads, key_dim], or empty where the layer had none.
+  Tensor Guess(int64_t layer) const;
+  static int64_t PlannedBytesOfGuesses(const ModelConfig& config, const Needs& needs);
   // What a gate gives the newest row: [kv_heads, 1].
   Tensor GateScores(const Gate& gate, int64_t layer) const;
   // q: [1, query_heads, key_dim]; log_sum_exp: [query_heads, 1] or empty.
@@ -199,6 +205,7 @@ class StepCapture {
   Ops& ops_;
   Needs needs_;
   Buffer queries_;                    // [layers, query_heads, key_dim]
+  std::vector<Buffer> guesses_;       // [layers] of [query_heads, key_dim]
   Buffer last_;                       // [step_window, layers * query_heads * key_dim], by position
   Buffer log_sums_;                   // [layers, query_heads]
   std::vector<Left> attention_;       // [layers]

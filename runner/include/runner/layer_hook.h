@@ -23,6 +23,11 @@ class LayerHook {
   // model norms them. [rows, hidden_size], f32 or the type of the weights; before BeforeAttend.
   virtual bool wants_inputs() const { return false; }
   virtual void LayerInput(int64_t, const Tensor&) {}
+  // Whether LayerGuess is called, before BeforeAttend, for all layers but the model's first: with
+  // the queries that a layer's projection makes of the input that the layer below had, rotated as
+  // its own. [rows, query_heads, key_dim].
+  virtual bool wants_guesses() const { return false; }
+  virtual void LayerGuess(int64_t, const Tensor&) {}
   // Whether TakeSurprise is called, behind the last layer of a pass through all of them: with minus
   // the natural log of the chance that each row gives the prompt's next token, 0 where there is
   // none. [rows] f32.

@@ -423,6 +423,7 @@ int64_t PrefillCapture::PlannedBytes(const ModelConfig& config, const Needs& nee
 
 StepCapture::StepCapture(const ModelConfig& config, const Needs& needs, Ops& ops)
     : config_(config), ops_(ops), needs_(needs) {
+  if (wants_guesses()) guesses_.resize(static_cast<size_t>(config.layer_count()));
   if (!wanted()) return;
   const int64_t heads = config.layer_count() * config.query_heads;
   queries_ = ops.memory->Allocate(heads * config.key_dim * 4);
@@ -463,6 +464,26 @@ void StepCapture::KeepInput(int64_t layer, const Tensor& x) { gates_->Fold(layer
 Tensor StepCapture::GateScores(const Gate& gate, int64_t layer) const {
   KVG_CHECK(gates_ != nullptr, "no stage declared a gate");
   return gates_->Of(gate, layer);
+}
+
+void StepCapture::KeepGuess(int64_t layer, const Tensor& q) {
+  KVG_CHECK(q.shape[0] == 1, "a step has one row");
+  Buffer& own = guesses_[static_cast<size_t>(layer)];
+  if (own.size_bytes() == 0) own = ops_.memory->Allocate(q.shape[1] * q.shape[2] * 4);
+  ops_.rows->Convert(q[0], own.As(DType::kF32, {q.shape[1], q.shape[2]}));
+}
+
+Tensor StepCapture::Guess(int64_t layer) const {
+  KVG_CHECK(wants_guesses(), "no stage declared guessed queries");
+  const Buffer& own = guesses_[static_cast<size_t>(layer)];
+  const int64_t heads = config_.query_heads;
+  if (own.size_bytes() == 0) return {};
+  return own.As(DType::kF32, {heads, own.size_bytes() / (heads * 4)});
+}
+
+int64_t StepCapture::PlannedBytesOfGuesses(const ModelConfig& config, const Needs& needs) {
+  if (!needs.guessed_queries) return 0;
+  return config.layer_count() * config.query_heads * config.key_dim * 4;
 }
 
 Tensor StepCapture::LastOf(int64_t layer) const {

@@ -340,7 +340,7 @@ void Compressor::Impl::BeforeAttend(int64_t layer, const Tensor& q) {
   if (layer == 0) reads_.BeginStep();
   if (!hooked_.ok()) return;
   hooked_ = Guarded([&]() -> Status {
-    reads_.Choose(StepSource(), *cache_, layer, q, seconds().score);
+    reads_.Choose(DecodeSource(StepSource()), *cache_, layer, q, seconds().score);
     return {};
   });
   attend_start_s_ = NowSeconds();
@@ -351,6 +351,15 @@ void Compressor::Impl::LayerInput(int64_t layer, const Tensor& x) {
   hooked_ = Guarded([&]() -> Status {
     const Stopwatch watch(ops_, seconds().score, During::kStep);
     step_.KeepInput(layer, x);
+    return {};
+  });
+}
+
+void Compressor::Impl::LayerGuess(int64_t layer, const Tensor& q) {
+  if (!hooked_.ok()) return;
+  hooked_ = Guarded([&]() -> Status {
+    const Stopwatch watch(ops_, seconds().score, During::kStep);
+    step_.KeepGuess(layer, q);
     return {};
   });
 }

@@ -64,9 +64,13 @@ class Compressor::Impl final : public LayerHook {
   PhaseSeconds& seconds() { return recorder_.seconds(); }
 
   bool wants_log_sum_exp() const override { return step_.wants_log_sum_exp() || reads_.joins(); }
-  bool repeatable() const override { return !reads_.chooses() && !wants_inputs(); }
+  bool repeatable() const override {
+    return !reads_.chooses() && !wants_inputs() && !wants_guesses();
+  }
   bool wants_inputs() const override { return may_act() && step_.wants_inputs(); }
   void LayerInput(int64_t layer, const Tensor& x) override;
+  bool wants_guesses() const override { return step_.wants_guesses(); }
+  void LayerGuess(int64_t layer, const Tensor& q) override;
   void BeforeAttend(int64_t layer, const Tensor& q) override;
   Tensor ColumnSumsOfRows(int64_t layer) override;
   void AfterAttend(int64_t layer, const Tensor& q, const Tensor& log_sum_exp,
@@ -95,7 +99,7 @@ class Compressor::Impl final : public LayerHook {
   // By how much the allocation has grown since it was made.
   int64_t growth() const { return growth_ - allocated_growth_; }
   ViewSource DecodeSource(ViewSource source) {
-    source.step = step_.wanted() ? &step_ : nullptr;
+    source.step = step_.wanted() || step_.wants_guesses() ? &step_ : nullptr;
     return source;
   }
   Status KeepNumbers(CacheView& view, const Tensor& scores);

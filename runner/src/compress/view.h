@@ -132,6 +132,8 @@ class CacheView final : public LayerView {
   Tensor OutputWeights(int64_t query_head) override;
   Tensor StepAttention() override;
   Tensor StepQueries() override;
+  bool has_guess() const override { return !step().Guess(layer_).empty(); }
+  Tensor GuessedQueries() override { return step().Guess(layer_); }
   Tensor Scratch(DType dtype, std::initializer_list<int64_t> dims) override;
 
   // How much of that each of the newest rows pays in all: [query_heads, rows].

@@ -276,6 +276,7 @@ int64_t LaneBytes(const PlannedContender& contender, const std::vector<StorePlan
   for (const GateNeed& need : needs.gates) gates += need.gate->PlannedBytes(shape);
   // The last rows' queries, and their attention in one layer.
   int64_t attention = StepCapture::PlannedBytesOfLast(*contender.model->config, needs) +
+                      StepCapture::PlannedBytesOfGuesses(*contender.model->config, needs) +
                       needs.step_window * shape.query_heads * WholePages(held) * 4 + gates;
   if (needs.step_attention) {
     const int64_t of_layer = shape.query_heads * WholePages(held) * 4;

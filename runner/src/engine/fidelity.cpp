@@ -27,6 +27,8 @@ class AttentionProbe final : public LayerHook {
   }
   bool wants_inputs() const override { return inner_ != nullptr && inner_->wants_inputs(); }
   void LayerInput(int64_t layer, const Tensor& x) override { inner_->LayerInput(layer, x); }
+  bool wants_guesses() const override { return inner_ != nullptr && inner_->wants_guesses(); }
+  void LayerGuess(int64_t layer, const Tensor& q) override { inner_->LayerGuess(layer, q); }
   void BeforeAttend(int64_t layer, const Tensor& q) override {
     if (inner_ != nullptr) inner_->BeforeAttend(layer, q);
   }

@@ -320,10 +320,25 @@ void ForwardPass::ShowInputs(int64_t layer, const Tensor& input) {
   }
 }
 
+// Before the layer below takes the scratch memory of its own queries.
+void ForwardPass::ShowGuesses(int64_t layer, const Tensor& input) {
+  if (layer >= end_layer_ || !config_.HasCache(layer)) return;
+  int64_t row = 0;
+  for (size_t i = 0; i < steps_.size(); ++i) {
+    const SequenceStep& step = steps_[i];
+    const int64_t begin = row;
+    row += step.end - step.begin;
+    if (step.hook == nullptr || !step.hook->wants_guesses()) continue;
+    step.hook->LayerGuess(config_.CacheOf(layer),
+                          QueriesOf(layer, i, begin, input.Slice(begin, row)));
+  }
+}
+
 void ForwardPass::Layer(int64_t layer, Tensor residual) {
   const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
   const Tensor input = BranchInput(layer, w.input_norm, residual, ScratchSlot::kNormed);
   if (!Runs(LayerPass::kRest)) ShowInputs(layer, input);
+  ShowGuesses(layer + 1, input);
   if (Runs(LayerPass::kQueries)) {
     Attended(layer, input);
     return;

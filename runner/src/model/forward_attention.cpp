@@ -486,22 +486,60 @@ Tensor ForwardPass::PlainAttention(int64_t layer, const Tensor& x) {
   return out.Reshape({rows_, heads * dv});
 }
 
+Tensor ForwardPass::LatentQueries(int64_t layer, const Tensor& x) {
+  const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
+  const int64_t rows = x.shape[0], rank = config_.mla->q_lora_rank;
+  const Tensor q_all =
+      Take(ScratchSlot::kProjected, DType::kF32, {rows, config_.query_heads * config_.key_dim});
+  if (rank == 0) {
+    ApplyLinear(ops_, x, w.qkv, MatMulMode::kSet, q_all);
+    return q_all;
+  }
+  const Tensor down = Take(ScratchSlot::kLatentQuery, DType::kF32, {rows, rank});
+  ApplyLinear(ops_, x, w.qkv, MatMulMode::kSet, down);
+  const Tensor normed = Take(ScratchSlot::kLatentNormed, dtype_, {rows, rank});
+  ops_.rows->RmsNorm(down, w.q_latent_norm.weight, 0.0f, kLatentNormEps, normed);
+  ApplyLinear(ops_, normed, w.q_up, MatMulMode::kSet, q_all);
+  return q_all;
+}
+
+Tensor ForwardPass::QueriesOf(int64_t layer, size_t index, int64_t row, const Tensor& x) {
+  const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
+  const KvCache& cache = *steps_[index].cache;
+  const int64_t rows = x.shape[0], heads = config_.query_heads, dk = config_.key_dim;
+  Tensor projected, turned;
+  if (config_.mla) {
+    projected = LatentQueries(layer, x);
+    turned = Heads(projected, config_.mla->nope_dim, heads, config_.mla->rope_dim, dk);
+  } else {
+    projected = Take(ScratchSlot::kProjected, DType::kF32, {rows, w.qkv.matrix->out_features()});
+    ApplyLinear(ops_, x, w.qkv, MatMulMode::kSet, projected);
+    LimitProjected(projected);
+    turned = Heads(projected, 0, heads, dk, dk);
+    if (config_.qk_norm) NormHeads(w.q_norm, turned);
+  }
+  if (config_.rope && cache.slot_positions(config_.CacheOf(layer))) {
+    RotateBySlot(index, row, layer, turned);
+  } else if (config_.rope) {
+    const int kind = TablesOf(layer);
+    ops_.rows->Rope(cos_[kind].Slice(row, row + rows), sin_[kind].Slice(row, row + rows),
+                    config_.rope->layout, RopeDirection::kForward, turned);
+  }
+  Tensor q = Heads(projected, 0, heads, dk, dk);
+  if (cache.mla_latent()) {
+    const Tensor absorbed = AbsorbedQueries(layer, projected);
+    q = absorbed.Reshape({rows, heads, absorbed.shape[1] / heads});
+  }
+  ShareQueries(cache, config_.CacheOf(layer), q);
+  return q;
+}
+
 Tensor ForwardPass::LatentAttention(int64_t layer, const Tensor& x) {
   const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
   const MlaConfig& mla = *config_.mla;
   const int64_t heads = config_.query_heads, dk = config_.key_dim;
 
-  const Tensor q_all = Take(ScratchSlot::kProjected, DType::kF32, {rows_, heads * dk});
-  if (mla.q_lora_rank > 0) {
-    const Tensor down = Take(ScratchSlot::kLatentQuery, DType::kF32, {rows_, mla.q_lora_rank});
-    ApplyLinear(ops_, x, w.qkv, MatMulMode::kSet, down);
-    const Tensor normed = Take(ScratchSlot::kLatentNormed, dtype_, {rows_, mla.q_lora_rank});
-    ops_.rows->RmsNorm(down, w.q_latent_norm.weight, 0.0f, kLatentNormEps, normed);
-    ApplyLinear(ops_, normed, w.q_up, MatMulMode::kSet, q_all);
-  } else {
-    ApplyLinear(ops_, x, w.qkv, MatMulMode::kSet, q_all);
-  }
-
+  const Tensor q_all = LatentQueries(layer, x);
   const Tensor down =
       Take(ScratchSlot::kLatentQuery, DType::kF32, {rows_, mla.kv_lora_rank + mla.rope_dim});
   ApplyLinear(ops_, x, w.kv_down, MatMulMode::kSet, down);
@@ -545,15 +583,12 @@ Tensor ForwardPass::ExpandedAttention(int64_t layer, const Tensor& q_all, const 
   return out.Reshape({rows_, heads * dv});
 }
 
-// Attention over the latents themselves: the up projection of keys moves to the queries, that of
-// values to the result. Fills the rows of steps whose caches hold latents.
-void ForwardPass::AbsorbedAttention(int64_t layer, const Tensor& q_all, const Tensor& down,
-                                    const Tensor& latent, Tensor attended) {
+Tensor ForwardPass::AbsorbedQueries(int64_t layer, const Tensor& q_all) {
   const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
   const MlaConfig& mla = *config_.mla;
-  const int64_t heads = config_.query_heads, dk = config_.key_dim, dv = config_.value_dim;
+  const int64_t heads = config_.query_heads, dk = config_.key_dim;
   const int64_t rank = mla.kv_lora_rank, width = rank + mla.rope_dim;
-  const Tensor q = Take(ScratchSlot::kAbsorbedQuery, DType::kF32, {rows_, heads * width});
+  const Tensor q = Take(ScratchSlot::kAbsorbedQuery, DType::kF32, {q_all.shape[0], heads * width});
   for (int64_t h = 0; h < heads; ++h) {
     ApplyLinear(ops_, Columns(q_all, h * dk, h * dk + mla.nope_dim),
                 w.absorbed_keys[static_cast<size_t>(h)], MatMulMode::kSet,
@@ -561,6 +596,18 @@ void ForwardPass::AbsorbedAttention(int64_t layer, const Tensor& q_all, const Te
     ops_.rows->Convert(Columns(q_all, h * dk + mla.nope_dim, h * dk + mla.nope_dim + mla.rope_dim),
                        Columns(q, h * width + rank, h * width + rank + mla.rope_dim));
   }
+  return q;
+}
+
+// Attention over the latents themselves: the up projection of keys moves to the queries, that of
+// values to the result. Fills the rows of steps whose caches hold latents.
+void ForwardPass::AbsorbedAttention(int64_t layer, const Tensor& q_all, const Tensor& down,
+                                    const Tensor& latent, Tensor attended) {
+  const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
+  const MlaConfig& mla = *config_.mla;
+  const int64_t heads = config_.query_heads, dv = config_.value_dim;
+  const int64_t rank = mla.kv_lora_rank, width = rank + mla.rope_dim;
+  const Tensor q = AbsorbedQueries(layer, q_all);
   const Tensor keys = Take(ScratchSlot::kKeys, DType::kF32, {rows_, width});
   ops_.rows->Convert(latent, Columns(keys, 0, rank));
   ops_.rows->Convert(Columns(down, rank, rank + mla.rope_dim),

@@ -89,12 +89,19 @@ class ForwardPass {
   void LimitProjected(const Tensor& projected);
   void GrowQueries(int64_t layer, const Tensor& q);
   Tensor LatentAttention(int64_t layer, const Tensor& x);
+  // Queries of rows x, [rows, query_heads * key_dim], not turned.
+  Tensor LatentQueries(int64_t layer, const Tensor& x);
+  // The same over latents: [rows, query_heads * (latent + rotated dims)].
+  Tensor AbsorbedQueries(int64_t layer, const Tensor& q_all);
   Tensor ExpandedAttention(int64_t layer, const Tensor& q_all, const Tensor& down,
                            const Tensor& latent);
   void AbsorbedAttention(int64_t layer, const Tensor& q_all, const Tensor& down,
                          const Tensor& latent, Tensor attended);
   // Turns queries, and the keys, if there are any, of steps whose caches keep them turned.
   void Rotate(int64_t layer, const Tensor& q, const Tensor& keys);
+  // The queries of step `index`, whose rows from `row` on are x: [rows, query_heads, key_dim], as
+  // attention has them.
+  Tensor QueriesOf(int64_t layer, size_t index, int64_t row, const Tensor& x);
   // Turns q, the rows of step `index` from `row` on. Tables serve all layers where slots agree.
   void RotateBySlot(size_t index, int64_t row, int64_t layer, const Tensor& q);
   // body(i) of sequences that may run side by side.
@@ -127,6 +134,8 @@ class ForwardPass {
   void AddBranch(const Norm& after, Tensor residual,
                  const std::function<void(Tensor, MatMulMode)>& compute);
   void ShowInputs(int64_t layer, const Tensor& input);
+  // `input`: what attention of the layer below has.
+  void ShowGuesses(int64_t layer, const Tensor& input);
   void ShowLast(const Tensor& residual);
   void Layer(int64_t layer, Tensor residual);
   // Logits of rows behind the last layer; norms of the rows go to `normed`, which may be they.
