@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <functional>
+#include <new>
 
 #include "core/strings.h"
 #include "cuda/backend_parts.h"
@@ -24,7 +25,13 @@ bool ProbeDevice(std::string* detail) {
   std::string why;
   const bool usable = UseDevice(&info, &why);
   *detail = usable ? Describe(info) : why;
-  return usable;
+  if (!usable) return false;
+  try {
+    *detail += StrCat("; ", DescribeManyRows());
+  } catch (const std::bad_alloc& error) {
+    *detail += StrCat("; ", error.what());
+  }
+  return true;
 }
 
 std::unique_ptr<Ops> MakeDeviceOps(std::string* why) {

@@ -29,6 +29,10 @@ int64_t AttentionScratchBytes(const PassSize& size);
 // All of them on the current device; null, and why, when it cannot be used.
 std::unique_ptr<Ops> MakeDeviceOps(std::string* why);
 
+// Who multiplies many rows on the current device, the library or our kernels, and why: the types
+// are tried with small weights. Throws OutOfDeviceMemory.
+std::string DescribeManyRows();
+
 // Whether there is a device that can be used: what it is, or why not.
 bool ProbeDevice(std::string* detail);
 

@@ -2,11 +2,12 @@
 // LinearOps.
 //
 // Products with weights run on tensor cores for bf16 and f16, in kernels of our own, since a
-// library chooses its algorithm, and with it the order of its sums, by the number of rows. Here
-// every output is the same chain whatever the tile it lies in: within spans of kSpan along k one
-// mma of 16 after the other, ascending; then the spans' sums in ascending order. So a row has the
-// same bits alone and in a batch of any size. A short batch gives spans to different blocks, since
-// its time is that of reading the weights; a long one keeps an output's spans in one block.
+// library chooses its algorithm, and with it the order of its sums, by the number of rows. Many
+// rows go to a library where it gives the same bits (many_rows.h). Here every output is the same
+// chain whatever the tile it lies in: within spans of kSpan along k one mma of 16 after the other,
+// ascending; then the spans' sums in ascending order. So a row has the same bits alone and in a
+// batch of any size. A short batch gives spans to different blocks, since its time is that of
+// reading the weights; a long one keeps an output's spans in one block.
 //
 // f32 products are one fused chain over k, ascending, without TF32.
 #include <algorithm>
@@ -14,11 +15,14 @@
 #include <utility>
 #include <vector>
 
+#include "core/strings.h"
 #include "cuda/backend_parts.h"
 #include "cuda/device/context.h"
+#include "cuda/device/graph_recorder.h"
 #include "cuda/device/mma.h"
 #include "cuda/elements.h"
 #include "cuda/experts.h"
+#include "cuda/many_rows.h"
 #include "cuda/multiply32.h"
 #include "cuda/reduce.h"
 #include "kernels/linear.h"
@@ -27,7 +31,7 @@ namespace kvgauge::cuda {
 namespace {
 
 constexpr int kStep = 32;  // of k, between two barriers
-constexpr int64_t kSpan = 1024;
+constexpr int64_t kSpan = kProductSpan;
 // Numbers between rows of a tile in shared memory: eight rows of 16 bytes meet all banks.
 constexpr int kTileStride = kStep + 8;
 
@@ -228,7 +232,7 @@ JoinSpansKernel(const float* partial, int64_t spans, int64_t m, int64_t n, const
 // Rounds x to the stored type, in rows of whole tiles and steps; zeros behind.
 KVG_KERNEL(kBlockThreads)
 RoundRowsKernel(const void* x, DType from, int64_t stride, int64_t m, int64_t k, DType to,
-                int64_t padded_k, int64_t padded_m, uint16_t* out) {
+                int64_t padded_k, int64_t padded_m, void* out) {
   const int64_t at = BlockX() * kBlockThreads + Thread();
   if (at >= padded_m * padded_k) return;
   const Place2 place = PlaceOf(at, padded_k);
@@ -330,12 +334,45 @@ void StoreRow(const Tensor& part, int64_t row, DType store, char* to) {
 
 class DeviceLinear final : public LinearOps {
  public:
-  explicit DeviceLinear(Context& context) : context_(context) {}
+  explicit DeviceLinear(Context& context) : context_(context) {
+    ProductLibrary* const library = FindProductLibrary(&why_not_);
+    if (library == nullptr) return;
+    name_ = library->name();
+    const auto own = [this](const BlockProduct& product, const void* x, const void* w, float* out) {
+      Tensor rows(const_cast<void*>(x), product.dtype, {product.rows, product.stride});
+      rows.device = Device::kCuda;
+      Tensor result(out, DType::kF32, {product.rows, product.n});
+      result.device = Device::kCuda;
+      MultiplyOwn(rows, product.dtype, w, product.stride, nullptr, false, result);
+    };
+    many_ = std::make_unique<ManyRows>(*library, context_.stream(), own);
+  }
+
+  // Who multiplies many rows, tried with small weights of each type.
+  std::string DescribeManyRows() {
+    constexpr int64_t kSide = 128, kDepth = kSpan + kStep;
+    if (many_ == nullptr) return StrCat("products of many rows by our kernels (", why_not_, ")");
+    std::vector<std::string> with, without;
+    for (const DType dtype : {DType::kBF16, DType::kF16, DType::kF32}) {
+      const DeviceMatrix matrix(kSide, kDepth, dtype);
+      many_->Prepare(dtype, kSide, matrix.stride(), matrix.data());
+      const auto* block = many_->BlockOf(dtype, kSide, matrix.stride(), kSide);
+      (block != nullptr ? with : without).emplace_back(NameOf(dtype));
+    }
+    std::string text = "products of many rows";
+    if (!with.empty()) text += StrCat(" of ", kvgauge::Join(with, ", "), " by ", name_);
+    if (!without.empty()) {
+      text += StrCat(with.empty() ? "" : ",", " of ", kvgauge::Join(without, ", "),
+                     " by our kernels (", name_, " gives other bits)");
+    }
+    return text;
+  }
 
  private:
   std::unique_ptr<PackedMatrix> DoPack(std::span<const Tensor> parts, int64_t n, int64_t k,
                                        DType store) override {
     auto matrix = std::make_unique<DeviceMatrix>(n, k, store);
+    if (many_ != nullptr) many_->Prepare(store, n, matrix->stride(), matrix->data());
     const int64_t row_bytes = matrix->stride() * SizeOf(store);
     constexpr int64_t kStagingBytes = int64_t{16} << 20;
     const int64_t rows_at_once =
@@ -364,17 +401,61 @@ class DeviceLinear final : public LinearOps {
     KVG_CHECK(matrix != nullptr, "the matrix was packed by another backend");
     const float* bias_data = bias.empty() ? nullptr : bias.f32();
     const bool add = mode == MatMulMode::kAdd;
-    const int64_t m = x.shape[0], n = w.out_features(), k = w.in_features();
-    if (w.dtype() == DType::kF32) {
+    // Within a graph our kernels do all rows.
+    const int64_t m = x.shape[0];
+    int64_t done = 0;
+    while (many_ != nullptr && m - done > Some::kM && Recorder::Open() == nullptr) {
+      const ManyRows::Pinned* block =
+          many_->BlockOf(w.dtype(), w.out_features(), matrix->stride(), m - done);
+      if (block == nullptr) break;
+      const int64_t end = std::min(m, done + block->rows);
+      MultiplyBlock(*block, x.Slice(done, end), *matrix, bias_data, add, out.Slice(done, end));
+      done = end;
+    }
+    if (done == m) return;
+    MultiplyOwn(x.Slice(done, m), w.dtype(), matrix->data(), matrix->stride(), bias_data, add,
+                out.Slice(done, m));
+  }
+
+  // x holds the block's rows, or the last ones of them.
+  void MultiplyBlock(const ManyRows::Pinned& block, const Tensor& x, const DeviceMatrix& w,
+                     const float* bias, bool add, Tensor out) {
+    constexpr uintptr_t kAligned = 16;
+    const int64_t m = x.shape[0], n = w.out_features();
+    ScratchScope scratch(context_);
+    void* const rows = scratch.Take<char>(block.rows * w.stride() * SizeOf(w.dtype()));
+    RoundRowsTo(x, w.dtype(), m, w.stride(), block.rows, rows);
+    const bool direct = m == block.rows && bias == nullptr && !add && out.stride[0] == n &&
+                        reinterpret_cast<uintptr_t>(out.data) % kAligned == 0;
+    float* const result = direct ? out.f32() : scratch.Take<float>(block.rows * n);
+    many_->Multiply(block, rows, w.data(), result);
+    if (direct) return;
+    Join({.x = nullptr,
+          .w = nullptr,
+          .bias = bias,
+          .out = result,
+          .m = m,
+          .n = n,
+          .k = w.stride(),
+          .out_stride = out.stride[0],
+          .add = add},
+         1, out.f32());
+  }
+
+  // w: [out.shape[1], stride].
+  void MultiplyOwn(const Tensor& x, DType dtype, const void* w, int64_t stride, const float* bias,
+                   bool add, Tensor out) {
+    const int64_t m = x.shape[0], n = out.shape[1];
+    if (dtype == DType::kF32) {
       Multiply32({.a = x.f32(),
-                  .b = reinterpret_cast<const float*>(matrix->data()),
+                  .b = static_cast<const float*>(w),
                   .m = m,
                   .n = n,
-                  .k = k,
+                  .k = x.shape[1],
                   .a_stride = x.stride[0],
-                  .b_row = matrix->stride(),
+                  .b_row = stride,
                   .b_k = 1,
-                  .bias = bias_data,
+                  .bias = bias,
                   .alpha = 1.0f,
                   .out = out.f32(),
                   .out_stride = out.stride[0],
@@ -383,22 +464,22 @@ class DeviceLinear final : public LinearOps {
       return;
     }
     Product p = {.x = nullptr,
-                 .w = reinterpret_cast<const uint16_t*>(matrix->data()),
-                 .bias = bias_data,
+                 .w = static_cast<const uint16_t*>(w),
+                 .bias = bias,
                  .out = out.f32(),
                  .m = m,
                  .n = n,
-                 .k = matrix->stride(),
+                 .k = stride,
                  .out_stride = out.stride[0],
                  .add = add};
-    const bool bf16 = w.dtype() == DType::kBF16;
+    const bool bf16 = dtype == DType::kBF16;
     if (m <= Few::kM) {
-      bf16 ? RunSplit<Few, true>(x, w.dtype(), p) : RunSplit<Few, false>(x, w.dtype(), p);
+      bf16 ? RunSplit<Few, true>(x, dtype, p) : RunSplit<Few, false>(x, dtype, p);
     } else if (m <= Some::kM) {
-      bf16 ? RunSplit<Some, true>(x, w.dtype(), p) : RunSplit<Some, false>(x, w.dtype(), p);
+      bf16 ? RunSplit<Some, true>(x, dtype, p) : RunSplit<Some, false>(x, dtype, p);
     } else {
       ScratchScope scratch(context_);
-      p.x = RoundRows<Many::kM>(x, w.dtype(), m, p.k, scratch);
+      p.x = RoundRows<Many::kM>(x, dtype, m, p.k, scratch);
       bf16 ? RunTiles<Many, true>(p, 1) : RunTiles<Many, false>(p, 1);
     }
   }
@@ -494,10 +575,13 @@ class DeviceLinear final : public LinearOps {
   uint16_t* RoundRows(const Tensor& x, DType dtype, int64_t m, int64_t k, ScratchScope& scratch) {
     const int64_t rows = RoundUp(m, kTileRows);
     auto* rounded = scratch.Take<uint16_t>(rows * k);
-    KVG_LAUNCH(
-        RoundRowsKernel, {.grid_x = CeilDiv(rows * k, kBlockThreads), .threads = kBlockThreads},
-        context_.stream(), x.data, x.dtype, x.stride[0], m, x.shape[1], dtype, k, rows, rounded);
+    RoundRowsTo(x, dtype, m, k, rows, rounded);
     return rounded;
+  }
+  void RoundRowsTo(const Tensor& x, DType dtype, int64_t m, int64_t k, int64_t rows, void* out) {
+    KVG_LAUNCH(RoundRowsKernel,
+               {.grid_x = CeilDiv(rows * k, kBlockThreads), .threads = kBlockThreads},
+               context_.stream(), x.data, x.dtype, x.stride[0], m, x.shape[1], dtype, k, rows, out);
   }
 
   template <class T, bool kBf16>
@@ -544,15 +628,22 @@ class DeviceLinear final : public LinearOps {
   }
 
   Context& context_;
+  std::unique_ptr<ManyRows> many_;  // or null
+  std::string name_, why_not_;      // of the library
 };
 
 }  // namespace
 
 int64_t LinearScratchBytes(const PassSize& size) {
-  const auto of = [](int64_t m, int64_t n, int64_t k) {
+  std::string why_not;
+  const ProductLibrary* const library = FindProductLibrary(&why_not);
+  const auto of = [library](int64_t m, int64_t n, int64_t k) {
     const int64_t rounded = RoundUp(m, Many::kM) * RoundUp(k, kStep) * 2;
     const int64_t split = CeilDiv(k, kSpan) * std::min<int64_t>(m, Some::kM) * n * 4;
-    return rounded + split;
+    if (library == nullptr || m <= Some::kM) return rounded + split;
+    const std::span<const int64_t> blocks = library->blocks();
+    const int64_t rows = std::min(blocks.front(), RoundUp(m, blocks.back()));
+    return std::max(rounded + split, rows * (RoundUp(k, kStep) + n) * 4);
   };
   // Chunks of scratch may be there twice before one takes their place.
   return 2 * std::max(of(size.rows, size.widest_out, size.widest_in),
@@ -561,6 +652,11 @@ int64_t LinearScratchBytes(const PassSize& size) {
 
 std::unique_ptr<LinearOps> MakeCudaLinear(Context& context) {
   return std::make_unique<DeviceLinear>(context);
+}
+
+std::string DescribeManyRows() {
+  Context context;
+  return DeviceLinear(context).DescribeManyRows();
 }
 
 }  // namespace kvgauge::cuda

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 namespace kvgauge::cuda {
+class ProductLibrary;
 struct DeviceQuery;
 }  // namespace kvgauge::cuda
 
@@ -31,6 +32,9 @@ int64_t RefusalsLeft();
 // The device is one that answers so when it is asked for; null: the emulated one again. Not while
 // anybody uses it.
 void SetAsked(const DeviceQuery* asked);
+
+// What Ops that are made from here on find as the vendor's library; null: there is none.
+void SetProductLibrary(ProductLibrary* library);
 
 // What went between host and device so far, in this process.
 struct Traffic {

@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <utility>
+
+#include "core/check.h"
+#include "core/strings.h"
+#include "cuda/elements.h"
+#include "cuda/many_rows.h"
+#include "cuda/reduce.h"
+
+namespace kvgauge::cuda {
+namespace {
+
+// Larger results, and larger weights, are rare (heads of large vocabularies, all rows of which are
+// wanted), and testing them takes as much memory again.
+constexpr int64_t kMostOutputs = int64_t{1} << 26;
+constexpr int64_t kMostWeightBytes = int64_t{1} << 29;
+constexpr int64_t kWholeNumbers = 8;  // n and strides are multiples of it
+
+KVG_DEVICE uint32_t Mixed(uint32_t x) {
+  x = (x ^ (x >> 16)) * 0x7feb352du;
+  x = (x ^ (x >> 15)) * 0x846ca68bu;
+  return x ^ (x >> 16);
+}
+
+// Numbers of both signs from 2^-6 to 2^6: nearly every other order of their sums has other bits.
+// Row r repeats row r % period; columns outside of [begin, end) are zeros.
+KVG_KERNEL(kBlockThreads)
+FillNoiseKernel(DType dtype, int64_t rows, int64_t stride, int64_t period, int64_t begin,
+                int64_t end, uint32_t seed, void* out) {
+  const int64_t at = BlockX() * kBlockThreads + Thread();
+  if (at >= rows * stride) return;
+  const Place2 place = PlaceOf(at, stride);
+  const auto index = static_cast<uint32_t>(place.row % period * stride + place.column);
+  const uint32_t bits = Mixed(Mixed(index + 1) ^ seed);
+  const uint32_t exponent = 121 + (bits >> 23) % 13;
+  const float value = FloatOf((bits & 1) << 31 | exponent << 23 | (Mixed(bits) & 0x7fffffu));
+  StoreAs(dtype, out, at, place.column >= begin && place.column < end ? value : 0.0f);
+}
+
+KVG_KERNEL(kBlockThreads)
+CountDifferentKernel(const float* a, const float* b, int64_t count, int32_t* different) {
+  const int64_t at = BlockX() * kBlockThreads + Thread();
+  if (at < count && BitsOf(a[at]) != BitsOf(b[at])) AtomicAdd(different, 1);
+}
+
+// Memory of one test.
+class Held {
+ public:
+  explicit Held(int64_t size_bytes) : data_(Malloc(size_bytes)) {}
+  Held(const Held&) = delete;
+  Held& operator=(const Held&) = delete;
+  ~Held() { Free(data_); }
+  void* data() const { return data_; }
+
+ private:
+  void* data_;
+};
+
+std::vector<std::pair<int64_t, int64_t>> SpansOf(DType dtype, int64_t k) {
+  if (dtype == DType::kF32) return {{0, k}};
+  std::vector<std::pair<int64_t, int64_t>> spans;
+  for (int64_t begin = 0; begin < k; begin += kProductSpan) {
+    spans.emplace_back(begin, std::min(k, begin + kProductSpan));
+  }
+  return spans;
+}
+
+const char* AtColumn(const void* data, DType dtype, int64_t column) {
+  return static_cast<const char*>(data) + column * SizeOf(dtype);
+}
+
+}  // namespace
+
+// Inputs of a test, and room for both results. The weights are noise.
+struct ManyRows::Probe {
+  BlockProduct whole;
+  Stream stream;
+  void* x;
+  const void* w;
+  float *own, *other;
+  int32_t* different;
+
+  void Fill(int64_t period, int64_t begin, int64_t end) const {
+    KVG_LAUNCH(
+        FillNoiseKernel,
+        {.grid_x = CeilDiv(whole.rows * whole.stride, kBlockThreads), .threads = kBlockThreads},
+        stream, whole.dtype, whole.rows, whole.stride, period, begin, end, 0x5eedu, x);
+  }
+  bool SameResults() const {
+    const int64_t count = whole.rows * whole.n;
+    cuda::Fill(different, 0, sizeof(int32_t), stream);
+    KVG_LAUNCH(CountDifferentKernel,
+               {.grid_x = CeilDiv(count, kBlockThreads), .threads = kBlockThreads}, stream, own,
+               other, count, different);
+    int32_t found = 0;
+    CopyToHost(&found, different, sizeof found, stream);
+    return found == 0;
+  }
+};
+
+// Each row in company of others, one row in every position, and rows of zeros.
+bool ManyRows::Agrees(const Pinned& block, const Probe& probe) const {
+  const int64_t k = probe.whole.k;
+  struct Company {
+    int64_t period, end;
+  };
+  for (const Company& company : {Company{probe.whole.rows, k}, {1, k}, {1, 0}}) {
+    probe.Fill(company.period, 0, company.end);
+    own_(probe.whole, probe.x, probe.w, probe.own);
+    Multiply(block, probe.x, probe.w, probe.other);
+    if (!probe.SameResults()) return false;
+  }
+  return true;
+}
+
+std::optional<ManyRows::Pinned> ManyRows::Pin(const BlockProduct& whole, const Probe& probe,
+                                              std::string* why) const {
+  Pinned block = {.rows = whole.rows, .spans = {}};
+  std::map<int64_t, ProductLibrary::Way> ways;  // by the length of a span
+  for (const auto& [begin, end] : SpansOf(whole.dtype, whole.k)) {
+    BlockProduct part = whole;
+    part.k = end - begin;
+    if (!ways.contains(part.k)) {
+      // Zeros outside of the span, so that our kernels sum it alone.
+      probe.Fill(whole.rows, begin, end);
+      own_(whole, probe.x, probe.w, probe.own);
+      const std::vector<ProductLibrary::Way> candidates = library_.Ways(part);
+      for (const ProductLibrary::Way& way : candidates) {
+        const bool done =
+            library_.Multiply(part, way, AtColumn(probe.x, whole.dtype, begin),
+                              AtColumn(probe.w, whole.dtype, begin), false, probe.other, stream_);
+        if (!done || !probe.SameResults()) continue;
+        ways[part.k] = way;
+        break;
+      }
+      if (!ways.contains(part.k)) {
+        *why = StrCat("our kernels: none of the library's ", candidates.size(), " ways to sum ",
+                      part.k, " products has their bits");
+        return std::nullopt;
+      }
+    }
+    block.spans.push_back({begin, part, ways[part.k]});
+  }
+  if (Agrees(block, probe)) return block;
+  *why = "our kernels: the library's bits depend on a row's place, company or sums before";
+  return std::nullopt;
+}
+
+void ManyRows::Prepare(DType dtype, int64_t n, int64_t stride, void* w) {
+  const Shape shape = {dtype, n, stride};
+  if (n == 0 || stride == 0 || n % kWholeNumbers != 0 || stride % kWholeNumbers != 0) return;
+  if (n * stride * SizeOf(dtype) > kMostWeightBytes || shapes_.contains(shape)) return;
+  std::vector<Pinned>& pinned = shapes_[shape];
+  KVG_LAUNCH(FillNoiseKernel,
+             {.grid_x = CeilDiv(n * stride, kBlockThreads), .threads = kBlockThreads}, stream_,
+             dtype, n, stride, n, int64_t{0}, stride, 0xfeedu, w);
+  for (const int64_t rows : library_.blocks()) {
+    if (rows * n > kMostOutputs) continue;
+    const BlockProduct whole = {dtype, rows, n, stride, stride};
+    const Held x(rows * stride * SizeOf(dtype)), own(rows * n * 4), other(rows * n * 4),
+        different(sizeof(int32_t));
+    std::string how = "our kernels: the device has no room for the test";
+    if (x.data() != nullptr && own.data() != nullptr && other.data() != nullptr &&
+        different.data() != nullptr) {
+      const Probe probe = {.whole = whole,
+                           .stream = stream_,
+                           .x = x.data(),
+                           .w = w,
+                           .own = static_cast<float*>(own.data()),
+                           .other = static_cast<float*>(other.data()),
+                           .different = static_cast<int32_t*>(different.data())};
+      if (std::optional<Pinned> block = Pin(whole, probe, &how)) {
+        how = library_.Describe(block->spans.front().way);
+        pinned.push_back(std::move(*block));
+      }
+    }
+    records_.push_back(StrCat(NameOf(dtype), " ", n, " x ", stride, ": ", rows, " rows by ", how));
+  }
+}
+
+const ManyRows::Pinned* ManyRows::BlockOf(DType dtype, int64_t n, int64_t stride,
+                                          int64_t rows) const {
+  const auto found = shapes_.find({dtype, n, stride});
+  if (found == shapes_.end() || found->second.empty()) return nullptr;
+  for (const Pinned& block : found->second) {
+    if (block.rows <= rows) return &block;
+  }
+  return &found->second.back();
+}
+
+void ManyRows::Multiply(const Pinned& block, const void* x, const void* w, float* out) const {
+  for (const Pinned::Span& span : block.spans) {
+    const DType dtype = span.product.dtype;
+    const bool done =
+        library_.Multiply(span.product, span.way, AtColumn(x, dtype, span.begin),
+                          AtColumn(w, dtype, span.begin), span.begin > 0, out, stream_);
+    KVG_CHECK(done, StrCat(library_.name(), " refuses a product that it took before"));
+  }
+}
+
+}  // namespace kvgauge::cuda

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// The real cuBLASLt takes what it is asked, as far as that goes without a device.
+#include "cuda/device/cublaslt.h"
+
+#include <gtest/gtest.h>
+
+#include "core/strings.h"
+
+namespace kvgauge::cuda {
+namespace {
+
+TEST(CublasLt, HasEveryFunctionAndTakesEveryAttribute) {
+  const CublasLt library = LoadCublasLt();
+  if (library.fault.find("is not where") != std::string::npos) GTEST_SKIP() << library.fault;
+  ASSERT_EQ(library.fault, "");
+  EXPECT_EQ(library.cublasLtGetVersion() / 10000, size_t{CUBLAS_VER_MAJOR});
+  for (const DType dtype : {DType::kBF16, DType::kF16, DType::kF32}) {
+    SCOPED_TRACE(NameOf(dtype));
+    const LtProduct product(library, {dtype, 128, 256, 1024, 1056});
+    EXPECT_EQ(product.status(), CUBLAS_STATUS_SUCCESS);
+    // It does look at what it is given.
+    const uint8_t narrow = 0;
+    EXPECT_NE(library.cublasLtMatmulPreferenceSetAttribute(
+                  product.preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &narrow, 1),
+              CUBLAS_STATUS_SUCCESS);
+  }
+}
+
+}  // namespace
+}  // namespace kvgauge::cuda
