@@ -141,7 +141,7 @@ LtProduct::LtProduct(const CublasLt& library, const BlockProduct& product) : lib
 
 LtProduct::~LtProduct() {
   if (preference != nullptr) library_.cublasLtMatmulPreferenceDestroy(preference);
-  for (const cublasLtMatrixLayout_t layout : {w, x, out}) {
+  for (cublasLtMatrixLayout_t layout : {w, x, out}) {
     if (layout != nullptr) library_.cublasLtMatrixLayoutDestroy(layout);
   }
   if (sum != nullptr) library_.cublasLtMatmulDescDestroy(sum);
