@@ -211,6 +211,10 @@ CodecView ViewOf(const KvCodec& codec) {
   view.outliers_a_side = static_cast<int>(codec.outlier_share * vector / 2 + 0.5);
   view.has_levels = !form.levels.empty();
   std::copy(form.levels.begin(), form.levels.end(), view.levels);
+  for (int i = 0; book && i + 1 < 1 << view.bits; ++i) {
+    const bool given = !codec.table.empty();
+    view.edges[i] = given ? codec.table.f32()[i] : 0.5f * (view.levels[i] + view.levels[i + 1]);
+  }
   const bool unit = codec.kind == KvCodecKind::kNvFp4 && !codec.fixed_scale.empty();
   view.scale_unit = unit ? codec.fixed_scale.f32()[0] : 1.0f;
   return view;
@@ -218,7 +222,7 @@ CodecView ViewOf(const KvCodec& codec) {
 
 void PutRanges(const KvCodec& codec, Tables& tables, CodecView* view) {
   const auto dims = static_cast<size_t>(codec.dim);
-  if (!codec.table.empty()) {
+  if (IsRecord(codec.kind) && !codec.table.empty()) {
     const auto count = static_cast<size_t>(codec.table.Numel());
     view->record.table = tables.Put(std::span<const float>(codec.table.f32(), count));
   }

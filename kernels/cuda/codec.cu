@@ -250,7 +250,7 @@ KVG_DEVICE int CodeOf(const CodecView& c, const GroupCoding& g, float v) {
     case KvCodecKind::kCodebook: {
       const float u = g.scale == 0.0f ? 0.0f : (v - g.zero) / g.scale;
       int code = 0;
-      while (code + 1 < 1 << c.bits && u > 0.5f * (c.levels[code] + c.levels[code + 1])) ++code;
+      while (code + 1 < 1 << c.bits && u > c.edges[code]) ++code;
       return code;
     }
     default: {

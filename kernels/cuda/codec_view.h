@@ -42,8 +42,9 @@ struct CodecView {
   int outliers_a_side;  // of each vector
   bool has_outliers;
   float levels[kMostLevels];
-  float scale_unit;  // what stored e4m3 scales are multiples of
-  const float* low;  // [dim]
+  float edges[kMostLevels];  // kCodebook: above each the next code begins
+  float scale_unit;          // what stored e4m3 scales are multiples of
+  const float* low;          // [dim]
   const float* high;
   const float* fixed_scale;  // [dim], or null: float8
   RecordView record;         // of records, of which only kind, keys, dim and width are set above

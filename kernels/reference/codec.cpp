@@ -289,10 +289,13 @@ class Page {
       g->zero = F16ToF32(ToF16(0.5f * low + 0.5f * high));
     }
     const float* levels = c_.levels.f32();
+    const auto edge = [&](int code) {
+      return c_.table.empty() ? 0.5f * (levels[code] + levels[code + 1]) : c_.table.f32()[code];
+    };
     for (const float v : g->numbers) {
       const float u = g->scale == 0 ? 0.0f : (v - g->zero) / g->scale;
       int code = 0;
-      while (code + 1 < 1 << bits_ && u > 0.5f * (levels[code] + levels[code + 1])) ++code;
+      while (code + 1 < 1 << bits_ && u > edge(code)) ++code;
       g->codes.push_back(code);
     }
   }

@@ -56,6 +56,19 @@ Status CheckAffine(const KvCodec& codec) {
   return CheckGroup(codec);
 }
 
+Status CheckEdges(const Tensor& edges, int64_t count) {
+  if (edges.empty()) return {};
+  if (!IsHostVector(edges, count)) {
+    return BadInput(StrCat("edges ", edges.DebugString(), ": must be f32[", count, "]"));
+  }
+  for (int64_t i = 0; i < count; ++i) {
+    const float* edge = edges.f32() + i;
+    if (std::isfinite(*edge) && (i == 0 || edge[-1] <= *edge)) continue;
+    return BadInput(StrCat("edge ", i, " is ", *edge, ": edges must not descend"));
+  }
+  return {};
+}
+
 Status CheckCodebook(const KvCodec& codec) {
   if (codec.bits < 1 || codec.bits > 4) {
     return BadInput(StrCat("bits ", codec.bits, " of a codebook: must be 1 to 4"));
@@ -70,6 +83,7 @@ Status CheckCodebook(const KvCodec& codec) {
       return BadInput(StrCat("level ", i, " is ", *level, ": levels must ascend"));
     }
   }
+  KVG_TRY(CheckEdges(codec.table, count - 1));
   if (codec.axis == CodeAxis::kToken) return CheckGroup(codec);
   if (codec.range != CodeRange::kExtremes) {
     return BadInput("channel ranges are extremes; rms goes with groups along an entry");

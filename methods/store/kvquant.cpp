@@ -9,9 +9,13 @@
 // without a calibration they are those that are best for normal numbers.
 // Weights are what an error does to first order: one of a key moves a score by the query it meets,
 // so channels weigh by the mean square of queries; one of a value moves the output by the attention
-// its entry is paid, so entries weigh by the squares of that.
+// its entry is paid, so entries weigh by the squares of that. Quantizers of the authors' code,
+// whose levels weigh errors by Fisher information, are imported. With Q-Norm codes are those of the
+// nearest level as before, but stand for levels that give the coded numbers of the texts the mean
+// and the spread that they had.
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <string>
 
 #include "core/strings.h"
@@ -47,6 +51,41 @@ std::span<const float> Levels(int64_t bits) {
   }
 }
 
+// What Q-Norm multiplies those levels by: how far normal numbers spread, of how far the levels do
+// that they become.
+constexpr std::array<float, 4> kSpread = {1.238059f, 1.057189f, 1.014654f, 1.003711f};
+
+// Halfway between levels.
+std::vector<float> EdgesOf(std::span<const float> levels) {
+  std::vector<float> edges;
+  for (size_t i = 1; i < levels.size(); ++i) edges.push_back(0.5f * (levels[i - 1] + levels[i]));
+  return edges;
+}
+
+// Q-Norm of ascending levels: `levels` becomes what codes stand for.
+void Normalize(float scale, float offset, std::vector<float>& levels) {
+  for (float& level : levels) level = level * scale + offset;
+}
+
+struct NormedLevels {
+  std::vector<float> levels, edges;
+};
+
+// Those of normal numbers with Q-Norm.
+const NormedLevels& NormedOf(int64_t bits) {
+  static const std::array<NormedLevels, 4> kAll = [] {
+    std::array<NormedLevels, 4> all;
+    for (size_t b = 0; b < all.size(); ++b) {
+      const std::span<const float> levels = Levels(static_cast<int64_t>(b) + 1);
+      all[b].levels.assign(levels.begin(), levels.end());
+      all[b].edges = EdgesOf(levels);
+      Normalize(kSpread[b], 0, all[b].levels);
+    }
+    return all;
+  }();
+  return kAll[static_cast<size_t>(bits) - 1];
+}
+
 std::string TableName(int64_t layer, const char* what) { return StrCat(what, ".", layer); }
 
 // The number of entries before the first that is coded.
@@ -61,7 +100,9 @@ class KvQuant final : public Store {
   explicit KvQuant(const Params& params)
       : bits_(params.Int("bits")),
         sinks_(params.Int("sinks")),
-        outliers_(params.Real("outliers")) {}
+        outliers_(params.Real("outliers")),
+        value_outliers_(params.Real("value_outliers")),
+        norm_(params.Bool("norm")) {}
 
   Needs needs() const override { return {.raw_keys = true}; }
 
@@ -71,6 +112,7 @@ class KvQuant final : public Store {
 
   Status Check(const ModelShape& shape) const override {
     for (int64_t layer = 0; layer < shape.layers && calibration_ != nullptr; ++layer) {
+      KVG_TRY(CheckEdges(layer));
       KVG_TRY(Table(layer, "keys.levels", {int64_t{1} << bits_}));
       KVG_TRY(Table(layer, "values.levels", {int64_t{1} << bits_}));
       KVG_ASSIGN(const Tensor low, Table(layer, "keys.low", {shape.kv_heads, shape.key_dim}));
@@ -86,22 +128,28 @@ class KvQuant final : public Store {
 
   Result<StorePlan> Plan(const ModelShape& shape, int64_t layer) const override {
     Coded layout(shape);
-    const std::span<const float> levels = Levels(bits_);
+    const std::span<const float> levels = norm_ ? NormedOf(bits_).levels : Levels(bits_);
+    const int64_t count = std::ssize(levels);
     for (KvCodec* codec : {&layout.keys, &layout.values}) {
       codec->kind = KvCodecKind::kCodebook;
       codec->bits = static_cast<int>(bits_);
-      codec->levels = View(levels, {static_cast<int64_t>(levels.size())});
+      codec->levels = View(levels, {count});
+      if (norm_) codec->table = View(NormedOf(bits_).edges, {count - 1});
     }
     if (calibration_ != nullptr) {
-      const int64_t count = std::ssize(levels);
       KVG_ASSIGN(layout.keys.levels, Table(layer, "keys.levels", {count}));
       KVG_ASSIGN(layout.values.levels, Table(layer, "values.levels", {count}));
+      if (norm_) {
+        KVG_ASSIGN(layout.keys.table, Table(layer, "keys.edges", {count - 1}));
+        KVG_ASSIGN(layout.values.table, Table(layer, "values.edges", {count - 1}));
+      }
       KVG_ASSIGN(layout.ranges.low, Table(layer, "keys.low", {shape.kv_heads, shape.key_dim}));
       KVG_ASSIGN(layout.ranges.high, Table(layer, "keys.high", {shape.kv_heads, shape.key_dim}));
       layout.ranges.constant = true;
     }
     layout.keys.axis = CodeAxis::kChannel;
     layout.values.group = shape.value_dim;
+    layout.values.outlier_share = value_outliers_;
     layout.seal_keys = SealWhole(layout.keys);
     layout.seal_values = SealWhole(layout.values);
     layout.sinks = sinks_;
@@ -130,18 +178,30 @@ class KvQuant final : public Store {
     return calibration_->Find(TableName(layer, what), {shape.begin(), shape.size()});
   }
 
+  // A side-file has edges if it was made with Q-Norm.
+  Status CheckEdges(int64_t layer) const {
+    const bool has = calibration_->tables.contains(TableName(layer, "keys.edges"));
+    if (has == norm_) return {};
+    return BadInput(StrCat(calibration_->path, has ? " was made with Q-Norm; set norm=true"
+                                                   : " was made without Q-Norm; set norm=false, or "
+                                                     "make one with norm=true"));
+  }
+
   int64_t bits_, sinks_;
-  double outliers_;
+  double outliers_, value_outliers_;
+  bool norm_;
   std::shared_ptr<const Calibration> calibration_;
 };
 
-// Two passes over the texts: what the ranges are, and what lies within them.
+// Two passes over the texts: what the ranges are, and what lies within them. With Q-Norm a third:
+// what becomes of it.
 class KvQuantCalibrator final : public Calibrator {
  public:
   KvQuantCalibrator(const Params& params, const ModelShape& shape, std::span<const int64_t> lengths)
       : shape_(shape),
         levels_(int64_t{1} << params.Int("bits")),
         sinks_(params.Int("sinks")),
+        norm_(params.Bool("norm")),
         layers_(static_cast<size_t>(shape.layers)) {
     int64_t entries = 0;
     for (const int64_t length : lengths) entries += length - FirstCoded(length, sinks_);
@@ -155,9 +215,10 @@ class KvQuantCalibrator final : public Calibrator {
     }
   }
 
-  int passes() const override { return 2; }
+  int passes() const override { return norm_ ? 3 : 2; }
   Needs needs(int pass) const override {
     if (pass == 0) return {.window = kQueries, .raw_keys = true};
+    if (pass == 2) return {.raw_keys = true};
     return {.column_squares = true, .raw_keys = true};
   }
 
@@ -169,8 +230,18 @@ class KvQuantCalibrator final : public Calibrator {
       return;
     }
     if (layer.low.empty()) EndFirstPass(layer);
-    AddKeys(view, layer);
-    AddValues(view, layer);
+    if (pass == 1) {
+      const std::vector<float> squares = Fetch(view.ops(), view.ColumnSquares());
+      ForKeys(view, layer, [&](double x, double weight) { layer.keys.Add(x, weight); });
+      ForValues(view, squares, [&](double x, double weight) { layer.values.Add(x, weight); });
+      return;
+    }
+    if (layer.key_moments.levels.empty()) {
+      layer.key_moments.Begin(layer.keys.Best(levels_));
+      layer.value_moments.Begin(layer.values.Best(levels_));
+    }
+    ForKeys(view, layer, [&](double x, double) { layer.key_moments.Add(x); });
+    ForValues(view, {}, [&](double x, double) { layer.value_moments.Add(x); });
   }
 
   Calibration::Tables Finish(Ops&) override {
@@ -183,8 +254,17 @@ class KvQuantCalibrator final : public Calibrator {
       };
       add("keys.low", {shape_.kv_heads, shape_.key_dim}, layer.low);
       add("keys.high", {shape_.kv_heads, shape_.key_dim}, layer.high);
-      add("keys.levels", {levels_}, layer.keys.Best(levels_));
-      add("values.levels", {levels_}, layer.values.Best(levels_));
+      const auto add_levels = [&](std::string side, const LevelHistogram& seen,
+                                  const Moments& moments) {
+        std::vector<float> levels = seen.Best(levels_);
+        if (norm_) {
+          add((side + ".edges").c_str(), {levels_ - 1}, EdgesOf(levels));
+          moments.Normalize(levels);
+        }
+        add((side + ".levels").c_str(), {levels_}, std::move(levels));
+      };
+      add_levels("keys", layer.keys, layer.key_moments);
+      add_levels("values", layer.values, layer.value_moments);
     }
     return tables;
   }
@@ -193,11 +273,42 @@ class KvQuantCalibrator final : public Calibrator {
   // The last so many queries of a text speak for all.
   static constexpr int64_t kQueries = 512;
 
+  // Sums of numbers, and of the levels that they become.
+  struct Moments {
+    std::vector<float> levels = {}, edges = {};
+    double count = 0, sum = 0, squares = 0, coded_sum = 0, coded_squares = 0;
+
+    void Begin(std::vector<float> best) {
+      levels = std::move(best);
+      edges = EdgesOf(levels);
+    }
+    void Add(double x) {
+      const auto code = std::lower_bound(edges.begin(), edges.end(), x) - edges.begin();
+      const double level = levels[static_cast<size_t>(code)];
+      count += 1;
+      sum += x;
+      squares += x * x;
+      coded_sum += level;
+      coded_squares += level * level;
+    }
+    // Levels with the numbers' mean and spread; as they are if all numbers have one.
+    void Normalize(std::vector<float>& best) const {
+      if (count == 0) return;
+      const double mean = sum / count, coded = coded_sum / count;
+      const double spread = squares / count - mean * mean;
+      const double coded_spread = coded_squares / count - coded * coded;
+      if (spread <= 0 || coded_spread <= 0) return;
+      const double scale = std::sqrt(spread / coded_spread);
+      kvgauge::Normalize(static_cast<float>(scale), static_cast<float>(mean - coded * scale), best);
+    }
+  };
+
   struct Layer {
     std::vector<std::vector<float>> lowest, highest;  // [channels]: ends_ of each, or a few more
     std::vector<double> queries;                      // [channels] sums of squares
     std::vector<float> low, high;                     // [channels] after the first pass
     LevelHistogram keys, values;
+    Moments key_moments, value_moments;
   };
 
   void KeepEnds(LayerView& view, int64_t head, Layer& layer) const {
@@ -262,7 +373,9 @@ class KvQuantCalibrator final : public Calibrator {
     SharePairs(layer.queries);
   }
 
-  void AddKeys(LayerView& view, Layer& layer) const {
+  // Calls add(number in units of its range, weight) for every number within its range.
+  template <class Adder>
+  void ForKeys(LayerView& view, const Layer& layer, Adder add) const {
     const int64_t dim = shape_.key_dim;
     for (int64_t h = 0; h < shape_.kv_heads; ++h) {
       const int64_t first = FirstCoded(view.lengths()[h], sinks_);
@@ -271,55 +384,129 @@ class KvQuantCalibrator final : public Calibrator {
         const auto c = static_cast<size_t>(h * dim) + i % static_cast<size_t>(dim);
         const double low = layer.low[c], high = layer.high[c], half = (high - low) / 2;
         if (half <= 0 || keys[i] < low || keys[i] > high) continue;
-        layer.keys.Add((keys[i] - low) / half - 1, layer.queries[c] * half * half);
+        add((keys[i] - low) / half - 1, layer.queries[c] * half * half);
       }
     }
   }
 
-  void AddValues(LayerView& view, Layer& layer) const {
-    const int64_t dim = shape_.value_dim, width = view.width();
-    const std::vector<float> squares = Fetch(view.ops(), view.ColumnSquares());
+  // `squares` of the attention that entries are paid, or none: all weigh nothing.
+  template <class Adder>
+  void ForValues(LayerView& view, std::span<const float> squares, Adder add) const {
+    const int64_t dim = shape_.value_dim, width = squares.empty() ? 0 : view.width();
     for (int64_t h = 0; h < shape_.kv_heads; ++h) {
       const int64_t first = FirstCoded(view.lengths()[h], sinks_);
       const std::vector<float> values = Fetch(view.ops(), view.Values(h, first));
       for (int64_t entry = 0; entry < std::ssize(values) / dim; ++entry) {
         double weight = 0;
-        for (int64_t q = h * shape_.group(); q < (h + 1) * shape_.group(); ++q) {
+        for (int64_t q = h * shape_.group(); width > 0 && q < (h + 1) * shape_.group(); ++q) {
           weight += squares[static_cast<size_t>(q * width + first + entry)];
         }
         const std::span<const float> row(values.data() + entry * dim, static_cast<size_t>(dim));
         const auto [low, high] = std::minmax_element(row.begin(), row.end());
         const double half = (double{*high} - *low) / 2;
         if (half <= 0) continue;
-        for (const float x : row) layer.values.Add((x - *low) / half - 1, weight * half * half);
+        for (const float x : row) add((x - *low) / half - 1, weight * half * half);
       }
     }
   }
 
   const ModelShape shape_;
   const int64_t levels_, sinks_;
+  const bool norm_;
   size_t ends_ = 1;  // how many numbers at either end of a channel must be known
   std::vector<Layer> layers_;
 };
+
+// What the authors' code pickles, a tuple for each projection, numbered: upper and lower ends of
+// the ranges, levels in any order and, with Q-Norm, what they are multiplied by and what is added.
+class Quantizers {
+ public:
+  explicit Quantizers(const CalibrationTables& published) : published_(&published) {}
+
+  Status Take(int64_t layer, const char* projection, const char* side, CalibrationTables& tables) {
+    const std::string name = StrCat("model.layers.", layer, ".self_attn.", projection, ".");
+    KVG_ASSIGN(std::vector<float> levels, Numbers(name + "2", 0));
+    std::sort(levels.begin(), levels.end());
+    const auto count = std::ssize(levels);
+    const bool norm = published_->contains(name + "3");
+    if (norm) {
+      KVG_ASSIGN(const std::vector<float> scale, Numbers(name + "3", 1));
+      KVG_ASSIGN(const std::vector<float> offset, Numbers(name + "4", 1));
+      if (!(scale[0] > 0)) {
+        return BadInput(StrCat("'", name, "3' is ", scale[0], "; levels are multiplied by it"));
+      }
+      tables[TableName(layer, (std::string(side) + ".edges").c_str())] = {{count - 1},
+                                                                          EdgesOf(levels)};
+      Normalize(scale[0], offset[0], levels);
+    }
+    tables[TableName(layer, (std::string(side) + ".levels").c_str())] = {{count},
+                                                                         std::move(levels)};
+    return {};
+  }
+
+  Status TakeRanges(int64_t layer, const ModelShape& shape, CalibrationTables& tables) {
+    const std::string name = StrCat("model.layers.", layer, ".self_attn.k_proj.");
+    for (const auto& [number, what] : {std::pair{"0", "keys.high"}, {"1", "keys.low"}}) {
+      KVG_ASSIGN(std::vector<float> ends, Numbers(name + number, shape.kv_heads * shape.key_dim));
+      tables[TableName(layer, what)] = {{shape.kv_heads, shape.key_dim}, std::move(ends)};
+    }
+    return {};
+  }
+
+ private:
+  // All of a tensor; `count` of them, unless that is 0.
+  Result<std::vector<float>> Numbers(const std::string& name, int64_t count) const {
+    const auto found = published_->find(name);
+    if (found == published_->end()) return BadInput(StrCat("has no tensor '", name, "'"));
+    const std::vector<float>& values = found->second.values;
+    const auto bad =
+        std::find_if(values.begin(), values.end(), [](float x) { return !std::isfinite(x); });
+    if (bad != values.end()) return BadInput(StrCat("'", name, "' holds ", *bad));
+    if (!values.empty() && (count == 0 || std::ssize(values) == count)) return values;
+    return BadInput(StrCat("'", name, "' holds ", values.size(), " numbers; right are ",
+                           count == 0 ? std::string("levels") : StrCat(count), " of this model"));
+  }
+
+  const CalibrationTables* published_;
+};
+
+Result<CalibrationTables> ImportKvQuant(const CalibrationTables& published, WeightView& weights) {
+  CalibrationTables tables;
+  Quantizers quantizers(published);
+  for (int64_t l = 0; l < weights.shape().layers; ++l) {
+    KVG_TRY(quantizers.TakeRanges(l, weights.shape(), tables));
+    KVG_TRY(quantizers.Take(l, "k_proj", "keys", tables));
+    KVG_TRY(quantizers.Take(l, "v_proj", "values", tables));
+  }
+  return tables;
+}
 
 KVG_REGISTER_STAGE({
     .kind = StageKind::kStore,
     .id = "kvquant",
     .paper = "arXiv:2401.18079",
     .summary = "unevenly spaced levels; keys before rotation, by channel, with outliers",
-    .departures = {"uncalibrated key ranges are the prompt's own, levels a normal distribution's",
-                   "levels weigh errors by queries and attention, not by Fisher information",
-                   "no Q-Norm for 2 bits", "values keep no outliers",
-                   "keys wait uncoded until a page of 64 is full"},
+    .departures =
+        {"uncalibrated key ranges are the prompt's own, levels a normal distribution's",
+         "levels weigh errors by queries and attention; by Fisher information if they are "
+         "imported, for that needs gradients",
+         "Q-Norm without a calibration is that of normal numbers",
+         "a value's range and its outliers are those of its head; outliers of keys are "
+         "not capped",
+         "keys wait uncoded until a page of 64 is full"},
     .bytes = "(key_dim + value_dim) * bits / 8 + 4 for the range of a value + 4 for each outlier; "
              "8 * key_dim a head for the ranges of keys, once a model with a calibration",
     .params = {IntParam("bits", 4, 1, 4, "bits of a code"),
                RealParam("outliers", 0.01, 0, 0.4, "share of key numbers that are kept apart"),
+               RealParam("value_outliers", 0, 0, 0.4,
+                         "the same of values, which are then coded 64 at a time"),
+               BoolParam("norm", false, "Q-Norm: levels that keep the numbers' mean and spread"),
                IntParam("sinks", 5, 0, 4096, "first entries that stay uncoded"),
                CalibrationParam()},
     .make = Make<KvQuant>(),
     .calibrate = MakeCalibrator<KvQuantCalibrator>,
-    .calibrated_params = {"bits", "outliers", "sinks"},
+    .calibrated_params = {"bits", "norm", "outliers", "sinks"},
+    .import_with = ImportKvQuant,
 });
 
 }  // namespace

@@ -402,6 +402,59 @@ class CacheGen:
         return out.numpy().reshape(n, heads, dim).transpose(1, 0, 2)
 
 
+class KvQuant:
+    """Outliers, levels and Q-Norm of its simulated quantizer, in torch float64, on one head. Ranges of
+    values are rounded to f16 before, as the program stores them."""
+
+    def __init__(self, root):
+        checkout = Checkout(root, "SqueezeAILab/KVQuant", "57a2383")
+        import torch
+
+        self.torch, self.name = torch, checkout.name
+        names = ("round_to_nearest_pole_sim", "get_outliers", "get_outliers_dynamic", "quant_fn_nuq_recon")
+        self.code = definitions(checkout.path / "quant/kvquant/simquant_module_quantizer.py", names,
+                                {"torch": torch, "np": np})  # fmt: skip
+
+    def _coded(self, x, low, high, axis, outside, tuples, margins, where):
+        lut, scale, offset = tuples
+        torch = self.torch
+        unit = (x - (high + low) / 2) / ((high - low) / 2)
+        edges = np.sort(lut)[1:] / 2 + np.sort(lut)[:-1] / 2
+        margins.note(np.abs(unit[..., None] - edges)[~outside].min(), where)
+        ends = [torch.from_numpy(np.ascontiguousarray(e.squeeze(axis))) for e in (high, low)]
+        out = self.code.quant_fn_nuq_recon(
+            torch.from_numpy(x), qchannel=axis, include_sparse=True, outlier_mask=torch.from_numpy(outside),
+            maxval=ends[0], minval=ends[1], lut=[np.sort(lut)], norm=True,
+            normscale=torch.tensor(scale), normoffset=torch.tensor(offset))  # fmt: skip
+        return np.where(outside, x.astype(np.float16), out.numpy())
+
+    def keys(self, x, low, high, tuples, margins):
+        x, torch = x.astype(np.float64), self.torch
+        ends = (torch.from_numpy(high.astype(np.float64)), torch.from_numpy(low.astype(np.float64)))
+        outside = self.code.get_outliers(torch.from_numpy(x), 0, *ends).numpy()
+        for e in (low, high):
+            gap = np.abs(x - e)
+            margins.note(gap.min() / np.abs(e).max(), "kvquant range")
+        ends = (low.astype(np.float64)[None], high.astype(np.float64)[None])
+        return self._coded(x, *ends, 0, outside, tuples, margins, "kvquant imported keys")
+
+    def values(self, x, share, tuples, margins):
+        x, half = x.astype(np.float64), lambda y: y.astype(np.float32).astype(np.float16).astype(np.float64)
+        outside = self.code.get_outliers_dynamic(self.torch.from_numpy(x), -1, 1 - share).numpy()
+        flat = outside.all(1)  # all but one are equal: nothing is coded
+        low = np.where(outside, np.where(flat[:, None], 0, np.inf), x).min(1, keepdims=True)
+        high = np.where(outside, np.where(flat[:, None], 0, -np.inf), x).max(1, keepdims=True)
+        middle, reach = half((low + high) / 2), half((high - low) / 2)
+        out, rows = x.copy(), ~flat
+        out[rows] = self._coded(x[rows], (middle - reach)[rows], (middle + reach)[rows], -1, outside[rows], tuples,
+                                margins, "kvquant imported values")  # fmt: skip
+        return out
+
+
+def kvquant(root):
+    return KvQuant(root) if root and (root / "SqueezeAILab+KVQuant").is_dir() else None
+
+
 class ZeroMergeByAuthors(Sequence):
     """ZeroMerge: scores, and what is kept and merged after the prompt and in every step, by its code; the
     NumPy twin knows the margins and where entries stand, and has the same keys and values."""
@@ -715,7 +768,7 @@ def cases(root):
         "xAlg-ai/sparse-attention-hub": ("1a048c9", vattention_cases),
     }
     found = {name for name in wanted if (root / name.replace("/", "+")).is_dir()}
-    if not found and not cachegen(root):
+    if not found and not cachegen(root) and not kvquant(root):
         sys.exit(f"{root} holds none of {', '.join(wanted)}")
     return [case for name in sorted(found) for case in wanted[name][1](Checkout(root, name, wanted[name][0]))]
 

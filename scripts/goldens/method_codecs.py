@@ -130,6 +130,38 @@ def levels_by_token(x, levels, margins):
     return scale * nearest(u, levels, margins, "kvquant values") + zero
 
 
+def kvquant_tuples(raw, layer, side):
+    """Of a made-up quantizer in the authors' layout: the ends of ranges [heads, dim], levels in no order,
+    and Q-Norm's factor and summand."""
+    rng = np.random.default_rng(97 + 2 * layer + (side == "v"))
+    low, high = (np.quantile(raw, q, axis=1) + 0.003 * (layer + 1) for q in (0.02, 0.97))
+    levels = np.array([0.28, -0.71, 0.66, -0.2]) + rng.uniform(-0.05, 0.05, 4)
+    return low.astype(F), high.astype(F), levels.astype(F), F(1.05 + 0.01 * layer), F(0.02 - 0.01 * layer)
+
+
+def write_kvquant(directory, raw):
+    """Those, and the side-file that the program makes of them."""
+    from safetensors.numpy import save_file
+
+    published, tables = {}, {}
+    for l in range(4):
+        for side, what in (("k", "keys"), ("v", "values")):
+            low, high, levels, scale, offset = kvquant_tuples(raw, l, side)
+            name = f"model.layers.{l}.self_attn.{side}_proj"
+            for i, numbers in enumerate((high, low, levels, scale, offset)):
+                published[f"{name}.{i}"] = np.ascontiguousarray(np.asarray(numbers, F).reshape(-1))
+            ordered = np.sort(levels)
+            tables[f"{what}.edges.{l}"] = F(0.5) * (ordered[1:] + ordered[:-1])
+            tables[f"{what}.levels.{l}"] = ordered * scale + offset
+            if side == "k":
+                tables[f"keys.low.{l}"], tables[f"keys.high.{l}"] = low, high
+    save_file(published, directory / "kvquant_published.safetensors")
+    save_file(tables, directory / "kvquant.safetensors", metadata={
+        "kvgauge_calibration": "1", "stage_version": "1", "model_name": "model", "texts": "0", "tokens": "0",
+        "model": "6193d2452e6d71261c46f91490427c94b7e2c528a859ff2fc2f7c0cafef09dfa", "stage": "store.kvquant",
+        "params": "{\"bits\":2,\"norm\":true,\"outliers\":0.01,\"sinks\":5}"})
+
+
 def blocks(x):
     return x.reshape(len(x), -1, 32)
 

@@ -182,6 +182,23 @@ TEST_F(ImportTest, ReadsPublishedGatesOfHeads) {
   EXPECT_EQ(made.exit_code, 0) << made.err;
 }
 
+// The tuples of KVQuant's quantizers: levels are put in order and normalized, edges stay.
+TEST_F(ImportTest, ReadsPublishedQuantizers) {
+  const std::string published = Golden("inputs/kvquant_published.safetensors");
+  const Outcome made = Import("kvquant --set store.bits=2 --set store.norm=true", published);
+  ASSERT_EQ(made.exit_code, 0) << made.err;
+  EXPECT_EQ(Tables(Path("imported.safetensors")), Tables(Golden("inputs/kvquant.safetensors")));
+  const Outcome plain = Import("kvquant --set store.bits=2", published);
+  EXPECT_EQ(plain.exit_code, 2);
+  EXPECT_THAT(plain.err, HasSubstr("was made with Q-Norm; set norm=true"));
+  const Outcome bits = Import("kvquant --set store.bits=3 --set store.norm=true", published);
+  EXPECT_EQ(bits.exit_code, 2);
+  EXPECT_THAT(bits.err, HasSubstr("[4], this model needs [8]"));
+  const Outcome other = Import("kvquant", Golden("inputs/kvzap_mlp.safetensors"));
+  EXPECT_EQ(other.exit_code, 2);
+  EXPECT_THAT(other.err, HasSubstr("has no tensor 'model.layers.0.self_attn.k_proj.0'"));
+}
+
 // Heads that read queries, keys and values become maps of the layers' inputs.
 TEST_F(ImportTest, PutsHeadsBehindTheModelsProjections) {
   const std::string published = Golden("inputs/locret_published.safetensors");

@@ -29,6 +29,15 @@ class EveryCodecBackend : public ::testing::Test {
 std::vector<KvCodec> PlainCodecs(int64_t dim) {
   static const std::vector<float> kLevels[] = {NormalLevels(1), NormalLevels(2), NormalLevels(3),
                                                NormalLevels(4)};
+  // Far from halfway between levels.
+  static const std::vector<std::vector<float>> kEdges = [] {
+    std::vector<std::vector<float>> edges;
+    for (const std::vector<float>& levels : kLevels) {
+      std::vector<float>& of = edges.emplace_back();
+      for (size_t i = 1; i < levels.size(); ++i) of.push_back(0.7f * levels[i] + 0.05f);
+    }
+    return edges;
+  }();
   std::vector<KvCodec> codecs;
   for (const int bits : {1, 2, 3, 4, 8}) {
     for (const bool symmetric : {false, true}) {
@@ -61,6 +70,9 @@ std::vector<KvCodec> PlainCodecs(int64_t dim) {
       codecs.push_back(
           CodebookCodec(bits, range, std::min<int64_t>(dim, 24), dim, kLevels[bits - 1]));
     }
+    KvCodec& edged =
+        codecs.emplace_back(CodebookCodec(bits, CodeRange::kExtremes, dim, dim, kLevels[bits - 1]));
+    edged.table = View(kEdges[bits - 1], {std::ssize(kEdges[bits - 1])});
   }
   return codecs;
 }
@@ -437,6 +449,9 @@ TEST(KvCodecChecks, NameWhatIsWrong) {
   codec.bits = 1;
   EXPECT_THAT(message(codec), HasSubstr("must be f32[2]"));
   codec.levels = View(low, {2});
+  codec.table = View(high, {2});
+  EXPECT_THAT(message(codec), HasSubstr("edges f32[2]"));
+  codec.table = {};
   codec.axis = CodeAxis::kChannel;
   EXPECT_THAT(message(codec), HasSubstr("must be f32[2]"));
   codec.channel_low = View(low, {2});

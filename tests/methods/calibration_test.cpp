@@ -221,6 +221,57 @@ TEST(KvQuantCalibration, RangesAndLevelsOfPlainLoops) {
   }
 }
 
+// With Q-Norm codes are those of the plain levels, and what they stand for has the mean and the
+// spread of what was coded.
+TEST(KvQuantCalibration, QNormKeepsMeanAndSpread) {
+  constexpr int64_t kDim = 8;
+  Seen seen(SmallShape(1, 2, 2, kDim), {40, 61});
+  const std::string params = R"({"bits": 2, "outliers": 0.1, "sinks": 0, "norm": )";
+  const auto plain = seen.Calibrate(StageKind::kStore, "kvquant", params + "false}");
+  const auto normed = seen.Calibrate(StageKind::kStore, "kvquant", params + "true}");
+  EXPECT_EQ(plain.at("keys.low.0").values, normed.at("keys.low.0").values);
+  EXPECT_FALSE(plain.contains("keys.edges.0"));
+  std::vector<double> keys, values;  // in units of their ranges
+  for (const auto& view : seen.views) {
+    for (int64_t h = 0; h < 2; ++h) {
+      for (int64_t i = 0; i < view->tokens() * kDim; ++i) {
+        const auto c = static_cast<size_t>(h * kDim + i % kDim);
+        const double low = plain.at("keys.low.0").values[c], x = view->keys[h][i];
+        const double high = plain.at("keys.high.0").values[c];
+        if (x >= low && x <= high) keys.push_back((2 * x - low - high) / (high - low));
+        const float* row = &view->values[h][i / kDim * kDim];
+        const auto [least, most] = std::minmax_element(row, row + kDim);
+        values.push_back((2.0 * view->values[h][i] - *least - *most) / (double{*most} - *least));
+      }
+    }
+  }
+  for (const auto& [side, numbers] : {std::pair("keys", &keys), std::pair("values", &values)}) {
+    const auto& levels = plain.at(StrCat(side, ".levels.0")).values;
+    const auto& stands = normed.at(StrCat(side, ".levels.0")).values;
+    const auto& edges = normed.at(StrCat(side, ".edges.0")).values;
+    ASSERT_EQ(edges.size(), 3u);
+    double sum = 0, squares = 0, coded = 0, coded_squares = 0;
+    for (const double x : *numbers) {
+      size_t nearest = 0;
+      for (size_t l = 1; l < levels.size(); ++l) {
+        if (std::abs(levels[l] - x) < std::abs(levels[nearest] - x)) nearest = l;
+      }
+      EXPECT_TRUE((nearest == 0 || x >= edges[nearest - 1] - 1e-6) &&
+                  (nearest == 3 || x <= edges[nearest] + 1e-6));
+      sum += x;
+      squares += x * x;
+      coded += stands[nearest];
+      coded_squares += double{stands[nearest]} * stands[nearest];
+    }
+    const auto n = static_cast<double>(numbers->size());
+    EXPECT_NEAR(coded / n, sum / n, 1e-5) << side;
+    EXPECT_NEAR(std::sqrt(coded_squares / n - coded / n * coded / n),
+                std::sqrt(squares / n - sum / n * sum / n), 1e-5)
+        << side;
+    EXPECT_NE(levels, stands);
+  }
+}
+
 TEST(KvQuantCalibration, StoresByItsTables) {
   const ModelShape shape = SmallShape(2, 2, 1, 64);
   Seen seen(shape, {80});
@@ -241,6 +292,10 @@ TEST(KvQuantCalibration, StoresByItsTables) {
   EXPECT_THAT(stage->Check(deeper).error().message,
               AllOf(HasSubstr("learned.safetensors"), HasSubstr("keys.levels.2")));
   EXPECT_THAT(stage->Check(wider).error().message, HasSubstr("[2, 64], this model needs [2, 32]"));
+  const auto normed =
+      MakeStage<Store>(StageKind::kStore, "kvquant", R"({"bits": 3, "norm": true})");
+  normed->Use(calibration);
+  EXPECT_THAT(normed->Check(shape).error().message, HasSubstr("was made without Q-Norm"));
   auto broken = std::make_shared<Calibration>(*calibration);
   std::swap(broken->tables["keys.low.0"], broken->tables["keys.high.0"]);
   stage->Use(broken);

@@ -44,6 +44,7 @@ class SerialTest : public CacheTest {
     ranged.keys.levels = ranged.values.levels = View(levels_, {4});
     ranged.keys.axis = CodeAxis::kChannel;
     ranged.values.group = kDim;
+    ranged.values.table = View(edges_, {3});
     ranged.ranges = {.low = View(low_, {kHeads, kDim}), .high = View(high_, {kHeads, kDim})};
     ranged.seal_keys.unit = 64;
     ranged.sinks = 3;
@@ -104,6 +105,7 @@ class SerialTest : public CacheTest {
   const std::vector<float> one_scale_ = {2.0f}, head_scales_ = {0.5f, 0.0625f};
   const std::vector<float> scales_ = std::vector<float>(kHeads * kDim, 0.03125f);
   const std::vector<float> levels_ = {-1, -0.5f, 0.25f, 1};
+  const std::vector<float> edges_ = {-0.5f, 0.1f, 0.9f};
   const std::vector<float> low_ = std::vector<float>(kHeads * kDim, -2.0f);
   const std::vector<float> high_ = std::vector<float>(kHeads * kDim, 1.5f);
   const std::vector<float> q_ = RandomValues(kQueryHeads * kDim, 3, 0.3f);

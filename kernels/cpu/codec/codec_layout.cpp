@@ -106,7 +106,10 @@ CodecPlan::CodecPlan(const KvCodec& codec)
     }
   }
   if (kind != KvCodecKind::kCodebook && kind != KvCodecKind::kIq4Nl) return;
-  for (int i = 0; i + 1 < count; ++i) thresholds[i] = 0.5f * (table[i] + table[i + 1]);
+  const bool edges = kind == KvCodecKind::kCodebook && !codec.table.empty();
+  for (int i = 0; i + 1 < count; ++i) {
+    thresholds[i] = edges ? codec.table.f32()[i] : 0.5f * (table[i] + table[i + 1]);
+  }
   if (kind == KvCodecKind::kCodebook && codec.axis == CodeAxis::kChannel) {
     low = codec.channel_low.f32();
     high = codec.channel_high.f32();

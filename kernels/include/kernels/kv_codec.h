@@ -83,16 +83,16 @@ struct KvCodec {
   int64_t group = 0;
   bool symmetric = false;  // kAffine, 2 bits at least: value = scale * (code - 2^(bits - 1))
 
-  // kCodebook: [2^bits] f32 ascending; codes are those of the nearest level, of two the lower.
-  // kChannel takes the range of a dim from channel_low, channel_high ([dim] f32, fixed ahead);
-  // kToken from the entry itself. Host memory; it must outlive the codec.
+  // kCodebook: [2^bits] f32 ascending; codes are those of the nearest, of two the lower, or begin
+  // above the edges in `table`, [2^bits - 1] f32 ascending. kChannel: a dim's range is channel_low
+  // to channel_high, [dim] f32; kToken: the entry's own. Host memory; it must outlive the codec.
   Tensor levels, channel_low, channel_high;
   CodeRange range = CodeRange::kExtremes;
   // Scales fixed ahead, f32, positive: one number, or [dim] (kFp8... without groups); one number
   // that block scales are multiples of (kNvFp4). Empty: 1. Host memory, as above.
   Tensor fixed_scale;
 
-  // Records. Host memory; it must outlive the codec.
+  // Records, and edges of codes. Host memory; it must outlive the codec.
   // kClusters: [dim] f32, the number of each dim's group, 0 .. stages - 1.
   // kVectors: f32 [stages][dim / group][2^bits][group]; commuting, where `group` is dim and `bits`
   // are even: [stages][2^(bits / 2)][2][dim / 2]. A code (A, B), A in its upper half, then stands

@@ -40,18 +40,27 @@ void PutTable(std::string& out, const Tensor& table) {
   if (!table.empty()) PutBytes(out, std::span<const float>(table.f32(), table.Numel()));
 }
 
+// A codebook says with its range that edges of its codes follow.
+constexpr int64_t kWithEdges = 8;
+
+bool HasEdges(const KvCodec& codec) {
+  return codec.kind == KvCodecKind::kCodebook && !codec.table.empty();
+}
+
 void PutCodec(std::string& out, const KvCodec& codec) {
+  const int64_t edges = HasEdges(codec) ? kWithEdges : 0;
   for (const int64_t number :
        {static_cast<int64_t>(codec.kind), codec.dim, static_cast<int64_t>(codec.dtype),
         static_cast<int64_t>(codec.bits), static_cast<int64_t>(codec.axis), codec.group,
-        static_cast<int64_t>(codec.symmetric), static_cast<int64_t>(codec.range), codec.rank,
-        std::bit_cast<int64_t>(codec.outlier_share)}) {
+        static_cast<int64_t>(codec.symmetric), static_cast<int64_t>(codec.range) + edges,
+        codec.rank, std::bit_cast<int64_t>(codec.outlier_share)}) {
     PutNumber(out, number);
   }
   for (const Tensor* table :
        {&codec.levels, &codec.channel_low, &codec.channel_high, &codec.fixed_scale}) {
     PutTable(out, *table);
   }
+  if (HasEdges(codec)) PutTable(out, codec.table);
   if (!IsRecord(codec.kind)) return;
   for (const int64_t number : {codec.stages, codec.apart, static_cast<int64_t>(codec.commuting),
                                static_cast<int64_t>(std::bit_cast<uint32_t>(codec.clip))}) {
@@ -324,7 +333,16 @@ Status CodedLayer::TakeCodec(std::string_view& in, KvSide side, KvCodec* codec, 
   KVG_TRY(TakeEnum(in, "axis of a codec", CodeAxis::kChannel, &codec->axis));
   KVG_TRY(TakeNumber(in, "group of a codec", 0, kMost, &codec->group));
   KVG_TRY(TakeFlag(in, "symmetry of a codec", &codec->symmetric));
-  KVG_TRY(TakeEnum(in, "range of a codec", CodeRange::kLargest, &codec->range));
+  int64_t range = 0;
+  constexpr auto kLastRange = static_cast<int64_t>(CodeRange::kLargest);
+  KVG_TRY(TakeNumber(in, "range of a codec", 0, kWithEdges + kLastRange, &range));
+  const bool edges = range >= kWithEdges;
+  if (edges) range -= kWithEdges;
+  if (range > kLastRange || (edges && codec->kind != KvCodecKind::kCodebook)) {
+    return BadInput(
+        StrCat("cache bytes: range ", range, " of a codec", edges ? " with edges" : ""));
+  }
+  codec->range = static_cast<CodeRange>(range);
   KVG_TRY(TakeNumber(in, "rank of a codec", 0, kMost, &codec->rank));
   KVG_TRY(TakeNumber(in, &share));
   codec->outlier_share = std::bit_cast<double>(share);
@@ -332,6 +350,7 @@ Status CodedLayer::TakeCodec(std::string_view& in, KvSide side, KvCodec* codec, 
        {&codec->levels, &codec->channel_low, &codec->channel_high, &codec->fixed_scale}) {
     KVG_TRY(TakeTable(in, tables, table));
   }
+  if (edges) KVG_TRY(TakeTable(in, tables, &codec->table));
   if (!IsRecord(codec->kind)) return {};
   int64_t clip = 0;
   KVG_TRY(TakeNumber(in, "stages of a record", 0, kMost, &codec->stages));
