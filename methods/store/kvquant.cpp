@@ -67,24 +67,25 @@ void Normalize(float scale, float offset, std::vector<float>& levels) {
   for (float& level : levels) level = level * scale + offset;
 }
 
+// Levels of normal numbers with Q-Norm, and the edges between them before it.
 struct NormedLevels {
-  std::vector<float> levels, edges;
+  std::array<float, 16> levels = {};
+  std::array<float, 15> edges = {};
 };
 
-// Those of normal numbers with Q-Norm.
-const NormedLevels& NormedOf(int64_t bits) {
-  static const std::array<NormedLevels, 4> kAll = [] {
-    std::array<NormedLevels, 4> all;
-    for (size_t b = 0; b < all.size(); ++b) {
-      const std::span<const float> levels = Levels(static_cast<int64_t>(b) + 1);
-      all[b].levels.assign(levels.begin(), levels.end());
-      all[b].edges = EdgesOf(levels);
-      Normalize(kSpread[b], 0, all[b].levels);
-    }
-    return all;
-  }();
-  return kAll[static_cast<size_t>(bits) - 1];
+constexpr NormedLevels Normed(std::span<const float> levels, float spread) {
+  NormedLevels normed;
+  for (size_t i = 0; i < levels.size(); ++i) normed.levels[i] = levels[i] * spread;
+  for (size_t i = 1; i < levels.size(); ++i) {
+    normed.edges[i - 1] = 0.5f * (levels[i - 1] + levels[i]);
+  }
+  return normed;
 }
+
+// Of 1 to 4 bits.
+constexpr std::array<NormedLevels, 4> kNormed = {
+    Normed(kLevels1, kSpread[0]), Normed(kLevels2, kSpread[1]), Normed(kLevels3, kSpread[2]),
+    Normed(kLevels4, kSpread[3])};
 
 std::string TableName(int64_t layer, const char* what) { return StrCat(what, ".", layer); }
 
@@ -128,13 +129,14 @@ class KvQuant final : public Store {
 
   Result<StorePlan> Plan(const ModelShape& shape, int64_t layer) const override {
     Coded layout(shape);
-    const std::span<const float> levels = norm_ ? NormedOf(bits_).levels : Levels(bits_);
-    const int64_t count = std::ssize(levels);
+    const int64_t count = int64_t{1} << bits_;
+    const NormedLevels& normed = kNormed[static_cast<size_t>(bits_) - 1];
+    const std::span<const float> levels = norm_ ? normed.levels : Levels(bits_);
     for (KvCodec* codec : {&layout.keys, &layout.values}) {
       codec->kind = KvCodecKind::kCodebook;
       codec->bits = static_cast<int>(bits_);
       codec->levels = View(levels, {count});
-      if (norm_) codec->table = View(NormedOf(bits_).edges, {count - 1});
+      if (norm_) codec->table = View(normed.edges, {count - 1});
     }
     if (calibration_ != nullptr) {
       KVG_ASSIGN(layout.keys.levels, Table(layer, "keys.levels", {count}));
