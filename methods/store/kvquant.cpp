@@ -129,14 +129,16 @@ class KvQuant final : public Store {
 
   Result<StorePlan> Plan(const ModelShape& shape, int64_t layer) const override {
     Coded layout(shape);
-    const int64_t count = int64_t{1} << bits_;
+    const size_t size = size_t{1} << bits_;
+    const auto count = static_cast<int64_t>(size);
     const NormedLevels& normed = kNormed[static_cast<size_t>(bits_) - 1];
-    const std::span<const float> levels = norm_ ? normed.levels : Levels(bits_);
+    const std::span<const float> levels =
+        norm_ ? std::span(normed.levels).first(size) : Levels(bits_);
     for (KvCodec* codec : {&layout.keys, &layout.values}) {
       codec->kind = KvCodecKind::kCodebook;
       codec->bits = static_cast<int>(bits_);
       codec->levels = View(levels, {count});
-      if (norm_) codec->table = View(normed.edges, {count - 1});
+      if (norm_) codec->table = View(std::span(normed.edges).first(size - 1), {count - 1});
     }
     if (calibration_ != nullptr) {
       KVG_ASSIGN(layout.keys.levels, Table(layer, "keys.levels", {count}));
