@@ -351,16 +351,14 @@ KVG_REGISTER_STAGE({
     .paper = "arXiv:2406.19707",
     .summary = "reads what scores best by a query guessed from the input of the layer below",
     .departures =
-        {"without a calibration a head turns by the queries of the prompt's last rows, where the "
-         "reference takes those of a text; after an eviction in decode, by its keys",
-         "columns are chosen by the prompt's last rows and the keys that are held, where the "
-         "reference's code for Llama takes a text's, and that for OPT the prompt's queries alone",
+        {"without a calibration a head turns by the prompt's last rows, not by those of a text",
+         "after an eviction in decode a head turns by its keys",
+         "columns are chosen by the prompt's last rows and keys, not by a text's as for Llama",
          "the query heads of a KV head turn alike and keep the same columns",
-         "each query head is measured by its own best logit, as in the reference's code for OPT; "
-         "that for Llama takes the first head's for all",
+         "each query head is measured by its own best logit, as in the code for OPT",
          "the newest entry is always read and `share` is of those before it",
-         "all entries lie in one memory and the guess takes the whole projection, where the "
-         "reference fetches entries from the host while the layer below computes",
+         "all entries lie in one memory; the reference fetches them from the host",
+         "the guess takes the whole projection, not the kept columns of it",
          "the limit of the reference's pool on the host is left out"},
     .bytes = "of the cache's type an entry and head, as many as there are kept columns, at most 2 "
              "* columns * key_dim, and 4 * key_dim for each of these a head, beside the cache, in "

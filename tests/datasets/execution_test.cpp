@@ -128,6 +128,7 @@ class ProgramEnd : public ::testing::Test {
     EXPECT_TRUE(ended.tells);
     SandboxLimits limits;
     limits.unisolated = true;
+    limits.wall_s = 60;  // other tests may hold the processors
     const Result<SandboxRun> run = RunSandboxed(ended.command, ended.program, limits);
     EXPECT_TRUE(run.ok()) << (run.ok() ? "" : run.error().message);
     if (!run.ok()) return {};
