@@ -12,24 +12,18 @@
 namespace kvgauge::cuda {
 namespace {
 
-// Sum over i of body(i), by all threads of a block.
-template <class Body>
-KVG_DEVICE double BlockSum(int64_t n, Body body) {
+// Sum over i of body(i), by all threads of a team.
+template <class Team, class Body>
+KVG_DEVICE double SumOf(int64_t n, Body body) {
   double sum = 0;
-  for (int64_t i = Thread(); i < n; i += kBlockThreads) sum += body(i);
-  return TeamSum<BlockTeam>(sum);
-}
-template <class Body>
-KVG_DEVICE double WarpSumOf(int64_t n, Body body) {
-  double sum = 0;
-  for (int64_t i = Lane(); i < n; i += kWarp) sum += body(i);
-  return WarpSum(sum);
+  for (int64_t i = Team::index(); i < n; i += Team::kThreads) sum += body(i);
+  return TeamSum<Team>(sum);
 }
 
 // Rows of unit length; zero rows stay zero.
 KVG_KERNEL(kBlockThreads) UnitRowsKernel(const float* x, int64_t d, float* out) {
   const float* row = x + BlockX() * d;
-  const double squares = BlockSum(d, [row](int64_t j) {
+  const double squares = SumOf<BlockTeam>(d, [row](int64_t j) {
     const double v = row[j];
     return v * v;
   });
@@ -94,24 +88,27 @@ LoadColumnsKernel(const float* a, int64_t columns, bool wide, int64_t m, int64_t
   for (int64_t i = Thread(); v != nullptr && i < r; i += kBlockThreads) v[j * r + i] = i == j;
 }
 
-// One round of a sweep: pairs of a round-robin tournament, so that no two share a column.
+// One round of a sweep: pairs of a round-robin tournament, so that no two share a column. A team
+// turns a pair.
+template <class Team>
 KVG_KERNEL(kBlockThreads)
 JacobiKernel(double* w, double* v, int64_t m, int64_t r, int64_t round, int32_t* turned) {
-  const int64_t players = r + r % 2, others = players - 1, pair = BlockX();
+  const int64_t players = r + r % 2, others = players - 1, pair = Team::row();
+  if (pair >= players / 2) return;  // the whole team
   const int64_t one = pair == 0 ? others : (round + pair) % others;
   const int64_t two = (round + others - pair) % others;
   const int64_t p = Least(one, two), q = Most(one, two);
-  if (q >= r) return;  // sits out; the whole block
+  if (q >= r) return;  // sits out; the whole team
   double *wp = w + p * m, *wq = w + q * m;
-  const double pp = BlockSum(m, [wp](int64_t i) { return wp[i] * wp[i]; });
-  const double qq = BlockSum(m, [wq](int64_t i) { return wq[i] * wq[i]; });
-  const double pq = BlockSum(m, [wp, wq](int64_t i) { return wp[i] * wq[i]; });
-  if (Abs(pq) <= 1e-14 * Sqrt(pp * qq) || pq == 0) return;  // the whole block
+  const double pp = SumOf<Team>(m, [wp](int64_t i) { return wp[i] * wp[i]; });
+  const double qq = SumOf<Team>(m, [wq](int64_t i) { return wq[i] * wq[i]; });
+  const double pq = SumOf<Team>(m, [wp, wq](int64_t i) { return wp[i] * wq[i]; });
+  if (Abs(pq) <= 1e-14 * Sqrt(pp * qq) || pq == 0) return;  // the whole team
   const double zeta = (qq - pp) / (2 * pq);
   const double t = (zeta < 0 ? -1 : 1) / (Abs(zeta) + Sqrt(1 + zeta * zeta));
   const double c = 1 / Sqrt(1 + t * t), s = c * t;
   const auto rotate = [c, s](double* x, double* y, int64_t n) {
-    for (int64_t i = Thread(); i < n; i += kBlockThreads) {
+    for (int64_t i = Team::index(); i < n; i += Team::kThreads) {
       const double old = x[i];
       x[i] = c * old - s * y[i];
       y[i] = s * old + c * y[i];
@@ -119,12 +116,12 @@ JacobiKernel(double* w, double* v, int64_t m, int64_t r, int64_t round, int32_t*
   };
   rotate(wp, wq, m);
   rotate(v + p * r, v + q * r, r);
-  if (Thread() == 0) AtomicMax(turned, 1);
+  if (Team::index() == 0) AtomicMax(turned, 1);
 }
 
 KVG_KERNEL(kBlockThreads) LengthKernel(const double* w, int64_t m, double* length) {
   const double* column = w + BlockX() * m;
-  const double squares = BlockSum(m, [column](int64_t i) { return column[i] * column[i]; });
+  const double squares = SumOf<BlockTeam>(m, [column](int64_t i) { return column[i] * column[i]; });
   if (Thread() == 0) length[BlockX()] = Sqrt(squares);
 }
 
@@ -180,12 +177,13 @@ CompleteKernel(double* left, const double* sorted, int64_t m, int64_t r) {
       for (int64_t k = 0; k < j; ++k) {
         const double* other = left + k * m;
         const double share =
-            BlockSum(m, [column, other](int64_t i) { return column[i] * other[i]; });
+            SumOf<BlockTeam>(m, [column, other](int64_t i) { return column[i] * other[i]; });
         for (int64_t i = Thread(); i < m; i += kBlockThreads) column[i] -= share * other[i];
         SyncBlock();
       }
     }
-    const double norm = Sqrt(BlockSum(m, [column](int64_t i) { return column[i] * column[i]; }));
+    const double norm =
+        Sqrt(SumOf<BlockTeam>(m, [column](int64_t i) { return column[i] * column[i]; }));
     for (int64_t i = Thread(); i < m; i += kBlockThreads) column[i] = column[i] / norm;
     SyncBlock();
   }
@@ -222,7 +220,7 @@ StoreSvdKernel(const double* first, int64_t m, const double* second, int64_t n,
 // x -= 2 h (h.x) / (h.h), a warp's.
 KVG_DEVICE void Reflect(const double* h, double hh, double* x, int64_t m) {
   if (hh == 0) return;
-  const double scale = 2 * WarpSumOf(m, [h, x](int64_t i) { return h[i] * x[i]; }) / hh;
+  const double scale = 2 * SumOf<WarpTeam>(m, [h, x](int64_t i) { return h[i] * x[i]; }) / hh;
   for (int64_t i = Lane(); i < m; i += kWarp) x[i] -= scale * h[i];
 }
 
@@ -232,8 +230,8 @@ QrKernel(double* w, double* e, double* mirrors, double* squares, int64_t m, int6
          float* r) {
   for (int64_t j = 0; j < n; ++j) {
     double *h = mirrors + j * m, *column = w + j * m;
-    const double norm =
-        Sqrt(BlockSum(m, [column, j](int64_t i) { return i < j ? 0.0 : column[i] * column[i]; }));
+    const double norm = Sqrt(SumOf<BlockTeam>(
+        m, [column, j](int64_t i) { return i < j ? 0.0 : column[i] * column[i]; }));
     for (int64_t i = Thread(); i < m; i += kBlockThreads) {
       double v = i < j ? 0.0 : column[i];
       if (i == j) v += v < 0 ? -norm : norm;
@@ -241,7 +239,7 @@ QrKernel(double* w, double* e, double* mirrors, double* squares, int64_t m, int6
       e[j * m + i] = i == j;
     }
     SyncBlock();
-    const double hh = BlockSum(m, [h](int64_t i) { return h[i] * h[i]; });
+    const double hh = SumOf<BlockTeam>(m, [h](int64_t i) { return h[i] * h[i]; });
     if (Thread() == 0) squares[j] = hh;
     for (int64_t k = j + WarpIndex(); k < n; k += kBlockWarps) Reflect(h, hh, w + k * m, m);
     SyncBlock();
@@ -306,9 +304,12 @@ DirectionsKernel(const float* a, const float* b, int64_t n, int64_t d, double we
   const int64_t i = WarpTeam::row();
   if (i >= n) return;  // the whole warp
   const float *a_row = a + i * d, *b_row = b + i * d;
-  const double aa = Sqrt(WarpSumOf(d, [a_row](int64_t j) { return double{a_row[j]} * a_row[j]; }));
-  const double bb = Sqrt(WarpSumOf(d, [b_row](int64_t j) { return double{b_row[j]} * b_row[j]; }));
-  const double ab = WarpSumOf(d, [a_row, b_row](int64_t j) { return double{a_row[j]} * b_row[j]; });
+  const double aa =
+      Sqrt(SumOf<WarpTeam>(d, [a_row](int64_t j) { return double{a_row[j]} * a_row[j]; }));
+  const double bb =
+      Sqrt(SumOf<WarpTeam>(d, [b_row](int64_t j) { return double{b_row[j]} * b_row[j]; }));
+  const double ab =
+      SumOf<WarpTeam>(d, [a_row, b_row](int64_t j) { return double{a_row[j]} * b_row[j]; });
   const double cosine = aa * bb > 0 ? Most(-1.0, Least(1.0, ab / (aa * bb))) : 1.0;
   const double angle = AngleOf(cosine), sine = Sin(angle);
   constexpr double kStraightSine = 1e-4;
@@ -316,7 +317,7 @@ DirectionsKernel(const float* a, const float* b, int64_t n, int64_t d, double we
   const double from_a = straight ? 1 - weight : Sin((1 - weight) * angle) / sine;
   const double from_b = straight ? weight : Sin(weight * angle) / sine;
   const double a_share = aa > 0 ? from_a / aa : 0, b_share = bb > 0 ? from_b / bb : 0;
-  const double squares = WarpSumOf(d, [=](int64_t j) {
+  const double squares = SumOf<WarpTeam>(d, [=](int64_t j) {
     const double sum = a_share * a_row[j] + b_share * b_row[j];
     return sum * sum;
   });
@@ -389,7 +390,13 @@ class DeviceAlgebra final : public AlgebraOps {
     for (int sweep = 0; any != 0 && sweep < kMaxSweeps; ++sweep) {
       Fill(turned, 0, sizeof(int32_t), stream);
       for (int64_t round = 0; round < players - 1; ++round) {
-        KVG_LAUNCH(JacobiKernel, Blocks(players / 2), stream, w, v, m, r, round, turned);
+        if (m <= kWarpRow) {
+          KVG_LAUNCH(JacobiKernel<WarpTeam>, Blocks(CeilDiv(players / 2, kBlockWarps)), stream, w,
+                     v, m, r, round, turned);
+        } else {
+          KVG_LAUNCH(JacobiKernel<BlockTeam>, Blocks(players / 2), stream, w, v, m, r, round,
+                     turned);
+        }
       }
       CopyToHost(&any, turned, sizeof any, stream);
     }

@@ -179,13 +179,15 @@ void RunBlock(BlockState& b) {
 
 }  // namespace
 
-const Deposits& Exchange(const char* what, const void* value, size_t size_bytes) {
+const Deposits& Exchange(const char* what, const void* value, size_t size_bytes, Finish* finish,
+                         const void* context) {
   BlockState& b = Block();
-  ThreadState& thread = Running();
+  KVG_CHECK(b.running != nullptr, "a warp function outside of a kernel");
+  ThreadState& thread = *b.running;
   const int lane = thread.place.thread % kWarp;
   WarpState& warp = b.warp[thread.place.thread / kWarp];
   if (warp.arrived == 0) warp.what = what;
-  if (std::strcmp(warp.what, what) != 0) {
+  if (warp.what != what && std::strcmp(warp.what, what) != 0) {
     Fail(b, thread.place, StrCat("is in ", what, " while others of its warp are in ", warp.what));
   }
   Deposits& deposits = warp.deposits[warp.turn];
@@ -196,6 +198,7 @@ const Deposits& Exchange(const char* what, const void* value, size_t size_bytes)
   } else {
     warp.arrived = 0;
     warp.turn ^= 1;
+    if (finish != nullptr) finish(deposits, context);
     const int first = thread.place.thread / kWarp * kWarp;
     for (int t = first; t < first + kWarp; ++t) {
       if (t != thread.place.thread) b.thread[t].waits = ThreadState::Waits::kReady;
@@ -284,30 +287,31 @@ void CommitCopies() { ++emulated::Running().groups; }
 
 namespace {
 
-// Number i of a row of 16-bit numbers in registers of lane `lane`.
+// The numbers of a lane's registers: pairs of 16-bit ones, the lower half first.
 struct Fragments {
-  uint32_t a[4];
-  uint32_t b[2];
+  float a[8];
+  float b[4];
 };
 
 template <class ToFloat>
 void MultiplyAdd(const char* what, float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2],
                  ToFloat to_float) {
-  const Fragments own = {{a[0], a[1], a[2], a[3]}, {b[0], b[1]}};
+  Fragments own;
+  for (int i = 0; i < 8; ++i) own.a[i] = to_float(static_cast<uint16_t>(a[i / 2] >> i % 2 * 16));
+  for (int i = 0; i < 4; ++i) own.b[i] = to_float(static_cast<uint16_t>(b[i / 2] >> i % 2 * 16));
   const emulated::Deposits& all = emulated::Exchange(what, own);
-  const int g = Lane() / 4, t = Lane() % 4;
-  const auto number = [&](uint32_t pair, int k) {
-    return to_float(static_cast<uint16_t>(k % 2 == 0 ? pair : pair >> 16));
+  const auto of = [&](int lane) -> const Fragments& {
+    return *reinterpret_cast<const Fragments*>(all.of_lane[lane]);
   };
+  const int g = Lane() / 4, t = Lane() % 4;
   double sum[4] = {c[0], c[1], c[2], c[3]};
   for (int k = 0; k < 16; ++k) {
-    const int quad = k % 8 / 2, half = k / 8;
-    const auto of_row = emulated::DepositOf<Fragments>(all, 4 * g + quad);
+    const int quad = k % 8 / 2, half = k / 8, side = k % 2;
+    const Fragments& of_row = of(4 * g + quad);
     for (int column = 0; column < 2; ++column) {
-      const auto of_column = emulated::DepositOf<Fragments>(all, 4 * (2 * t + column) + quad);
-      const double y = number(of_column.b[half], k);
-      sum[column] += number(of_row.a[2 * half], k) * y;
-      sum[2 + column] += number(of_row.a[2 * half + 1], k) * y;
+      const double y = of(4 * (2 * t + column) + quad).b[2 * half + side];
+      sum[column] += of_row.a[4 * half + side] * y;
+      sum[2 + column] += of_row.a[4 * half + 2 + side] * y;
     }
   }
   for (int i = 0; i < 4; ++i) c[i] = static_cast<float>(sum[i]);

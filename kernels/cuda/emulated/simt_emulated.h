@@ -63,13 +63,17 @@ inline constexpr size_t kMostDeposited = 64;
 struct Deposits {
   alignas(16) std::byte of_lane[kWarp][kMostDeposited];
 };
+// What the lane that comes last does to the values of all, before anyone reads them.
+using Finish = void(Deposits& deposits, const void* context);
 // Every lane of the warp leaves a value and gets those of all. Valid until the lane's next call.
 // `what` tells a reader of the failure which function lanes were in, and must be one literal.
-const Deposits& Exchange(const char* what, const void* value, size_t size_bytes);
+const Deposits& Exchange(const char* what, const void* value, size_t size_bytes,
+                         Finish* finish = nullptr, const void* context = nullptr);
 template <class T>
-const Deposits& Exchange(const char* what, const T& value) {
+const Deposits& Exchange(const char* what, const T& value, Finish* finish = nullptr,
+                         const void* context = nullptr) {
   static_assert(std::is_trivially_copyable_v<T> && sizeof(T) <= kMostDeposited);
-  return Exchange(what, &value, sizeof value);
+  return Exchange(what, &value, sizeof value, finish, context);
 }
 template <class T>
 T DepositOf(const Deposits& deposits, int lane) {
@@ -157,18 +161,27 @@ inline uint32_t Ballot(bool value) {
   return votes;
 }
 namespace emulated {
-// The butterfly over masks 16, 8, 4, 2, 1, as one exchange.
+// The butterfly over masks 16, 8, 4, 2, 1, as one exchange: one lane folds for all.
 template <class T, class Fold>
 T Butterfly(const char* what, T value, Fold fold) {
-  const Deposits& all = Exchange(what, value);
-  T values[kWarp];
-  for (int lane = 0; lane < kWarp; ++lane) values[lane] = DepositOf<T>(all, lane);
-  for (int mask = kWarp / 2; mask > 0; mask /= 2) {
-    T next[kWarp];
-    for (int lane = 0; lane < kWarp; ++lane) next[lane] = fold(values[lane], values[lane ^ mask]);
-    std::memcpy(values, next, sizeof values);
-  }
-  return values[Lane()];
+  const Deposits& all = Exchange(
+      what, value,
+      [](Deposits& deposits, const void* context) {
+        const Fold& of_two = *static_cast<const Fold*>(context);
+        T values[kWarp], next[kWarp];
+        for (int lane = 0; lane < kWarp; ++lane) values[lane] = DepositOf<T>(deposits, lane);
+        for (int mask = kWarp / 2; mask > 0; mask /= 2) {
+          for (int lane = 0; lane < kWarp; ++lane) {
+            next[lane] = of_two(values[lane], values[lane ^ mask]);
+          }
+          std::memcpy(values, next, sizeof values);
+        }
+        for (int lane = 0; lane < kWarp; ++lane) {
+          std::memcpy(deposits.of_lane[lane], &values[lane], sizeof(T));
+        }
+      },
+      &fold);
+  return DepositOf<T>(all, Lane());
 }
 }  // namespace emulated
 template <class T, class Fold>
