@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 
 namespace kvgauge {
@@ -17,6 +18,20 @@ TEST(Sha256, KnownDigests) {
   const std::string million(1000, 'a');
   for (int i = 0; i < 1000; ++i) pieces.Update(million.data(), million.size());
   EXPECT_EQ(pieces.Finish(), "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
+}
+
+// Texts of all lengths around the edges of blocks, whole and in pieces.
+TEST(Sha256, InstructionsGiveWhatPlainCodeGives) {
+  std::string text;
+  for (int i = 0; i < 300; ++i) {
+    Sha256 fast, plain(Sha256::By::kPlainCode);
+    fast.Update(text.data(), text.size());
+    for (size_t at = 0; at < text.size(); at += 37) {
+      plain.Update(text.data() + at, std::min<size_t>(37, text.size() - at));
+    }
+    EXPECT_EQ(fast.Finish(), plain.Finish()) << i;
+    text += static_cast<char>(i * 89 + 7);
+  }
 }
 
 }  // namespace
