@@ -7,6 +7,7 @@
 #include <thread>
 #include <utility>
 
+#include "core/counted.h"
 #include "core/json.h"
 #include "core/strings.h"
 #include "src/http.h"
@@ -14,7 +15,8 @@
 
 namespace kvgauge {
 
-Result<JudgeAnswer> AskJudge(const JudgeEndpoint& judge, const std::string& message) {
+Result<JudgeAnswer> AskJudge(const JudgeEndpoint& judge, const std::string& message,
+                             int64_t* requests) {
   if (judge.url.empty() || judge.key.empty()) {
     return BadInput("a judge needs an address and a key; nothing was sent");
   }
@@ -29,6 +31,7 @@ Result<JudgeAnswer> AskJudge(const JudgeEndpoint& judge, const std::string& mess
   HttpResponse response;
   double wait_s = judge.first_wait_s;
   for (int attempt = 1;; ++attempt) {
+    if (requests != nullptr) ++*requests;
     KVG_ASSIGN(response, HttpPost(url,
                                   {{"Content-Type", "application/json"},
                                    {"Accept", "application/json"},
@@ -38,10 +41,10 @@ Result<JudgeAnswer> AskJudge(const JudgeEndpoint& judge, const std::string& mess
     const bool lost = !response.lost.empty();
     const bool passing = lost || response.status == 429 || response.status / 100 == 5;
     if (!passing || attempt >= judge.attempts) {
-      if (lost) return IoError(StrCat(response.lost, ", asked ", attempt, " times"));
+      const std::string asked = StrCat(", asked ", Counted(attempt, "time"));
+      if (lost) return IoError(StrCat(response.lost, asked));
       return IoError(StrCat("the judge answered with status ", response.status, ": ",
-                            Quoted(response.body, 200),
-                            passing ? StrCat(", asked ", attempt, " times") : ""));
+                            Quoted(response.body, 200), passing ? asked : ""));
     }
     const double named_s = response.retry_after_s.value_or(wait_s);
     std::this_thread::sleep_for(
@@ -66,9 +69,13 @@ Result<JudgeAnswer> AskJudge(const JudgeEndpoint& judge, const std::string& mess
 
 Result<Judge> HttpJudge(const JudgeEndpoint& endpoint) {
   if (const Result<HttpUrl> url = ParseHttpUrl(endpoint.url); !url.ok()) return url.error();
-  return Judge{.name = endpoint.model, .ask = [endpoint](const std::string& message) {
-                 return AskJudge(endpoint, message);
-               }};
+  return Judge{
+      .name = endpoint.model,
+      .ask = [endpoint](const std::string& message, int64_t most_requests, int64_t* requests) {
+        JudgeEndpoint bounded = endpoint;
+        bounded.attempts = static_cast<int>(std::min<int64_t>(endpoint.attempts, most_requests));
+        return AskJudge(bounded, message, requests);
+      }};
 }
 
 std::string RelativeGradePrompt(const std::string& question, const std::string& reference,

@@ -59,16 +59,18 @@ const std::string* JudgeReplies::Find(const std::string& request) const {
   return found == replies_.end() ? nullptr : &found->second;
 }
 
-Status JudgeReplies::Add(const std::string& request, int64_t line, const std::string& reply) {
+Status JudgeReplies::Add(const std::string& request, const JudgeExchange& exchange) {
   if (file_ == nullptr) return {};
   const std::string key = Sha256Hex(request);
-  const Json row = {{"request", key}, {"line", line}, {"reply", reply}};
+  const Json row = {{"request", key},          {"line", exchange.line},
+                    {"judge", exchange.judge}, {"prompt", exchange.prompt},
+                    {"reply", exchange.reply}, {"tokens", exchange.tokens}};
   const std::string text = row.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
   if (std::fwrite(text.data(), 1, text.size(), file_.get()) != text.size() ||
       std::fflush(file_.get()) != 0) {
     return SystemError(path_, "write");
   }
-  replies_[key] = reply;
+  replies_[key] = exchange.reply;
   return {};
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The replies that a judge has given, in a file of JSON lines which grows by one as soon as one
+// What a judge was asked and replied, in a file of JSON lines which grows by one as soon as one
 // comes: whatever ends the command, the next one asks for the rest. One process at a time.
 #pragma once
 
@@ -13,6 +13,14 @@
 
 namespace kvgauge {
 
+// A line of the file, for its readers; the program itself needs the request's hash and the reply.
+struct JudgeExchange {
+  std::string judge;
+  int64_t line = 0;  // of the file of pairs
+  std::string prompt, reply;
+  int64_t tokens = 0;
+};
+
 class JudgeReplies {
  public:
   // "": no file, nothing is found and nothing kept. A last line that a crash cut short is dropped.
@@ -21,8 +29,7 @@ class JudgeReplies {
   // The reply to this request, null where it was never given. A request is what was sent and to
   // which model: another answer, question or judge is another request.
   const std::string* Find(const std::string& request) const;
-  // `line` is for people who read the file.
-  Status Add(const std::string& request, int64_t line, const std::string& reply);
+  Status Add(const std::string& request, const JudgeExchange& exchange);
 
  private:
   struct CloseFile {

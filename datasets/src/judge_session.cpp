@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "src/judge_session.h"
 
+#include <limits>
 #include <utility>
 
 #include "core/counted.h"
@@ -68,11 +69,16 @@ Result<std::string> JudgeSession::Ask(const std::string& prompt, const JudgedLin
     return IoError(StrCat(line.origin, ": the judge was asked ", Counted(requests_, "time"), ", ",
                           Counted(tokens_, "token"), ", which is the cap of this command"));
   }
-  const Result<JudgeAnswer> reply = judge_->ask(prompt);
+  const int64_t left = options_->most_requests >= 0 ? options_->most_requests - requests_
+                                                    : std::numeric_limits<int64_t>::max();
+  const Result<JudgeAnswer> reply = judge_->ask(prompt, left, &requests_);
   if (!reply.ok()) return reply.error().Wrap(line.origin);
-  ++requests_;
   tokens_ += reply->tokens;
-  const Status kept = given_.Add(request, line.number, reply->text);
+  const Status kept = given_.Add(request, {.judge = judge_->name,
+                                           .line = line.number,
+                                           .prompt = prompt,
+                                           .reply = reply->text,
+                                           .tokens = reply->tokens});
   if (!kept.ok()) lost_ = kept.error().message;
   return reply->text;
 }

@@ -21,6 +21,9 @@ _SPECULATIONS = """SELECT model.name AS model, model.fingerprint, form, method.n
   FROM speculation s JOIN model ON model.id = model_id JOIN method ON method.id = method_id
   ORDER BY s.id"""
 
+_PAIRS = """SELECT model, task, method, budget, sample, turn, question, prediction, answers, cell_key
+  FROM result WHERE prediction IS NOT NULL ORDER BY cell_key, sample, turn"""
+
 _MAIN = ("method", "variant", "budget", "score", "score_low", "score_high", "delta", "delta_low",
          "delta_high", "p_adjusted", "verdict", "logical_ratio", "resident_ratio", "ttft_ratio",
          "tpot_ratio", "samples", "failed", "task", "model")
@@ -127,6 +130,33 @@ class Store:
             f"FROM answer a JOIN sample s ON s.id = a.sample_id JOIN ({_CELLS}) c "
             f"ON c.id = s.cell_id ORDER BY s.cell_id, s.position, a.turn"
         )
+
+    def pairs(self, path, method, budget=None, task=None, against=None):
+        """Writes a method's answers as the JSON lines that `kvgauge score --pairs` reads; returns how
+        many. `against` names a method, say "full", whose answers stand in for the references."""
+        def answers(**wanted):
+            wanted = {key: value for key, value in wanted.items() if value is not None}
+            rows = [row for each in self.paths for row in _query(each, _PAIRS, ())[0]
+                    if all(row[key] == value for key, value in wanted.items())]
+            cells = {(row["model"], row["task"]): row["cell_key"] for row in rows}
+            if not rows or any(cells[row["model"], row["task"]] != row["cell_key"] for row in rows):
+                what = ", ".join(f"{key} {value!r}" for key, value in wanted.items())
+                raise ValueError(f"{what}: " + ("more than one row of a task; name more of method, "
+                                                "budget and task" if rows else "no answers"))
+            return {(row["model"], row["task"], row["sample"], row["turn"]): row for row in rows}
+
+        own = answers(method=method, budget=budget, task=task)
+        others = answers(method=against, task=task) if against is not None else {}
+        if against is not None and not own.keys() <= others.keys():
+            raise ValueError(f"against {against!r}: it has no answers to some of these samples")
+        with open(path, "w", encoding="utf-8") as file:
+            for key, row in own.items():
+                wanted = [others[key]["prediction"]] if others else json.loads(row["answers"])
+                file.write(json.dumps({
+                    "id": f"{row['model']}/{row['sample']}", "task": row["task"],
+                    "turn": row["turn"], "question": row["question"] or "",
+                    "prediction": row["prediction"], "answers": wanted}) + "\n")
+        return len(own)
 
     def speculations(self):
         """One row for each answer that `kvgauge bench speculate --db` recorded: how much of the

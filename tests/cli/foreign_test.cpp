@@ -138,6 +138,10 @@ TEST_F(ForeignTest, BadLmEvalFiles) {
     EXPECT_FALSE(FileExists(Path("out.json")));
   }
   EXPECT_EQ(Run({"import", "lm-eval", Path("absent.json")}).exit_code, 2);
+  // What has no end is left where it passes the limit.
+  const Outcome endless = Run({"import", "lm-eval", "/dev/zero"});
+  EXPECT_EQ(endless.exit_code, 2);
+  EXPECT_THAT(endless.err, HasSubstr("/dev/zero: grew past the limit of 64.0 MiB"));
 }
 
 TEST_F(ForeignTest, BadKvpressDirectories) {

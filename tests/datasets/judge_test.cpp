@@ -14,6 +14,7 @@
 #include <thread>
 
 #include "core/clock.h"
+#include "core/files.h"
 #include "core/json.h"
 #include "core/strings.h"
 #include "src/http.h"
@@ -348,7 +349,13 @@ TEST_F(JudgedFile, AWinIsOneInBothOrders) {
   ASSERT_EQ(requests.size(), 6u);
   EXPECT_LT(requests[0].find("\\nr\\n"), requests[0].find("\\np1\\n"));
   EXPECT_GT(requests[1].find("\\nr\\n"), requests[1].find("\\np1\\n"));
-  // The transcript answers for all of them.
+  // The transcript says what was asked, and answers for all of them.
+  const std::string transcript = *ReadFile(grades_);
+  const Json asked = *ParseJson(transcript.substr(0, transcript.find('\n')), "transcript");
+  EXPECT_EQ(asked["judge"], "grader");
+  EXPECT_THAT(asked["prompt"].get<std::string>(), HasSubstr("[Assistant B]\np1\n"));
+  EXPECT_EQ(asked["reply"], "B");
+  EXPECT_GT(asked["tokens"], 10);
   LocalServer silent({});
   const Result<kvgauge::Judge> later = HttpJudge(Endpoint(silent.Url()));
   const Result<JudgedWins> again = JudgeWins(pairs_, *later, {.grades_path = grades_});
@@ -376,6 +383,15 @@ TEST_F(JudgedFile, CostIsCapped) {
   EXPECT_THAT(two->lines, ElementsAre(1, 2));
   EXPECT_EQ(two->requests, 1);
   EXPECT_EQ(server.Requests().size(), 2u);
+  // Times without an answer count as well.
+  LocalServer busy({JudgeReply("8 6"), kBusy});
+  JudgeEndpoint patient = Endpoint(busy.Url());
+  patient.model = "another";
+  const Result<JudgedPairs> refused = JudgePairs(pairs_, *HttpJudge(patient), {.most_requests = 3});
+  ASSERT_TRUE(refused.ok());
+  EXPECT_EQ(refused->requests, 3);
+  EXPECT_THAT(refused->ended, HasSubstr("status 429: 'slow', asked 2 times"));
+  EXPECT_EQ(busy.Requests().size(), 3u);
   // A cap that lets nothing through is an error, not a score of no lines.
   std::filesystem::remove(grades_);
   EXPECT_THAT(JudgePairs(pairs_, *judge, {.most_requests = 0}).error().message, HasSubstr("cap"));
@@ -384,7 +400,8 @@ TEST_F(JudgedFile, CostIsCapped) {
 
 TEST_F(JudgedFile, TheCallersOwnJudge) {
   int asked = 0;
-  const kvgauge::Judge judge = {.name = "mine", .ask = [&](const std::string& message) {
+  const kvgauge::Judge judge = {.name = "mine",
+                                .ask = [&](const std::string& message, int64_t, int64_t*) {
                                   ++asked;
                                   EXPECT_THAT(message, HasSubstr("[Assistant 2]"));
                                   return Result<JudgeAnswer>(JudgeAnswer{.text = "10 5"});

@@ -2,8 +2,6 @@
 // Tables of any bytes: a row has a cell for each column, a place lies within the file, a fault
 // names row and column, and the same bytes give the same rows and pictures. The first byte chooses
 // the separator and which columns are located.
-#include <cstdio>
-#include <filesystem>
 #include <fstream>
 #include <string>
 
@@ -11,6 +9,7 @@
 #include "core/strings.h"
 #include "src/delimited.h"
 #include "src/picture_source.h"
+#include "support/scratch_directory.h"
 
 namespace {
 
@@ -59,12 +58,8 @@ std::string ReadAll(const std::string& path, uint8_t choice, int64_t file_bytes)
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  static const std::string path = [] {
-    std::string pattern =
-        (std::filesystem::temp_directory_path() / "fuzz_delimited_XXXXXX").string();
-    KVG_CHECK(mkdtemp(pattern.data()) != nullptr, "a directory for the inputs");
-    return pattern + "/x.tsv";
-  }();
+  static const kvgauge::ScratchDirectory scratch("/dev/shm");
+  const std::string path = scratch.File("x.tsv");
   if (size == 0) return 0;
   std::ofstream(path, std::ios::binary)
       .write(reinterpret_cast<const char*>(data + 1), static_cast<std::streamsize>(size - 1));

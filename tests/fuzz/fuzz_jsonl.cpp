@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Data files of any content: a sample that is accepted is whole, a refusal names its line, and the
 // same bytes give the same samples. The first byte chooses how the file is taken.
-#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -13,6 +12,7 @@
 #include "core/strings.h"
 #include "datasets/pairs.h"
 #include "datasets/task.h"
+#include "support/scratch_directory.h"
 
 namespace {
 
@@ -20,11 +20,6 @@ constexpr std::string_view kTask = R"({"name": "fuzz", "version": 1, "group": "g
   "description": "d", "metric": "qa_f1", "max_new_tokens": 5, "source": {"name": "jsonl",
   "file": "fuzz/x.jsonl", "context": "{c}", "question": "{q[0]}", "document": "c",
   "answers": "a"}})";
-
-struct Files {
-  std::filesystem::path directory;
-  kvgauge::Task plain, parallel;
-};
 
 kvgauge::Task MakeTask(const std::filesystem::path& directory, bool parallel) {
   kvgauge::Json json = *kvgauge::ParseJson(kTask, "task");
@@ -44,17 +39,16 @@ kvgauge::Task MakeTask(const std::filesystem::path& directory, bool parallel) {
   return *std::move(task);
 }
 
+struct Files {
+  kvgauge::ScratchDirectory scratch = kvgauge::ScratchDirectory("/dev/shm");
+  std::filesystem::path directory = scratch.path();
+  kvgauge::Task plain = MakeTask(directory, false);
+  kvgauge::Task parallel = MakeTask(directory, true);
+};
+
 const Files& Shared() {
-  static const Files files = [] {
-    Files made;
-    std::string pattern = (std::filesystem::temp_directory_path() / "fuzz_jsonl_XXXXXX").string();
-    KVG_CHECK(mkdtemp(pattern.data()) != nullptr, "a directory for the inputs");
-    made.directory = pattern;
-    std::filesystem::create_directories(made.directory / "fuzz");
-    made.plain = MakeTask(made.directory, false);
-    made.parallel = MakeTask(made.directory, true);
-    return made;
-  }();
+  static const Files files;
+  std::filesystem::create_directories(files.directory / "fuzz");
   return files;
 }
 

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Any bytes are rows within the limits or one error that names the file; the same bytes give the
 // same rows.
-#include <cstdio>
-#include <filesystem>
 #include <fstream>
 #include <string>
 
 #include "core/check.h"
 #include "src/parquet/reader.h"
+#include "support/scratch_directory.h"
 
 namespace {
 
@@ -39,11 +38,8 @@ std::string ReadAll(const std::string& path) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  static const std::string path = [] {
-    std::string pattern = (std::filesystem::temp_directory_path() / "fuzz_parquet_XXXXXX").string();
-    KVG_CHECK(mkdtemp(pattern.data()) != nullptr, "a directory for the inputs");
-    return pattern + "/x.parquet";
-  }();
+  static const kvgauge::ScratchDirectory scratch("/dev/shm");
+  const std::string path = scratch.File("x.parquet");
   std::ofstream(path, std::ios::binary)
       .write(reinterpret_cast<const char*>(data), static_cast<std::streamsize>(size));
   KVG_CHECK(ReadAll(path) == ReadAll(path), "reading is a function of the bytes");

@@ -1,46 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 // A file given as a result store is refused with its name, or read to the end without harm, and
 // reading never changes it. The same bytes opened for writing: refused unchanged, or usable.
-#include <unistd.h>
-
 #include <filesystem>
 #include <string>
 
 #include "core/check.h"
 #include "core/files.h"
 #include "core/log.h"
-#include "core/strings.h"
 #include "reports/store.h"
+#include "support/scratch_directory.h"
 
 namespace kvgauge {
 namespace {
 
-// One directory per process: parallel fuzzers must not share it.
-class TemporaryFile {
- public:
-  TemporaryFile() {
-    const std::string parent = std::filesystem::is_directory("/dev/shm")
-                                   ? "/dev/shm"
-                                   : std::filesystem::temp_directory_path().string();
-    std::string pattern = StrCat(parent, "/fuzz_store_XXXXXX");
-    directory_ = mkdtemp(pattern.data());
+// The file of these bytes, alone in the directory.
+std::string Put(const ScratchDirectory& scratch, std::string_view bytes) {
+  for (const auto& entry : std::filesystem::directory_iterator(scratch.path())) {
+    std::filesystem::remove(entry.path());
   }
-  ~TemporaryFile() {
-    std::error_code ignored;
-    std::filesystem::remove_all(directory_, ignored);
-  }
-  std::string Put(std::string_view bytes) const {
-    for (const auto& entry : std::filesystem::directory_iterator(directory_)) {
-      std::filesystem::remove(entry.path());
-    }
-    const std::string path = StrCat(directory_, "/r.db");
-    KVG_CHECK(WriteFile(path, bytes).ok(), "the scratch directory takes files");
-    return path;
-  }
-
- private:
-  std::string directory_;
-};
+  const std::string path = scratch.File("r.db");
+  KVG_CHECK(WriteFile(path, bytes).ok(), "the scratch directory takes files");
+  return path;
+}
 
 void CheckNamed(const Error& error) {
   KVG_CHECK(error.message.find("r.db") != std::string::npos, "a message without the file's name");
@@ -67,9 +48,9 @@ Status ReadAll(ResultStore& store) {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using kvgauge::StoreMode;
   kvgauge::SetLogLevel(kvgauge::LogLevel::kError);
-  static const kvgauge::TemporaryFile file;
+  static const kvgauge::ScratchDirectory scratch("/dev/shm");
   const std::string bytes(reinterpret_cast<const char*>(data), size);
-  const std::string path = file.Put(bytes);
+  const std::string path = kvgauge::Put(scratch, bytes);
   {
     auto store = kvgauge::ResultStore::Open(path, StoreMode::kReadOnly);
     const kvgauge::Status read =
@@ -79,7 +60,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   auto unchanged = kvgauge::ReadFile(path);
   KVG_CHECK(unchanged.ok() && *unchanged == bytes, "reading changes nothing");
 
-  auto store = kvgauge::ResultStore::Open(file.Put(bytes), StoreMode::kReadWrite);
+  auto store = kvgauge::ResultStore::Open(kvgauge::Put(scratch, bytes), StoreMode::kReadWrite);
   if (!store.ok()) {
     kvgauge::CheckNamed(store.error());
     return 0;

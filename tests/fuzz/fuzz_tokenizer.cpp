@@ -1,43 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // A tokenizer.json and a text, parted by the first NUL byte. Loading either fails with a message or
 // gives a tokenizer that encodes the text, decodes it again, and streams what it decodes.
-#include <unistd.h>
-
 #include <algorithm>
-#include <filesystem>
 #include <fstream>
 #include <string>
 #include <string_view>
 
 #include "core/check.h"
 #include "runner/tokenizer.h"
+#include "support/scratch_directory.h"
 
 namespace kvgauge {
 namespace {
-
-// One directory per process: parallel fuzzers must not share it.
-class TemporaryDirectory {
- public:
-  TemporaryDirectory()
-      : path_((std::filesystem::temp_directory_path() /
-               ("kvg_fuzz_tokenizer_" + std::to_string(::getpid())))
-                  .string()) {
-    std::filesystem::create_directories(path_);
-  }
-  ~TemporaryDirectory() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
-
-const std::string& Directory() {
-  static const TemporaryDirectory directory;
-  return directory.path();
-}
 
 void TryText(const Tokenizer& tokenizer, std::string_view text) {
   for (const bool parse : {false, true}) {
@@ -66,8 +40,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const size_t cut = std::min(input.find('\0'), input.size());
   const std::string_view file = input.substr(0, cut);
   const std::string_view text = input.substr(std::min(cut + 1, input.size()));
-  std::ofstream(Directory() + "/tokenizer.json", std::ios::binary) << file;
-  const Result<std::unique_ptr<Tokenizer>> tokenizer = LoadTokenizer(Directory());
+  static const ScratchDirectory scratch("/dev/shm");
+  std::ofstream(scratch.File("tokenizer.json"), std::ios::binary) << file;
+  const Result<std::unique_ptr<Tokenizer>> tokenizer = LoadTokenizer(scratch.path());
   if (tokenizer.ok()) {
     TryText(**tokenizer, text);
   } else {

@@ -4,7 +4,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <filesystem>
 #include <map>
 #include <set>
 
@@ -14,6 +13,7 @@
 #include "core/strings.h"
 #include "core/threads.h"
 #include "runner/engine.h"
+#include "support/scratch_directory.h"
 #include "support/tiny_models.h"
 
 namespace kvgauge {
@@ -337,9 +337,8 @@ CellRow MakeCell(const LatencyLine& line) {
 }
 
 TEST_F(LatencyTest, GoesOnWhereItWasStopped) {
-  const std::string path = ::testing::TempDir() + "kvg_latency.db";
-  for (const char* end : {"", "-wal", "-shm", ".lock"}) std::filesystem::remove(path + end);
-  auto store = *ResultStore::Open(path, StoreMode::kCreate);
+  const ScratchDirectory scratch;
+  auto store = *ResultStore::Open(scratch.File("latency.db"), StoreMode::kCreate);
   for (LatencyLine& line : lines_) line.cell = *store->AddCell(MakeCell(line));
   const auto begin_run = [&](const std::string& key) {
     RunRow run;

@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "core/strings.h"
+#include "support/scratch_directory.h"
 
 namespace kvgauge {
 namespace {
@@ -26,9 +27,8 @@ class MethodField : public ::testing::Test {
   }
 
   Result<std::vector<FieldRow>> Read(const std::string& rows) {
-    const std::string path = StrCat(::testing::TempDir(), "/field.json");
-    std::ofstream(path) << R"({"rows": [)" << rows << "]}";
-    return ReadField(path, methods_);
+    std::ofstream(path_) << R"({"rows": [)" << rows << "]}";
+    return ReadField(path_, methods_);
   }
 
   void ExpectRefused(const std::string& rows, const std::vector<std::string>& words) {
@@ -38,6 +38,8 @@ class MethodField : public ::testing::Test {
     for (const std::string& word : words) EXPECT_THAT(read.error().message, HasSubstr(word));
   }
 
+  const ScratchDirectory scratch_;
+  const std::string path_ = scratch_.File("field.json");
   std::vector<Method> methods_ = {Named("proven", ""), Named("untried", "no public code")};
 };
 
@@ -90,10 +92,9 @@ TEST_F(MethodField, RefusesWhatIsNotSo) {
 }
 
 TEST_F(MethodField, RefusesOtherFiles) {
-  const std::string path = StrCat(::testing::TempDir(), "/field.json");
   for (const char* text : {"[]", "{}", R"({"rows": 1})", R"({"rows": [], "more": 1})"}) {
-    std::ofstream(path) << text;
-    const auto read = ReadField(path, methods_);
+    std::ofstream(path_) << text;
+    const auto read = ReadField(path_, methods_);
     ASSERT_FALSE(read.ok()) << text;
     EXPECT_THAT(read.error().message, HasSubstr("must be {\"rows\": [...]}"));
   }

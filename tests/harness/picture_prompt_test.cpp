@@ -8,6 +8,7 @@
 #include "core/files.h"
 #include "core/strings.h"
 #include "src/run/sample_prompt.h"
+#include "support/scratch_directory.h"
 
 namespace kvgauge {
 namespace {
@@ -62,9 +63,10 @@ class PicturePrompts : public ::testing::Test {
     sample_.questions = {{.text = "q?", .answer_prefix = "=", .answers = {"x"}}};
   }
   ChatTemplate Chat(const std::string& text) {
-    const std::string path = ::testing::TempDir() + "/parts.jinja";
+    const ScratchDirectory scratch;
+    const std::string path = scratch.File("parts.jinja");
     EXPECT_TRUE(WriteFile(path, text).ok());
-    const Result<ChatTemplate> chat = ChatTemplate::Load(::testing::TempDir(), path);
+    const Result<ChatTemplate> chat = ChatTemplate::Load(scratch.path(), path);
     EXPECT_TRUE(chat.ok()) << chat.error().message;
     return chat.ok() ? *chat : ChatTemplate();
   }

@@ -8,6 +8,7 @@
 
 #include "core/strings.h"
 #include "methods/method.h"
+#include "support/scratch_directory.h"
 
 namespace kvgauge {
 namespace {
@@ -34,7 +35,8 @@ TEST(SpeculationFormTest, ShippedFormsNameMethodsAndBudgets) {
 }
 
 TEST(SpeculationFormTest, RefusesWhatIsNoForm) {
-  const std::string path = StrCat(::testing::TempDir(), "/form.json");
+  const ScratchDirectory scratch;
+  const std::string path = scratch.File("form.json");
   const auto refused = [&](const std::string& text, const std::string& why) {
     std::ofstream(path) << text;
     const auto form = ReadSpeculationForm(path);

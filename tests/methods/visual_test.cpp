@@ -121,6 +121,26 @@ TEST(Question, SumsTheRowsBehindThePicture) {
   EXPECT_EQ(all[0], 0.125f);
 }
 
+TEST(AirCache, TellingWordsOfTheQuestionChoose) {
+  FakeView view = WithPicture();
+  // The last row looks at itself five times as much as at the question's other word.
+  view.At(0, 9, 9) = 0.5f;
+  view.At(0, 9, 8) = 0.1f;
+  view.At(0, 9, 3) = 0.2f;
+  view.At(0, 9, 4) = 0.1f;
+  view.At(0, 9, 0) = 0.1f;  // other text, which no softmax of the window counts
+  view.At(0, 8, 5) = 0.75f;
+  const std::vector<float> own = ScoreWith("aircache", "{}", view);
+  EXPECT_FLOAT_EQ(own[3], 0.25f);
+  EXPECT_FLOAT_EQ(own[4], 0.125f);
+  EXPECT_EQ(own[5], 0);
+  EXPECT_EQ(own[0], 1);
+  EXPECT_EQ(own[9], 10);
+  const std::vector<float> both = ScoreWith("aircache", R"({"alpha": 0.2})", view);
+  EXPECT_FLOAT_EQ(both[3], 0.5f * 0.2f / 0.9f);
+  EXPECT_FLOAT_EQ(both[5], 0.5f);
+}
+
 TEST(LookM, RowsOfPicturesGoFirst) {
   FakeView view = WithPicture();
   LookEverywhere(view);

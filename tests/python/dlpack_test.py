@@ -23,10 +23,11 @@ needs_torch = unittest.skipIf(torch is None, "PyTorch is not installed")
 
 def answers(*rows):
     """method -> its samples, with their texts and their faults."""
-    directory = tempfile.mkdtemp()
+    directory = tempfile.TemporaryDirectory()
+    unittest.addModuleCleanup(directory.cleanup)
     config = {"name": "dlpack", "models": [str(HOME / "models/ref-gqa")], "tasks": [TASK],
               "methods": list(rows), "budgets": ["10%"]}
-    store = kvgauge.run(config, db=pathlib.Path(directory) / "d.db", progress=False)
+    store = kvgauge.run(config, db=pathlib.Path(directory.name) / "d.db", progress=False)
     sql = ("SELECT method.name AS method, sample.status, sample.reason, answer.prediction "
            "FROM sample JOIN cell ON cell.id = cell_id JOIN method ON method.id = method_id "
            "LEFT JOIN answer ON answer.sample_id = sample.id ORDER BY method.name, position")

@@ -21,8 +21,15 @@ MODEL = str(HOME / "models" / "ref-gqa")
 TASK = {"task": "reference/needle", "samples": 4, "source": {"lengths": "512"}}
 
 
+def scratch():
+    """A directory that goes when the tests are over."""
+    directory = tempfile.TemporaryDirectory()
+    unittest.addModuleCleanup(directory.cleanup)
+    return directory.name
+
+
 def run(*rows, **more):
-    directory = tempfile.mkdtemp()
+    directory = scratch()
     config = {"name": "python", "models": [MODEL], "tasks": [TASK], "methods": list(rows),
               "budgets": ["10%"], **more}
     return kvgauge.run(config, db=pathlib.Path(directory) / "python.db", progress=False)
@@ -247,7 +254,7 @@ if __name__ == "__main__":
     rows = rows.to_dict("records") if hasattr(rows, "to_dict") else rows
     print(sum(row["method"] == "p" for row in rows))
 """
-        directory = pathlib.Path(tempfile.mkdtemp())
+        directory = pathlib.Path(scratch())
         counts = []
         for sign in ("-1", "-1", "1"):
             text = source.replace("SIGN", sign).replace("MODEL", repr(MODEL))

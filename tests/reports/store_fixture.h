@@ -3,43 +3,17 @@
 #pragma once
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "core/strings.h"
 #include "reports/store.h"
+#include "support/scratch_directory.h"
 
 namespace kvgauge {
-
-// A directory that goes with the test.
-class ScratchDirectory {
- public:
-  // `parent`: where it should be, if that exists.
-  explicit ScratchDirectory(const std::string& parent = "") {
-    const std::string where = std::filesystem::is_directory(parent)
-                                  ? parent
-                                  : std::filesystem::temp_directory_path().string();
-    std::string pattern = StrCat(where, "/kvgauge_XXXXXX");
-    path_ = mkdtemp(pattern.data());
-  }
-  ~ScratchDirectory() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  ScratchDirectory(const ScratchDirectory&) = delete;
-  ScratchDirectory& operator=(const ScratchDirectory&) = delete;
-
-  std::string File(const std::string& name) const { return StrCat(path_, "/", name); }
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
 
 inline RunRow TestRun(const std::string& key) {
   return {.key = key,

@@ -10,6 +10,7 @@
 #include "core/strings.h"
 #include "runner/tokenizer.h"
 #include "src/text/tokenizer/vocabulary.h"
+#include "support/scratch_directory.h"
 
 namespace kvgauge {
 namespace {
@@ -20,14 +21,6 @@ using testing::HasSubstr;
 
 class TokenizerFiles : public testing::Test {
  protected:
-  void SetUp() override {
-    const auto* test = testing::UnitTest::GetInstance()->current_test_info();
-    path_ = testing::TempDir() + "/kvg_" + test->test_suite_name() + "_" + test->name();
-    std::filesystem::remove_all(path_);
-    std::filesystem::create_directories(path_);
-  }
-  void TearDown() override { std::filesystem::remove_all(path_); }
-
   void Write(const std::string& name, const std::string& text) const {
     std::ofstream(path_ + "/" + name, std::ios::binary) << text;
   }
@@ -65,7 +58,8 @@ class TokenizerFiles : public testing::Test {
     return ids.ok() ? *ids : std::vector<int32_t>();
   }
 
-  std::string path_;
+  const ScratchDirectory scratch_;
+  const std::string path_ = scratch_.path();
 };
 
 TEST_F(TokenizerFiles, VocabAndMergesTakeSpecialsAndCleanUp) {

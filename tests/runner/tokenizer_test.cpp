@@ -15,6 +15,7 @@
 #include "src/text/tokenizer/decoder_steps.h"
 #include "src/text/tokenizer/split.h"
 #include "src/text/tokenizer/unicode.h"
+#include "support/scratch_directory.h"
 
 namespace kvgauge {
 namespace {
@@ -25,20 +26,13 @@ using testing::HasSubstr;
 // A directory that lives as long as the test.
 class Directory {
  public:
-  Directory() {
-    const auto* test = testing::UnitTest::GetInstance()->current_test_info();
-    path_ = testing::TempDir() + "/kvg_" + test->test_suite_name() + "_" + test->name();
-    std::filesystem::remove_all(path_);
-    std::filesystem::create_directories(path_);
-  }
-  ~Directory() { std::filesystem::remove_all(path_); }
   void Write(const std::string& name, const std::string& text) const {
-    std::ofstream(path_ + "/" + name, std::ios::binary) << text;
+    std::ofstream(scratch_.File(name), std::ios::binary) << text;
   }
-  const std::string& path() const { return path_; }
+  const std::string& path() const { return scratch_.path(); }
 
  private:
-  std::string path_;
+  ScratchDirectory scratch_;
 };
 
 std::string Character(char32_t c) {

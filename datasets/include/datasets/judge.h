@@ -31,13 +31,18 @@ struct JudgeAnswer {
   // does not.
   int64_t tokens = 0;
 };
-// The judge's answer to one message, at temperature 0.
-Result<JudgeAnswer> AskJudge(const JudgeEndpoint& judge, const std::string& message);
+// The judge's answer to one message, at temperature 0. `requests` grows by one each time that
+// something is sent, whatever comes of it.
+Result<JudgeAnswer> AskJudge(const JudgeEndpoint& judge, const std::string& message,
+                             int64_t* requests = nullptr);
 
-// Something that judges. `name` tells it from others in the file of replies.
+// Something that judges. `name` tells it from others in the file of replies. `ask` counts as
+// AskJudge does, and sends no more than `most_requests` for one answer, which is at least 1.
 struct Judge {
   std::string name;
-  std::function<Result<JudgeAnswer>(const std::string& message)> ask;
+  std::function<Result<JudgeAnswer>(const std::string& message, int64_t most_requests,
+                                    int64_t* requests)>
+      ask;
 };
 // The endpoint; a wrong address is an error.
 Result<Judge> HttpJudge(const JudgeEndpoint& endpoint);
@@ -63,11 +68,12 @@ struct JudgedPairs {
 
 struct JudgeOptions {
   bool skip_bad = false;
-  // Every reply is added to this file as soon as it comes, and what stands in it is not asked for
-  // again. "": none.
+  // The transcript: what was asked and every reply are added to this file as soon as it comes, and
+  // what stands in it is not asked for again. "": none.
   std::string grades_path = {};
-  // What one command may cost: the judge is asked no further once it was asked so often, or so many
-  // tokens were counted. The last reply may pass the number of tokens. -1: no bound.
+  // What one command may cost: the judge is asked no further once it was asked so often, answered
+  // or not, or so many tokens were counted. The last reply may pass the number of tokens. -1: no
+  // bound.
   int64_t most_requests = -1;
   int64_t most_tokens = -1;
 };

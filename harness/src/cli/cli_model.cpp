@@ -318,9 +318,10 @@ void AddDatasets(CommandTable& table) {
       ->add_option("--judge-tokens", score->judge_tokens,
                    "for judge: ask no further once so many tokens were counted")
       ->check(CLI::NonNegativeNumber);
-  command->add_option("--grades", score->grades,
-                      "for judge: file that keeps every grade as it comes; what it holds is not "
-                      "asked for again");
+  command->add_option(
+      "--grades", score->grades,
+      "for judge: file that keeps what was asked and replied as it comes; what it holds is not "
+      "asked for again");
   command->add_flag("--skip-bad", score->skip_bad, "leave out malformed lines and count them");
   AddJsonFlag(*command, score->json);
   table.Add(command, [score] { return RunScore(*score); });

@@ -71,7 +71,10 @@ Result<Judge> LocalJudge(const std::string& directory) {
   KVG_ASSIGN(const std::shared_ptr<LocalModelJudge> judge, LocalModelJudge::Open(directory));
   KVG_ASSIGN(const std::string fingerprint, FingerprintOf({.model = directory}));
   return Judge{.name = StrCat("local ", fingerprint.substr(0, kJudgeDigits)),
-               .ask = [judge](const std::string& message) { return judge->Ask(message); }};
+               .ask = [judge](const std::string& message, int64_t, int64_t* requests) {
+                 if (requests != nullptr) ++*requests;
+                 return judge->Ask(message);
+               }};
 }
 
 }  // namespace kvgauge

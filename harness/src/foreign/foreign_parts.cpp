@@ -22,15 +22,7 @@ constexpr size_t kHashDigits = 12;
 
 }  // namespace
 
-Result<std::string> ReadForeignText(const std::string& path) {
-  std::error_code error;
-  const auto bytes = std::filesystem::file_size(path, error);
-  if (!error && bytes > static_cast<uintmax_t>(kMostBytes)) {
-    return BadInput(
-        StrCat(path, ": ", bytes, " bytes, expected a file of results, at most ", kMostBytes));
-  }
-  return ReadFile(path);
-}
+Result<std::string> ReadForeignText(const std::string& path) { return ReadFile(path, kMostBytes); }
 
 Result<Json> ReadForeignJson(const std::string& path, std::string& text) {
   KVG_ASSIGN(text, ReadForeignText(path));

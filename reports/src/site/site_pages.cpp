@@ -370,13 +370,12 @@ Html StoresSection(const Data& data) {
   html.Put("</tr></thead><tbody>\n");
   for (size_t i = data.sources().size(); i-- > 0;) {
     const Source& source = data.sources()[i];
-    html.Put(
-        R"(<tr data-f="other"><th scope="row" class="c-store">{}</th><td class="c-day">{}</td>)"
-        R"(<td class="c-revision">{}</td><td class="c-machine">{}</td><td class="c-cells n" )"
-        R"(data-v="{}">{}</td><td class="c-samples n" data-v="{}">{}</td>)",
-        {report::Breakable(source.name), DayOf(source), RevisionOf(source), source.machine,
-         source.cells, Format(static_cast<double>(source.cells), Unit::kNumber), source.samples,
-         Format(static_cast<double>(source.samples), Unit::kNumber)});
+    html.Put(R"(<tr><th scope="row" class="c-store">{}</th><td class="c-day">{}</td>)"
+             R"(<td class="c-revision">{}</td><td class="c-machine">{}</td><td class="c-cells n" )"
+             R"(data-v="{}">{}</td><td class="c-samples n" data-v="{}">{}</td>)",
+             {report::Breakable(source.name), DayOf(source), RevisionOf(source), source.machine,
+              source.cells, Format(static_cast<double>(source.cells), Unit::kNumber),
+              source.samples, Format(static_cast<double>(source.samples), Unit::kNumber)});
     if (source.apart.empty()) {
       html.Put(R"(<td class="c-apart nil">–</td></tr>)"
                "\n");
