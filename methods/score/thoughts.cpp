@@ -95,7 +95,8 @@ class ThoughtKinds final : public Scorer {
     view.ops().rows->Combine(both, numbers[0][0].Slice(0, n).Reshape({1, n}), Binary::kAdd, both);
     view.ops().rows->ReduceRows(both, Reduction::kMax, most);
     const auto code = static_cast<int64_t>(Fetch(view.ops(), most)[0]);
-    return {static_cast<float>(code % 4), static_cast<float>(code / 4)};
+    const int64_t start = code / 4;
+    return {static_cast<float>(code % 4), static_cast<float>(start)};
   }
 
   // The position at which the part of the prompt begins that each entry is in. starts: [1, n], 0.

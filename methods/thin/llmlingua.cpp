@@ -132,16 +132,15 @@ KVG_REGISTER_STAGE({
     .summary = "segment by segment the tokens leave that tell least behind what is left of the "
                "segments before, and the model reads the others as a prompt",
     .departures =
-        {"the model that answers scores the tokens, and not a smaller one",
+        {"the model that answers scores the tokens, and not a smaller one; tokens stay tokens: the "
+         "shorter text is not tokenized anew",
          "the prompt without its first `sinks` and last `recent` tokens is one context, so that no "
          "demonstrations are left out before tokens are; shares count its own tokens, where the "
          "reference counts three more",
          "a token stays by what it tells itself; in the released code by what the token behind it "
          "tells (`told_by`)",
          "what is left behind the last whole segment is one, too; the released code keeps it, and "
-         "most of a context that is shorter than a segment (`rest`)",
-         "white space is left as it is, and tokens stay tokens: the shorter text is not tokenized "
-         "anew"},
+         "most of a context that is shorter than a segment (`rest`)"},
     .bytes = "what is left of the prompt, and 4 bytes an entry for its position",
     .params = {RealParam("drop", 0.5, 0, 1, "share of the prompt that leaves"),
                IntParam("segment", 200, 2, 1 << 20, "tokens of a segment"),
