@@ -7,6 +7,7 @@
 #include "methods/calibration.h"
 #include "methods/method.h"
 #include "methods/narrowing_reader.h"
+#include "methods/thoughts.h"
 #include "src/composition.h"
 
 namespace kvgauge {
@@ -195,6 +196,23 @@ Status CheckDecode(const Method& method, const Pipeline& p) {
   return {};
 }
 
+// A reducer that reads one scorer's scores, and keeps the same entries in all heads of a layer.
+Status CheckLayerReducer(const std::optional<StageChoice>& choice, const Reducer& reduce,
+                         const std::optional<StageChoice>& score, const Allocator& allocate) {
+  const auto* of_layer = dynamic_cast<const LayerReducer*>(&reduce);
+  if (of_layer == nullptr) return {};
+  const std::string owner = StrCat(choice->slot, ".", choice->spec->id);
+  if (of_layer->reads_scores_of() != score->spec->id) {
+    return BadInput(StrCat(owner, " reads the scores of score.", of_layer->reads_scores_of(),
+                           ", not those of score.", score->spec->id,
+                           "; use that scorer, or reduce.top_k"));
+  }
+  if (allocate.evens_heads()) return {};
+  return BadInput(StrCat(owner,
+                         " keeps the same entries in all heads of a layer, which may be given "
+                         "different numbers of them; use allocate.uniform"));
+}
+
 }  // namespace
 
 Status CheckNarrow(const Method& method) {
@@ -324,6 +342,19 @@ Status CheckComposition(const Method& method) {
     return BadInput(StrCat("allocate.", method.allocate->spec->id, " reads the scores of score.",
                            scorer, ", not those of score.", method.score->spec->id,
                            "; use that scorer, or allocate.uniform"));
+  }
+  KVG_TRY(CheckLayerReducer(method.reduce, *p.reduce, method.score, *p.allocate));
+  if (p.decode_reduce != nullptr) {
+    KVG_TRY(CheckLayerReducer(method.decode_reduce, *p.decode_reduce,
+                              method.decode_score ? method.decode_score : method.score,
+                              p.decode_allocate ? *p.decode_allocate : *p.allocate));
+    const bool prompt = dynamic_cast<const LayerReducer*>(p.reduce.get()) != nullptr;
+    if (!prompt && dynamic_cast<const LayerReducer*>(p.decode_reduce.get()) != nullptr) {
+      return BadInput(StrCat("decode_reduce.", method.decode_reduce->spec->id,
+                             " keeps the same entries in all heads of a layer, and reduce.",
+                             method.reduce->spec->id, " does not; use reduce.",
+                             method.decode_reduce->spec->id));
+    }
   }
   return CheckDecode(method, p);
 }

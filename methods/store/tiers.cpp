@@ -5,10 +5,11 @@
 // Papers: MiKV (arXiv:2402.18096), ZipCache (arXiv:2405.14256), LeanKV (arXiv:2412.03131),
 // PrefixQuant (arXiv:2410.05265). Needs scores; the queries of the last `window` prompt rows where
 // keys are balanced. The first tier holds a share of the entries, or as many of the best as hold a
-// share of the scores, or a number of them; the second as many more; the last what is left. New
-// entries wait uncoded; when `wait` of them are behind the newest `recent`, they are put into tiers
-// among themselves, or all entries of the head are anew: then an entry falls as its score does.
-// Without scores at that time new entries go to the first tier.
+// share of the scores, or a number of them, or those whose scores are not below a limit; the second
+// as many more; the last what is left. New entries wait uncoded; when `wait` of them are behind the
+// newest `recent`, they are put into tiers among themselves, or all entries of the head are anew:
+// then an entry falls as its score does. Without scores at that time new entries go to the first
+// tier.
 //
 // `balance` divides the channels of coded keys by sqrt(max |k| / max |q|) (MiKV), and
 // `even_values` those of coded values by sqrt(max |v|) (ZipCache); both as the prompt has them.
@@ -46,6 +47,11 @@ class Tiers final : public Store {
   bool needs_scores() const override { return true; }
 
   Status Check(const ModelShape&) const override {
+    if (by_ == "score") {
+      if (second_ == 0 || second_ <= first_) return {};
+      return BadInput(StrCat("second ", second_, " is above first ", first_,
+                             "; scores of the second tier are lower, and 0 leaves it out"));
+    }
     if (by_ == "count" || (first_ <= 1 && second_ <= 1)) {
       if (by_ == "count" || second_ == 0 || second_ >= first_) return {};
       return BadInput(StrCat("second ", second_, " is below first ", first_,
@@ -140,9 +146,19 @@ class Tiers final : public Store {
   int64_t Count(LayerView& view, const Tensor& scores, double upto, bool whole_head) const {
     const int64_t n = scores.shape[1];
     if (by_ == "coverage") return CoveringCount(view, scores, upto);
+    if (by_ == "score") return CountFrom(view, scores, upto);
     if (by_ == "count") return whole_head ? std::min(n, static_cast<int64_t>(upto)) : 0;
     // As many as are not below it: 0.4 * 30 is a little more than 12.
     return n - static_cast<int64_t>(std::floor((1 - upto) * static_cast<double>(n) + 1e-9));
+  }
+
+  static int64_t CountFrom(LayerView& view, const Tensor& scores, double least) {
+    const int64_t n = scores.shape[1];
+    const Tensor below = view.Scratch(DType::kF32, {1, n}), count = view.Scratch(DType::kF32, {1});
+    view.ops().rows->Combine(scores, Filled(view, n, static_cast<float>(least)), Binary::kLess,
+                             below);
+    view.ops().rows->ReduceRows(below, Reduction::kSum, count);
+    return n - static_cast<int64_t>(Fetch(view.ops(), count)[0]);
   }
 
   void Fill(const ModelShape& shape, const std::string& tier, KvSide side, KvCodec& codec) const {
@@ -199,8 +215,9 @@ class Tiers final : public Store {
 
 std::vector<ParamSpec> Specs() {
   std::vector<ParamSpec> specs = {
-      ChoiceParam("by", "share", {"share", "coverage", "count"},
-                  "limits are shares of the entries, shares of the scores, or numbers of entries"),
+      ChoiceParam("by", "share", {"share", "coverage", "count", "score"},
+                  "limits are shares of the entries, shares of the scores, numbers of entries, or "
+                  "the least scores"),
       RealParam("first", 0.5, 0, 1e6, "limit of the first tier"),
       RealParam("second", 0, 0, 1e6, "limit of both tiers before the last; 0: two tiers")};
   int64_t bits = 8;

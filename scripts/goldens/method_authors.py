@@ -5,8 +5,10 @@ of transformers) is restated in NumPy, and said so with each class."""
 
 import ast
 import contextlib
+import functools
 import importlib
 import io
+import json
 import math
 import subprocess
 import sys
@@ -723,6 +725,104 @@ class SelectiveContextByAuthors(Thinned):
         return None
 
 
+class LlmLingua(SelectiveContextByAuthors):
+    """LLMLingua's compression in segments, restated: each is told behind what is left of those before it,
+    and keeps what tells more than a quantile of all that is left. `following`: a token stays by what the
+    one behind it tells, as in the released code; `whole`: what does not fill a segment stays."""
+
+    def told(self, ids):
+        """What each token but the first tells, behind those before it."""
+        model, n = self.model, len(ids)
+        seen = np.tri(n, dtype=bool)
+
+        def attend(l, q, k, v):
+            q, k = model.rotate(q, np.arange(n)), model.rotate(k, np.arange(n))
+            scores = q @ np.repeat(k, model.share, 0).transpose(0, 2, 1) / math.sqrt(model.dim)
+            return softmax(np.where(seen, scores, -np.inf)) @ np.repeat(v, model.share, 0)
+
+        chances = model.run(np.asarray(ids), 0, attend)
+        chances = chances - chances.max(1, keepdims=True)
+        chances -= np.log(np.exp(chances).sum(1, keepdims=True))
+        return -chances[np.arange(n - 1), ids[1:]]
+
+    def share(self, n):
+        s = self.settings
+        return min(max((n * (1 - s.drop) - s.sinks - s.recent) / (n - s.sinks - s.recent), 0), 1)
+
+    def at_the_end(self, ids, logits):
+        s, n = self.settings, len(ids)
+        left = self.segments(ids, list(range(s.sinks, n - s.recent)))
+        kept = np.r_[: s.sinks, left, n - s.recent : n].astype(int)
+        self.gone = n - len(kept)
+        return kept
+
+    def segments(self, ids, rows):
+        s, share = self.settings, self.share(len(ids))
+        size, told = s.segment, {}  # by row
+        own = 0 if s.following else 1
+
+        def tell(upto, first):
+            values = self.told([ids[row] for row in rows[:upto]])
+            for j in range(first, upto - 1):
+                told[rows[j + own]] = values[j]
+
+        def decide(begin, end):
+            ranked = sorted((told[row] for row in rows if row in told), reverse=True)
+            least = ranked[max(0, min(len(ranked) - 1, int(len(ranked) * share) - 1))]
+            gone = {row for row in rows[begin:end] if row in told and told[row] <= least}
+            near = [abs(told[row] - least) / least for row in rows[begin:end] if row in told]
+            self.margins.note(min(gap for gap in near if gap), f"llmlingua {begin}")
+            rows[:] = [row for row in rows if row not in gone]
+            return end - len(gone)
+
+        if len(rows) < size:
+            if not s.whole:
+                tell(len(rows), 0)
+                decide(0, len(rows))
+            return rows
+        tell(len(rows), 0)
+        begin, before = decide(0, size - 1), 0
+        while begin + size <= len(rows):
+            tell(begin + size, before)
+            before, begin = begin, decide(begin, begin + size)
+        if not s.whole and begin < len(rows):
+            tell(len(rows), before)
+            decide(begin, len(rows))
+        return rows
+
+
+class LlmLinguaByAuthors(LlmLingua):
+    """The same by its iterative_compress_prompt and what that calls, on losses of the NumPy forward."""
+
+    def segments(self, ids, rows):
+        import torch
+
+        s, share = self.settings, self.share(len(ids))
+        names = ("get_compressed_input", "get_estimate_threshold_base_distribution", "iterative_compress_prompt",
+                 "get_dynamic_compression_ratio")
+        module = functions(s.checkout.path / "llmlingua/prompt_compressor.py", {f"{name}@PromptCompressor" for name in names},
+                           dict(torch=torch, List=list, tuple=tuple, list=list))
+        context = torch.tensor([[ids[row] for row in rows]])
+
+        def get_ppl(text, granularity, input_ids, mask, past_key_values=None, return_kv=False, end=None):
+            past = 0 if past_key_values is None else past_key_values[0][0].shape[2]
+            end = input_ids.shape[1] if end is None else end
+            told = torch.tensor(self.told(input_ids[0, :end].numpy()))
+            return told[past:], [[torch.zeros(1, 1, end, 1)] * 2]
+
+        given = types.SimpleNamespace(
+            tokenizer=lambda text, **_: dict(input_ids=context, attention_mask=torch.ones_like(context)), device="cpu",
+            max_position_embeddings=1 << 20, cache_bos_num=0, get_ppl=get_ppl,
+            get_token_length=lambda text, _: len(rows))
+        for name in names[:2] + names[3:]:
+            setattr(given, name, functools.partial(getattr(module, name), given))
+        # It counts three tokens more: a share of those is asked.
+        left, _ = module.iterative_compress_prompt(given, ["context"], share * (len(rows) + 3), s.segment, dynamic_ratio=[0.0])
+        restated = super().segments(ids, list(rows))
+        assert left[0].tolist() == [ids[row] for row in restated]
+        return restated
+
+
 def laq_cases(checkout):
     settings = dict(checkout=checkout, budget=90, draft=8, entries=64, first=32, window=8)
     return [(name, dict(method="laq", set=["score.draft_entries=64", f"score.mask={mask}"]),
@@ -757,6 +857,7 @@ def cases(root):
         "Gumpest/SparseVLMs": ("26a5f48", sparsevlm_cases),
         "xqy1111111/DART": ("d6a5af6", dart_cases),
         "liyucheng09/Selective_Context": ("3074343", selective_context_cases),
+        "microsoft/LLMLingua": ("e0e9d99", llmlingua_cases),
         "noforit/Lookahead_Q-Cache": ("74612bd", laq_cases),
         "SusCom-Lab/ZeroMerge": ("311494e", zeromerge_cases),
         "microsoft/MInference": ("fb56c91", attend.minference_cases),
@@ -820,6 +921,20 @@ def selective_context_cases(checkout):
              f"self_info_mask of {checkout.name} on tokens, and a NumPy forward of what it leaves, float64",
              SelectiveContextByAuthors, dict(checkout=checkout, drop=drop, sinks=sinks, recent=recent))
             for name, drop, sinks, recent in (("selective_context", 0.35, 4, 64), ("selective_context_few", 0.8, 1, 1))]  # fmt: skip
+
+
+def llmlingua_cases(checkout):
+    sets = dict(sinks=4, recent=64)
+    asked = lambda **more: [f"thin.{k}={json.dumps(v)}" for k, v in (sets | more).items()]  # noqa: E731
+    return [
+        ("llmlingua_released", dict(method="llmlingua", budget="none", steps=6,
+                                    set=asked(drop=0.4, segment=50, told_by="following", rest="whole")),
+         f"iterative_compress_prompt of {checkout.name} on losses of a NumPy forward, and one of what it leaves, float64",
+         LlmLinguaByAuthors, dict(checkout=checkout, drop=0.4, segment=50, following=True, whole=True) | sets),
+        ("llmlingua", dict(method="llmlingua", budget="none", steps=6, set=asked(drop=0.5, segment=40)),
+         f"the same restated in NumPy, which agrees with {checkout.name}: a token by what it tells itself, and the rest as"
+         " a segment",
+         LlmLingua, dict(drop=0.5, segment=40, following=False, whole=False) | sets)]  # fmt: skip
 
 
 def d2o_cases(checkout):

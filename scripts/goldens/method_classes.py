@@ -284,6 +284,133 @@ class Qaq(Classed):
                     self.move(l, h, target)
 
 
+class Thoughts(Classed):
+    """ThinKV. A thought begins every `period` tokens; the share of entries that get less than a hundredth
+    of the most attention says of which kind it is. A thought of transition moves all before it to the next
+    number of the schedule; above the budget the oldest of the least important goes on with it. All heads of
+    a layer keep the same tokens, those nearest to the centres of their keys, taken together."""
+
+    TRANSITION, EXECUTION, REASONING, PROMPT = range(4)
+
+    def compress(self, budget, period, schedule, dense, sparse, rounds=10, **layout):
+        self.budget, self.period, self.schedule, self.rounds = budget, period, schedule, rounds
+        self.dense, self.sparse = dense, sparse
+        self.start(**layout)
+        self.asked = [None] * self.model.layers
+        self.seen = []  # sparsities, for whoever sets thresholds
+        of_prompt = {p: (p // period * period, self.PROMPT) for p in range(self.tokens)}
+        self.thoughts = [dict(of_prompt) for _ in range(self.model.layers)]
+        for l in range(self.model.layers):
+            self.fit(l)
+            for h in range(self.model.groups):
+                self.classify(l, h)
+
+    def answer(self, l, queries):
+        self.asked[l] = queries
+        return super().answer(l, queries)
+
+    def sparsity(self, l):
+        """Of the newest row: logits by the largest of a group's queries, shares, their mean over groups."""
+        shares = []
+        for h, own in enumerate(self.asked[l]):
+            logits = (own @ self.keys[l][h].T).max(0) / math.sqrt(self.model.dim)
+            e = np.exp(logits - logits.max())
+            shares.append(e / e.sum())
+        mean = np.mean(shares, 0)
+        self.margins.note(np.abs(mean / mean.max() - 0.01).min() / 0.01, f"sparsity {l} of {self.tokens}")
+        return (mean < 0.01 * mean.max()).mean()
+
+    def segments(self, l):
+        """Indices of entries by thought, the oldest thought first."""
+        found = {}
+        for i, position in enumerate(self.pos[l][0].tolist()):
+            found.setdefault(self.thoughts[l][position], []).append(i)
+        return sorted(found.items())
+
+    def lower(self, size):
+        """The next number of the schedule; the last one is not left."""
+        return next((r for r in self.schedule if r < size), min(size, self.schedule[-1]))
+
+    def nearest(self, l, members, count):
+        joint = np.concatenate([self.keys[l][h][members] for h in range(self.model.groups)], 1)
+        centres = joint[[c * len(members) // count for c in range(count)]].copy()
+
+        def owners():
+            far = ((joint[:, None] - centres[None]) ** 2).sum(-1)
+            near = np.sort(far, 1)[:, :2]
+            if count > 1:
+                self.margins.note(((near[:, 1] - near[:, 0]) / spread).min(), f"owner {l} of {self.tokens}")
+            return far.argmin(1)
+
+        spread = ((joint - joint.mean(0)) ** 2).sum(1).mean()
+        owner = owners()
+        for _ in range(self.rounds):
+            for c in range(count):
+                if (owner == c).any():
+                    centres[c] = joint[owner == c].mean(0)
+            owner = owners()
+        # The mean of two is as far from both: as near as that the first is taken.
+        far = ((centres[:, None] - joint[None]) ** 2).sum(-1)
+        beyond = far - far.min(1, keepdims=True) - 1e-3 * spread
+        self.margins.note(np.abs(beyond).min() / spread, f"centre {l} of {self.tokens}")
+        return [members[i] for i in sorted(set((beyond <= 0).argmax(1).tolist()))]
+
+    def fit(self, l, transition=False):
+        found, n = self.segments(l), self.tokens
+        if not found:
+            return
+        running = found[-1][0] if found[-1][0][1] != self.PROMPT else None
+        size = {thought: len(members) for thought, members in found}
+        if transition:
+            for thought in size:
+                if thought != running and thought[1] != self.PROMPT:
+                    size[thought] = self.lower(size[thought])
+        order = sorted(size, key=lambda thought: (thought == running, thought[1], thought[0]))
+        excess = lambda: sum(size.values()) - self.budget
+        for least in (False, True):
+            for thought in order:
+                while excess() > 0 and size[thought] > 0:
+                    to = self.lower(size[thought]) if not least else max(0, size[thought] - excess())
+                    if to == size[thought]:
+                        break
+                    size[thought] = to
+        kept = []
+        for thought, members in found:
+            if size[thought] == len(members):
+                kept += members
+            elif size[thought]:
+                kept += self.nearest(l, members, size[thought])
+        if len(kept) < len(self.pos[l][0]):
+            for h in range(self.model.groups):
+                self.keep(l, h, np.sort(kept))
+
+    def classify(self, l, h):
+        n, classed = len(self.pos[l][h]), self.classed(l, h)
+        target = np.full(n, -1)
+        kinds = [self.thoughts[l][p][1] for p in self.pos[l][h][classed:].tolist()]
+        target[classed:] = [0 if kind >= self.EXECUTION else 1 for kind in kinds]
+        self.move(l, h, target)
+
+    def after_step(self, rows):
+        newest = self.tokens - 1
+        for l in range(self.model.layers):
+            start, kind = max(self.thoughts[l][p] for p in self.pos[l][0][self.pos[l][0] < newest].tolist())
+            begins = kind == self.PROMPT or newest - start >= self.period
+            if begins:
+                share = self.sparsity(l)
+                self.seen.append(share)
+                kind = (self.TRANSITION if share > self.sparse else
+                        self.EXECUTION if share < self.dense else self.REASONING)
+                start = newest
+            self.thoughts[l][newest] = (start, kind)
+            if begins and kind == self.TRANSITION or len(self.pos[l][0]) > self.budget:
+                self.fit(l, begins and kind == self.TRANSITION)
+        for l in range(self.model.layers):
+            if any(self.due(l, h) for h in range(self.model.groups)):
+                for h in range(self.model.groups):
+                    self.classify(l, h)
+
+
 WAIT = ["store.wait=3"]
 ROUGH = dict(budget="none", tolerance=2e-3)  # scales may round to another f16 than those of float64
 CASES = [
@@ -308,4 +435,17 @@ CASES = [
      "Quantizer of ClubieDong/QAQ-KVCacheQuantization restated in NumPy, level head, without outliers; codes "
      "float32 with f16 scales, from the least number",
      Qaq, dict(error=0.5, window=5, least=1, most=4)),
+    ("thinkv",
+     dict(method="thinkv", set=WAIT + ["score.period=4", "trigger.steps=4", "score.dense=0.35", "score.sparse=0.6",
+                                       'reduce.schedule="64"', "store.key_axis=token", "store.key_group=0",
+                                       "store.value_group=0"],
+          steps=10, public_code=False) | ROUGH | dict(budget="400"), FORMULAS,
+     Thoughts, dict(budget=400, period=4, schedule=[64], dense=0.35, sparse=0.6, bits=[(4, 4), (2, 2)])),
+    # Codes would move centres.
+    ("thinkv_steps",
+     dict(method="thinkv", set=WAIT + ["score.period=8", "trigger.steps=8", "score.dense=0.35", "score.sparse=0.6",
+                                       "reduce.schedule=6,4,2", "store.first_key_bits=0", "store.first_value_bits=0",
+                                       "store.last_key_bits=0", "store.last_value_bits=0"],
+          steps=28, public_code=False, budget="90"), "the paper's formulas in NumPy, float64",
+     Thoughts, dict(budget=90, period=8, schedule=[6, 4, 2], dense=0.35, sparse=0.6, bits=[(0, 0), (0, 0)])),
 ]

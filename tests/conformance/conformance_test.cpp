@@ -140,6 +140,15 @@ TEST_P(Conformance, HoldsItsNumberWhileDecoding) {
     for (std::vector<int64_t>& layer : want) {
       for (int64_t& entries : layer) entries += since;
     }
+    if (subject->method.trigger->spec->id == "refresh") {
+      // Whole steps leave less than that.
+      const int64_t most =
+          HeadBudgetFor(subject->method, subject->shape(), subject->budget, kPromptTokens).entries;
+      for (const auto& layer : held) {
+        for (const int64_t entries : layer) EXPECT_LE(entries, most);
+      }
+      continue;
+    }
     if (!now_and_then || !trigger.Bool("again")) {
       EXPECT_EQ(held, want);
       continue;

@@ -52,7 +52,7 @@ class ThinPrefill {
   Tensor Normed() const;  // [rows, hidden_size]
   Status LetRowsGo();
   void CloseUp();
-  Result<Chosen> ChooseRows() const;
+  Result<Chosen> ChooseRows();
 
   Model& model_;
   const StageChoice& choice_;
@@ -73,6 +73,7 @@ class ThinPrefill {
   int64_t stretch_ = 0;          // of layers, between two gaps
   int64_t first_layer_ = 0;      // of the stretch
   int64_t next_row_ = 0;         // that the stretch has not passed
+  bool forgotten_ = false;       // the cache holds rows that a stage had read by themselves
   bool done_ = false;
 };
 

@@ -6,9 +6,73 @@
 #include <numeric>
 
 #include "core/strings.h"
+#include "methods/rereading_thin.h"
+#include "methods/tensors.h"
 #include "src/compress/view.h"
 
 namespace kvgauge {
+namespace {
+
+// Keeps what the rows of a pass tell.
+class KeptSurprise final : public LayerHook {
+ public:
+  explicit KeptSurprise(Ops& ops) : ops_(ops) {}
+  bool wants_surprise() const override { return true; }
+  void TakeSurprise(const Tensor& told) override {
+    const std::vector<float> some = Fetch(ops_, told);
+    told_.insert(told_.end(), some.begin(), some.end());
+  }
+  void BeforeAttend(int64_t, const Tensor&) override {}
+  void AfterAttend(int64_t, const Tensor&, const Tensor&, const Tensor&) override {}
+  const std::vector<float>& told() const { return told_; }
+
+ private:
+  Ops& ops_;
+  std::vector<float> told_;
+};
+
+// Reads rows into a cache whose own are done with.
+class CacheReader final : public RowReader {
+ public:
+  CacheReader(Model& model, const Prompt& prompt, KvCache& cache)
+      : model_(model), prompt_(prompt), cache_(cache) {}
+
+  bool has_read() const { return begun_; }
+
+  Result<std::vector<float>> Surprise(std::span<const int32_t> rows, int64_t first) override {
+    const int64_t n = std::ssize(rows);
+    KVG_CHECK(first >= 0 && first < n, "rows that foretell are among those that are read");
+    std::vector<int32_t> ids;
+    for (const int32_t row : rows) {
+      ids.push_back(prompt_.positions[static_cast<size_t>(row)].token_id);
+      KVG_CHECK(ids.back() >= 0, "rows of pictures are not read by themselves");
+    }
+    const auto common = std::ranges::mismatch(rows, read_).in1 - rows.begin();
+    const int64_t begin = std::min<int64_t>(common, first);
+    KVG_TRY(cache_.Truncate(begun_ ? begin : 0));
+    begun_ = true;
+    const Prompt alone = Prompt::FromTokens(ids);
+    cache_.PlaceRope(RopePlaces::Of(alone));
+    read_.assign(rows.begin(), rows.end());
+    KeptSurprise kept(model_.ops());
+    while (cache_.tokens() < n) {
+      const int64_t at = cache_.tokens(), end = std::min(at + Model::kChunkRows, n);
+      KVG_TRY(cache_.Append(end - at));
+      const SequenceStep step = {&cache_, &alone, at, end, LogitRows::kNone, &kept};
+      model_.Forward({&step, 1});
+    }
+    return std::vector<float>(kept.told().begin() + (first - begin), kept.told().end() - 1);
+  }
+
+ private:
+  Model& model_;
+  const Prompt& prompt_;
+  KvCache& cache_;
+  bool begun_ = false;
+  std::vector<int32_t> read_;
+};
+
+}  // namespace
 
 ThinPrefill::ThinPrefill(Model& model, const StageChoice& thin, Prompt& prompt, KvCache& cache,
                          PrefillCapture& capture, uint64_t seed)
@@ -81,7 +145,7 @@ Tensor ThinPrefill::Normed() const {
   return WantsNormed() ? normed_.As(DType::kF32, {rows(), shape_.hidden_size}) : Tensor();
 }
 
-Result<ThinPrefill::Chosen> ThinPrefill::ChooseRows() const {
+Result<ThinPrefill::Chosen> ThinPrefill::ChooseRows() {
   const ViewSource source = {.model = &model_,
                              .shape = &shape_,
                              .cache = &cache_,
@@ -90,10 +154,16 @@ Result<ThinPrefill::Chosen> ThinPrefill::ChooseRows() const {
                              .seed = seed_};
   const int64_t layer = gaps_[static_cast<size_t>(stretch_)];
   CacheView view(source, layer - 1);
-  const RowsOn on =
-      merging_ != nullptr
-          ? merging_->Pass(view, {.hidden = hidden_, .inputs = Inputs(), .normed = Normed()})
-          : RowsOn{.kept = thin_.Choose(view)};
+  RowsOn on;
+  if (const auto* rereading = dynamic_cast<const RereadingThin*>(&thin_)) {
+    CacheReader reader(model_, prompt_, cache_);
+    KVG_ASSIGN(on.kept, rereading->ChooseBy(view, reader));
+    forgotten_ = reader.has_read();
+  } else if (merging_ != nullptr) {
+    on = merging_->Pass(view, {.hidden = hidden_, .inputs = Inputs(), .normed = Normed()});
+  } else {
+    on.kept = thin_.Choose(view);
+  }
   const auto fetched = [&](const Tensor& index) {
     std::vector<int32_t> host(index.empty() ? 0 : static_cast<size_t>(index.shape[0]));
     if (!host.empty()) model_.ops().memory->Copy(index, View(host, {std::ssize(host)}));
@@ -141,7 +211,7 @@ Status ThinPrefill::LetRowsGo() {
   Ops& ops = model_.ops();
   const int64_t layer = gaps_[static_cast<size_t>(stretch_)], kept = std::ssize(keep);
   const bool fewer = kept < rows();
-  const bool again = fewer && thin_.reads_again();
+  const bool again = (fewer && thin_.reads_again()) || forgotten_;
   if (fewer) {
     Buffer memory = ops.memory->Allocate(kept * shape_.hidden_size * 4);
     const Tensor hidden = memory.As(DType::kF32, {kept, shape_.hidden_size});
@@ -167,6 +237,7 @@ Status ThinPrefill::LetRowsGo() {
   }
   if (again) {
     KVG_TRY(cache_.Truncate(0));
+    cache_.PlaceRope(RopePlaces::Of(prompt_));
     if (thin_.closes_up()) CloseUp();
   }
   first_layer_ = again ? 0 : layer;
@@ -199,7 +270,11 @@ int64_t ThinPrefill::PlannedBytes(const StageChoice& thin, const ModelConfig& co
   int64_t copies = 2;
   if (merging != nullptr) copies += 1 + (merging->wants_inputs() ? 1 : 0);
   if (merging != nullptr && merging->wants_normed()) ++copies;
-  return copies * rows * config.hidden_size * 4;
+  const bool rereads = dynamic_cast<const RereadingThin*>(stage.get()) != nullptr;
+  Needs told;
+  told.surprise = rereads;
+  return copies * rows * config.hidden_size * 4 +
+         (rereads ? PrefillCapture::PlannedBytes(config, told, rows) : 0);
 }
 
 }  // namespace kvgauge
