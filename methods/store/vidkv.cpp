@@ -165,7 +165,7 @@ KVG_REGISTER_STAGE({
     .summary = "keys as signs of Fourier coordinates and 2 bits, values as three levels",
     .departures =
         {"codes are read as the paper says; the reference's own reader takes signs for 0 and the "
-         "size, and leaves the size out of three levels, so with it no text comes out",
+         "size, and leaves the size out of three levels",
          "of the two mirrored halves of the transform, whose codes are alike, one is stored: 1 bit "
          "a number, where the reference has 2",
          "five numbers of three levels take a byte, 1.6 bits each; the reference takes 2",
