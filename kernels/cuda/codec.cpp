@@ -199,6 +199,7 @@ CodecView ViewOf(const KvCodec& codec) {
   view.width = (view.dim + 15) / 16 * 16;
   view.bits = form.bits;
   view.group = 1;
+  view.range_pages = static_cast<int>(codec.range_pages);
   if (form.scale != ScaleType::kNone) {
     view.group = static_cast<int>(form.group);
     view.scales = view.by_token ? (view.dim + view.group - 1) / view.group * kPageEntries

@@ -297,8 +297,10 @@ KVG_DEVICE void StoreScales(const CodecView& c, const PagePart& part, const Numb
     const int groups = (part.end - part.begin) / c.group;
     for (int i = Thread(); i < groups * c.dim; i += BlockThreads()) {
       const int entry = part.begin + i / c.dim * c.group, dim = i % c.dim;
-      float low = x(entry, dim), high = low;
-      for (int e = entry + 1; e < entry + c.group; ++e) {
+      // The first of two pages with one range is at an even place of the call's rows.
+      const int from = c.range_pages > 1 ? -static_cast<int>(part.row % (2 * kPageEntries)) : entry;
+      float low = x(from, dim), high = low;
+      for (int e = from + 1; e < from + c.group * c.range_pages; ++e) {
         const float v = x(e, dim);
         low = v < low ? v : low;
         high = high < v ? v : high;
@@ -350,7 +352,7 @@ KVG_DEVICE void StoreScales(const CodecView& c, const PagePart& part, const Numb
   }
 }
 
-// A thread for each pair of dims of a group of entries, then one for each entry.
+// A thread for each pair of dims, or each dim, of a group of entries, then one for each entry.
 KVG_DEVICE void EncodeRecords(const CodecView& c, const PagePart& part, const Numbers& x) {
   const RecordView& view = c.record;
   if (view.kind == KvCodecKind::kPolarPairs) {
@@ -359,6 +361,13 @@ KVG_DEVICE void EncodeRecords(const CodecView& c, const PagePart& part, const Nu
     const record::RecordRows rows = {x.first, x.stride};
     for (int i = Thread(); i < groups * pairs; i += BlockThreads()) {
       record::PutPairRange<DeviceMath>(view, rows, first + i / pairs, i % pairs, part.page.codes);
+    }
+  }
+  if (view.kind == KvCodecKind::kMeanSizes) {
+    const int first = part.begin / view.group, groups = part.end / view.group - first;
+    const record::RecordRows rows = {x.first, x.stride};
+    for (int i = Thread(); i < groups * view.dim; i += BlockThreads()) {
+      record::PutSizes<DeviceMath>(view, rows, first + i / view.dim, i % view.dim, part.page.codes);
     }
   }
   SyncBlock();

@@ -34,10 +34,11 @@ struct CodecView {
   bool has_levels;   // codes count them
   bool symmetric;
   int bits;
-  int dim, width;  // numbers of an entry; rounded up to 16
-  int group;       // dims or entries
-  int scales;      // stored in a page
-  int shift;       // code - shift is what is scaled
+  int dim, width;   // numbers of an entry; rounded up to 16
+  int group;        // dims or entries
+  int range_pages;  // that have one range
+  int scales;       // stored in a page
+  int shift;        // code - shift is what is scaled
   int rank;
   int outliers_a_side;  // of each vector
   bool has_outliers;

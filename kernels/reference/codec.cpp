@@ -82,6 +82,7 @@ float SumOf(int64_t n, TermOf term_of) {
 // The numbers of one group, what becomes of them, and their scale and zero as stored.
 struct Group {
   std::vector<float> numbers;
+  std::vector<float> others;  // that have part in its range
   std::vector<int64_t> dims;
   std::vector<int> codes;
   float scale = 0, zero = 0;
@@ -113,12 +114,16 @@ class Page {
     return CodeBytes() + Scales() * (SizeOf(form_.scale) + (HasZeros() ? 2 : 0));
   }
 
-  // x(entry, dim) for the entries [begin, end) of the page.
+  // x(entry, dim) for the entries [begin, end) of the page, and for those of the page `other`
+  // entries away that has one range with it, if there is one.
   template <class NumberAt>
-  void Encode(int64_t begin, int64_t end, NumberAt x) {
+  void Encode(int64_t begin, int64_t end, int64_t other, NumberAt x) {
     ForGroups(begin, end, [&](const std::vector<std::array<int64_t, 2>>& places) {
       Group g;
-      for (const auto& [entry, dim] : places) g.numbers.push_back(x(entry, dim));
+      for (const auto& [entry, dim] : places) {
+        g.numbers.push_back(x(entry, dim));
+        if (other != 0) g.others.push_back(x(entry + other, dim));
+      }
       if (fixed_) SetFixedRange(places[0][1], &g);
       for (const auto& place : places) g.dims.push_back(place[1]);
       Code(&g);
@@ -166,7 +171,9 @@ class Page {
   // Fills codes, scale and zero. Scales are rounded before anything is divided by them, but in the
   // two block formats.
   void Code(Group* g) const {
-    const auto [low_at, high_at] = std::minmax_element(g->numbers.begin(), g->numbers.end());
+    std::vector<float> ranged = g->numbers;
+    ranged.insert(ranged.end(), g->others.begin(), g->others.end());
+    const auto [low_at, high_at] = std::minmax_element(ranged.begin(), ranged.end());
     const float low = *low_at + 0.0f, high = *high_at + 0.0f, largest = std::max(high, -low);
     const auto for_all = [&](auto code_of) {
       for (const float v : g->numbers) g->codes.push_back(code_of(v));
@@ -480,7 +487,9 @@ class ReferenceCodec final : public CodecOps {
       Outliers outliers;
       std::map<int64_t, float> replaced;
       if (codec.has_outliers()) outliers = FindOutliers(codec, in_page, &replaced);
-      page.Encode(begin, end, [&](int64_t entry, int64_t d) {
+      const int64_t apart = p % 2 == 0 ? kKvPageEntries : -kKvPageEntries;
+      const int64_t other_page = codec.range_pages > 1 ? apart : 0;
+      page.Encode(begin, end, other_page, [&](int64_t entry, int64_t d) {
         const auto other = replaced.find(d * kKvPageEntries + entry);
         return other != replaced.end() ? other->second : in_page(entry, d);
       });

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A record here is a string of fields, lowest bit first, in the order in which they are named
-// below; scales are fields of 8 or 16 bits. Records stand one behind the other, kPolarPairs' ranges
-// before them.
+// below; scales are fields of 8 or 16 bits. Records stand one behind the other, behind the ranges
+// of kPolarPairs and the sizes of kMeanSizes.
 #include "reference/records.h"
 
 #include <algorithm>
@@ -92,7 +92,13 @@ int64_t RecordBytes(const KvCodec& codec) {
       return codes;
   }
 }
+// kMeanSizes: dims that have a mean size; the others have a scale and a zero.
+int64_t SizedDims(const KvCodec& codec) { return codec.bits == 0 ? codec.dim : codec.stages; }
 int64_t HeaderBytes(const KvCodec& codec) {
+  if (codec.kind == KvCodecKind::kMeanSizes) {
+    const int64_t sized = SizedDims(codec);
+    return kKvPageEntries / codec.group * (2 * sized + 4 * (codec.dim - sized));
+  }
   if (codec.kind != KvCodecKind::kPolarPairs) return 0;
   return kKvPageEntries / codec.group * (codec.dim / 2) * 4 * 2;
 }
@@ -368,6 +374,86 @@ Numbers ReadVectors(const KvCodec& codec, Fields in) {
   return x;
 }
 
+Fields SizesOf(const KvCodec& codec, const void* page, int64_t entry) {
+  auto* bytes = static_cast<uint8_t*>(const_cast<void*>(page));
+  const int64_t groups = kKvPageEntries / codec.group;
+  return Fields(bytes + entry / codec.group * (HeaderBytes(codec) / groups));
+}
+
+void CodeSizedGroup(const KvCodec& codec, const std::vector<Numbers>& rows, int64_t entry,
+                    void* page) {
+  Fields header = SizesOf(codec, page, entry);
+  std::vector<std::vector<int>> codes(rows.size());
+  const int most = (1 << codec.bits) - 1;
+  for (int64_t d = 0; d < codec.dim; ++d) {
+    Numbers of_dim, sizes;
+    for (const Numbers& row : rows) of_dim.push_back(row[static_cast<size_t>(d)]);
+    for (const float v : of_dim) sizes.push_back(std::abs(v));
+    if (d < SizedDims(codec)) {
+      const float size = Half(SumOf(sizes) / static_cast<float>(codec.group));
+      header.PutHalf(size);
+      for (size_t e = 0; e < rows.size(); ++e) {
+        const float v = of_dim[e];
+        const int level = (std::abs(v) > 0.5f * size) ? (v > 0 ? 2 : 0) : 1;
+        codes[e].push_back(d < codec.stages ? (v >= 0 ? 1 : 0) : level);
+      }
+      continue;
+    }
+    const auto [low, high] = std::minmax_element(of_dim.begin(), of_dim.end());
+    const float zero = Half(*low + 0.0f);
+    const float scale = Half(((*high + 0.0f) - (*low + 0.0f)) / static_cast<float>(most));
+    header.PutHalf(scale);
+    header.PutHalf(zero);
+    for (size_t e = 0; e < rows.size(); ++e) {
+      const float ratio = scale == 0 ? 0.0f : (of_dim[e] - zero) / scale;
+      const float code = std::nearbyint(std::clamp(ratio, 0.0f, static_cast<float>(most)));
+      codes[e].push_back(static_cast<int>(code));
+    }
+  }
+  for (size_t e = 0; e < rows.size(); ++e) {
+    Fields out(RecordOfEntry(codec, page, entry + static_cast<int64_t>(e)));
+    int five = 0, power = 1;
+    for (int64_t d = 0; d < codec.dim; ++d) {
+      const int code = codes[e][static_cast<size_t>(d)];
+      if (d < codec.stages || codec.bits > 0) {
+        out.Put(d < codec.stages ? 1 : codec.bits, code);
+        continue;
+      }
+      five += code * power;
+      power *= 3;
+      if (power < 243 && d + 1 < codec.dim) continue;
+      out.Put(8, five);
+      five = 0;
+      power = 1;
+    }
+  }
+}
+Numbers ReadSized(const KvCodec& codec, const void* page, int64_t entry) {
+  Fields header = SizesOf(codec, page, entry), in(RecordOfEntry(codec, page, entry));
+  Numbers x;
+  int five = 0, left = 0;
+  for (int64_t d = 0; d < codec.dim; ++d) {
+    const float size = header.TakeHalf();
+    if (d < codec.stages) {
+      x.push_back(in.Take(1) != 0 ? size : -size);
+    } else if (codec.bits > 0) {
+      const float zero = header.TakeHalf(),
+                  product = size * static_cast<float>(in.Take(codec.bits));
+      x.push_back(product + zero);
+    } else {
+      if (left == 0) {
+        five = in.Take(8);
+        left = 5;
+      }
+      const int level = five % 3;
+      five /= 3;
+      --left;
+      x.push_back(level == 0 ? -size : (level == 1 ? 0.0f : size));
+    }
+  }
+  return x;
+}
+
 // Entry (i, j) of Sylvester's matrix, in blocks: + or - 1, or 0 between blocks.
 int SylvesterAt(int64_t dim, int64_t i, int64_t j) {
   const int64_t block = dim & -dim;
@@ -439,6 +525,12 @@ void EncodeReferenceRecords(const KvCodec& codec, const std::vector<Numbers>& ro
     }
     return;
   }
+  if (codec.kind == KvCodecKind::kMeanSizes) {
+    for (int64_t e = 0; e < count; e += codec.group) {
+      CodeSizedGroup(codec, {rows.begin() + e, rows.begin() + e + codec.group}, begin + e, page);
+    }
+    return;
+  }
   for (int64_t e = 0; e < count; ++e) {
     const Numbers& row = rows[static_cast<size_t>(e)];
     const Fields out(RecordOfEntry(codec, page, begin + e));
@@ -470,6 +562,8 @@ std::vector<float> DecodeReferenceRecord(const KvCodec& codec, const void* page,
       return ReadTrees(codec, in);
     case KvCodecKind::kVectors:
       return ReadVectors(codec, in);
+    case KvCodecKind::kMeanSizes:
+      return ReadSized(codec, page, entry);
     default:
       return ReadSketch(codec, in);
   }

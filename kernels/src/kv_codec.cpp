@@ -53,7 +53,13 @@ Status CheckAffine(const KvCodec& codec) {
     return BadInput(StrCat("bits ", bits, ": must be 1, 2, 3, 4 or 8"));
   }
   if (codec.symmetric && bits < 2) return BadInput("symmetric codes need 2 bits at least, not 1");
-  return CheckGroup(codec);
+  KVG_TRY(CheckGroup(codec));
+  if (codec.range_pages == 1) return {};
+  const bool channels = codec.axis == CodeAxis::kChannel && codec.group == kKvPageEntries;
+  const bool alone = codec.outlier_share == 0 && codec.rank == 0;
+  if (codec.range_pages == 2 && channels && alone) return {};
+  return BadInput(StrCat("range_pages ", codec.range_pages, ": must be 1, or 2 for groups of ",
+                         kKvPageEntries, " entries without outliers and correction"));
 }
 
 Status CheckEdges(const Tensor& edges, int64_t count) {
@@ -183,9 +189,9 @@ Status CheckCodec(const KvCodec& codec) {
 int64_t SealUnit(const KvCodec& codec) {
   if (codec.has_outliers() || codec.rank > 0) return kKvPageEntries;
   const bool over_entries =
-      codec.kind == KvCodecKind::kPolarPairs ||
+      codec.kind == KvCodecKind::kPolarPairs || codec.kind == KvCodecKind::kMeanSizes ||
       (codec.kind == KvCodecKind::kAffine && codec.axis == CodeAxis::kChannel);
-  return over_entries ? codec.group : 1;
+  return over_entries ? codec.group * codec.range_pages : 1;
 }
 
 KvBytes& KvBytes::operator+=(const KvBytes& other) {
@@ -272,6 +278,7 @@ CodeForm FormOf(const KvCodec& codec) {
     case Kind::kPolarTree:
     case Kind::kVectors:
     case Kind::kSketched:
+    case Kind::kMeanSizes:
       return form;  // records have bytes of their own
   }
   return form;

@@ -425,13 +425,95 @@ KVG_RECORD float NumberOfSketched(const RecordView& view, const uint8_t* record,
   return level + sketched;
 }
 
+// ---- kMeanSizes ----
+
+KVG_RECORD uint8_t* SizesOf(const RecordView& view, uint8_t* page, int group) {
+  return page + static_cast<int64_t>(group) * SizesBytes(view);
+}
+// The scale of a dim without a mean size, its zero behind it.
+KVG_RECORD uint8_t* StepOfSized(const RecordView& view, uint8_t* sizes, int d) {
+  return sizes + 2 * SizedDims(view) + 4 * (d - SizedDims(view));
+}
+// Where the code of a dim begins in a record, and a power of three for one of three levels.
+KVG_RECORD int64_t SizedBit(const RecordView& view, int d) {
+  if (d < view.stages) return d;
+  const int i = d - view.stages;
+  return view.stages + (view.bits > 0 ? int64_t{i} * view.bits : int64_t{i / 5} * 8);
+}
+KVG_RECORD uint32_t ThreeOf(const RecordView& view, int d) {
+  const uint32_t powers[5] = {1, 3, 9, 27, 81};
+  return powers[(d - view.stages) % 5];
+}
+
+// What the entries of a group share of one dim.
+template <class Math>
+KVG_RECORD void PutSizes(const RecordView& view, RecordRows rows, int group, int d, uint8_t* page) {
+  const int begin = group * view.group;
+  uint8_t* const sizes = SizesOf(view, page, group);
+  if (d < SizedDims(view)) {
+    const float sum = SumOfTerms(view.group, [&](int i) { return Size(rows.Entry(begin + i)[d]); });
+    return PutHalf(sizes + 2 * d, Math::ToHalf(sum / static_cast<float>(view.group)));
+  }
+  float low = rows.Entry(begin)[d], high = low;
+  for (int e = begin + 1; e < begin + view.group; ++e) {
+    const float v = rows.Entry(e)[d];
+    low = v < low ? v : low;
+    high = high < v ? v : high;
+  }
+  low = low + 0.0f;
+  high = high + 0.0f;
+  uint8_t* const step = StepOfSized(view, sizes, d);
+  PutHalf(step, Math::ToHalf((high - low) / static_cast<float>((1 << view.bits) - 1)));
+  PutHalf(step + 2, Math::ToHalf(low));
+}
+// Fields are 0 before.
+template <class Math>
+KVG_RECORD void CodeSized(const RecordView& view, const float* x, int entry, uint8_t* page,
+                          uint8_t* record) {
+  uint8_t* const sizes = SizesOf(view, page, entry / view.group);
+  for (int d = 0; d < view.dim; ++d) {
+    const int64_t bit = SizedBit(view, d);
+    if (d < view.stages) {
+      PutField(record, bit, 1, x[d] >= 0.0f ? 1u : 0u);
+    } else if (view.bits == 0) {
+      const float edge = 0.5f * Math::FromHalf(HalfAt(sizes + 2 * d));
+      const uint32_t level = x[d] > edge ? 2u : (x[d] < -edge ? 0u : 1u);
+      PutField(record, bit, 8, FieldAt(record, bit, 8) + level * ThreeOf(view, d));
+    } else {
+      const uint8_t* step = StepOfSized(view, sizes, d);
+      const float scale = Math::FromHalf(HalfAt(step)), zero = Math::FromHalf(HalfAt(step + 2));
+      const float ratio = scale == 0.0f ? 0.0f : (x[d] - zero) / scale;
+      const float top = static_cast<float>((1 << view.bits) - 1);
+      const float within = ratio < 0.0f ? 0.0f : (ratio > top ? top : ratio);
+      PutField(record, bit, view.bits, static_cast<uint32_t>(Math::Even(within)));
+    }
+  }
+}
+template <class Math>
+KVG_RECORD float NumberOfSized(const RecordView& view, const uint8_t* page, const uint8_t* record,
+                               int entry, int d) {
+  uint8_t* const sizes = SizesOf(view, const_cast<uint8_t*>(page), entry / view.group);
+  const int64_t bit = SizedBit(view, d);
+  if (d >= SizedDims(view)) {
+    const uint8_t* step = StepOfSized(view, sizes, d);
+    const float product =
+        Math::FromHalf(HalfAt(step)) * static_cast<float>(FieldAt(record, bit, view.bits));
+    return product + Math::FromHalf(HalfAt(step + 2));
+  }
+  const float size = Math::FromHalf(HalfAt(sizes + 2 * d));
+  if (d < view.stages) return FieldAt(record, bit, 1) != 0 ? size : -size;
+  const uint32_t level = FieldAt(record, bit, 8) / ThreeOf(view, d) % 3u;
+  return level == 1u ? 0.0f : (level == 2u ? size : -size);
+}
+
 // ---- All of them ----
 
 KVG_RECORD uint8_t* RecordAt(const RecordView& view, uint8_t* page, int entry) {
   return page + view.header_bytes + static_cast<int64_t>(entry) * view.record_bytes;
 }
 
-// kPolarPairs: ranges come first, PutPairRange for each group and pair.
+// kPolarPairs: ranges come first, PutPairRange for each group and pair; kMeanSizes: PutSizes for
+// each group and dim.
 template <class Math>
 KVG_RECORD void CodeRecord(const RecordView& view, const float* x, int entry, uint8_t* page,
                            float* rest) {
@@ -446,6 +528,8 @@ KVG_RECORD void CodeRecord(const RecordView& view, const float* x, int entry, ui
       return CodeTree<Math>(view, x, record);
     case KvCodecKind::kVectors:
       return CodeVectors<Math>(view, x, record, rest);
+    case KvCodecKind::kMeanSizes:
+      return CodeSized<Math>(view, x, entry, page, record);
     default:
       return CodeSketched<Math>(view, x, record, rest);
   }
@@ -463,6 +547,8 @@ KVG_RECORD float RecordNumber(const RecordView& view, const uint8_t* page, int e
       return NumberOfTree<Math>(view, record, d);
     case KvCodecKind::kVectors:
       return NumberOfVectors<Math>(view, record, d);
+    case KvCodecKind::kMeanSizes:
+      return NumberOfSized<Math>(view, page, record, entry, d);
     default:
       return NumberOfSketched<Math>(view, record, d);
   }

@@ -54,6 +54,11 @@ Status CheckBits(const KvCodec& codec, int most) {
   return BadInput(StrCat("bits ", codec.bits, ": must be 1 to ", most));
 }
 
+Status CheckEntriesOfGroup(const KvCodec& codec) {
+  if (codec.group == 16 || codec.group == 32 || codec.group == 64) return {};
+  return BadInput(StrCat("group ", codec.group, " over entries: must be 16, 32 or 64"));
+}
+
 Status CheckClusters(const KvCodec& codec) {
   KVG_TRY(CheckBits(codec, 4));
   if (codec.stages < 1 || codec.stages > codec.dim) {
@@ -86,6 +91,14 @@ Status CheckVectors(const KvCodec& codec) {
   return CheckTable(codec);
 }
 
+Status CheckMeanSizes(const KvCodec& codec) {
+  if (codec.bits != 0) KVG_TRY(CheckBits(codec, 4));
+  if (codec.stages < 0 || codec.stages > codec.dim) {
+    return BadInput(StrCat("stages ", codec.stages, ": dims with signs must be 0 to ", codec.dim));
+  }
+  return CheckEntriesOfGroup(codec);
+}
+
 Status CheckSketched(const KvCodec& codec) {
   KVG_TRY(CheckBits(codec, 3));
   const int64_t count = int64_t{1} << codec.bits;
@@ -112,9 +125,7 @@ Status CheckRecord(const KvCodec& codec) {
       return CheckClusters(codec);
     case KvCodecKind::kPolarPairs:
       KVG_TRY(CheckBits(codec, 8));
-      if (codec.group != 16 && codec.group != 32 && codec.group != 64) {
-        return BadInput(StrCat("group ", codec.group, " over entries: must be 16, 32 or 64"));
-      }
+      KVG_TRY(CheckEntriesOfGroup(codec));
       return CheckPairs(codec);
     case KvCodecKind::kPolarTree:
       if (codec.dim % kTreeBlock == 0) return {};
@@ -122,6 +133,8 @@ Status CheckRecord(const KvCodec& codec) {
                              ", the dims of a block"));
     case KvCodecKind::kVectors:
       return CheckVectors(codec);
+    case KvCodecKind::kMeanSizes:
+      return CheckMeanSizes(codec);
     default:
       return CheckSketched(codec);
   }
@@ -135,6 +148,10 @@ int64_t RecordBits(const KvCodec& codec) {
       return codec.group < 1 ? 0 : codec.stages * (codec.dim / codec.group) * codec.bits;
     case KvCodecKind::kSketched:
       return codec.dim * (codec.bits + 1);
+    case KvCodecKind::kMeanSizes: {
+      const int64_t others = codec.dim - codec.stages;
+      return codec.stages + (codec.bits > 0 ? others * codec.bits : (others + 4) / 5 * 8);
+    }
     default:
       return codec.dim * codec.bits;
   }
@@ -158,6 +175,9 @@ RecordView RecordOf(const KvCodec& codec) {
   }
   if (codec.kind == KvCodecKind::kPolarPairs && view.group > 0) {
     view.header_bytes = kRecordPage / view.group * (view.dim / 2) * 4 * 2;
+  }
+  if (codec.kind == KvCodecKind::kMeanSizes && view.group > 0) {
+    view.header_bytes = kRecordPage / view.group * SizesBytes(view);
   }
   view.record_bytes = ScaleBytesOf(view) + static_cast<int>((RecordBits(codec) + 7) / 8);
   return view;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Records: codes of an entry that lie side by side in a page, from several of which a number is
 // rebuilt. What the kernels of the cpu and of devices are told of such a codec, and how a page is
-// laid out: a header (kPolarPairs alone), then 64 records.
+// laid out: a header (kPolarPairs and kMeanSizes alone), then 64 records.
 //
 //     kClusters    [groups] scale, [groups] zero, e4m3; codes, `bits` each
 //     kPolarPairs  header [groups of entries][pairs] radius: least, step; angle: least, step; f16
@@ -9,6 +9,9 @@
 //     kPolarTree   [blocks] radius f16; of each block 8 angles of 4 bits, then 4, 2 and 1 of 2 bits
 //     kVectors     root of the mean square f16 (kRms alone); [stages][runs] codes, `bits` each
 //     kSketched    root of the mean square, length of the error, f16; codes; a sign for each dim
+//     kMeanSizes   header [groups of entries] mean sizes f16 of dims that have them; then, of the
+//                  others, scales f16, and zeros f16
+//                  record: signs; then codes, `bits` each, or bytes of five levels each
 //
 // Fields of bits follow each other, lowest first, from the byte behind what is named before them.
 #pragma once
@@ -68,6 +71,11 @@ KVG_RECORD int ScaleBytesOf(const RecordView& view) {
     default:
       return 0;
   }
+}
+// kMeanSizes: dims with a mean size, the first ones; bytes of a group in the header.
+KVG_RECORD int SizedDims(const RecordView& view) { return view.bits == 0 ? view.dim : view.stages; }
+KVG_RECORD int SizesBytes(const RecordView& view) {
+  return 2 * SizedDims(view) + 4 * (view.dim - SizedDims(view));
 }
 
 }  // namespace kvgauge

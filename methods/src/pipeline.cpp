@@ -61,6 +61,7 @@ Needs& Needs::operator|=(const Needs& other) {
   Unite(chunk_sums, other.chunk_sums);
   Unite(query_moments, other.query_moments);
   Unite(gates, other.gates);
+  inputs |= other.inputs;
   first_rows = std::max(first_rows, other.first_rows);
   surprise |= other.surprise;
   raw_keys |= other.raw_keys;
@@ -252,6 +253,7 @@ Status CheckThinned(const Method& method, const Pipeline& p) {
       {!needs.chunk_sums.empty(), "attention inside chunks of the prompt"},
       {!needs.query_moments.empty(), "moments of the queries of all rows"},
       {!needs.gates.empty(), "gates of all rows"},
+      {needs.inputs, "the inputs of all rows"},
       {p.score != nullptr && (p.score->ProbeRows(1) > 0 || p.score->DraftRows() > 0),
        "probes of the whole prompt"}};
   if (p.read != nullptr && p.read->needs().surprise) {
@@ -291,7 +293,7 @@ Status CheckReused(const Method& method) {
     const Needs needs = MakeStage(*choice)->needs();
     const bool looks = needs.window > 0 || needs.column_sums || needs.column_squares ||
                        !needs.chunk_sums.empty() || !needs.query_moments.empty() ||
-                       !needs.gates.empty() || !needs.last_row_of.empty() ||
+                       !needs.gates.empty() || needs.inputs || !needs.last_row_of.empty() ||
                        needs.question_rows > 0 || needs.modality || needs.surprise;
     if (!looks) continue;
     return BadInput(StrCat(NameOf(*choice->spec), " needs signals of the whole prompt, and ", reuse,

@@ -39,7 +39,7 @@ class Kivi final : public Store {
 std::vector<ParamSpec> KiviParams() {
   std::vector<ParamSpec> specs = {
       IntParam("bits", 2, 1, 8, "bits of a code: 1, 2, 3, 4 or 8"),
-      IntParam("group", 32, 16, 64, "numbers that share a scale: 16, 32 or 64"),
+      IntParam("group", 32, 16, 128, "numbers that share a scale: 16, 32, 64 or 128"),
       IntParam("residual", 128, 16, 4096,
                "keys are coded so many at a time; so many newest values are not"),
       IntParam("sinks", 0, 0, 4096, "first entries that stay uncoded")};
@@ -54,8 +54,9 @@ KVG_REGISTER_STAGE({
     .summary = "n-bit keys by channel, n-bit values by entry, the newest uncoded",
     .departures =
         {"the default group is the published 32, not the command line's 128",
-         "groups of 128 are not offered: keys of one scale lie in one page of 64 entries; "
-         "64 takes 4 / 128 bytes a number more than they would",
+         "in groups of 128 the scale of a channel of keys stands twice, in each page of 64 "
+         "entries, so its keys take the bytes of groups of 64",
+         "a value of fewer than 128 dims is one group of 128, where the reference refuses it",
          "scales and zeros are f16 whatever the model's type"},
     .bytes = "(key_dim + value_dim) * (bits / 8 + 4 / group), and up to `residual` entries uncoded",
     .params = KiviParams(),

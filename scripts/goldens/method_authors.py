@@ -869,7 +869,7 @@ def cases(root):
         "xAlg-ai/sparse-attention-hub": ("1a048c9", vattention_cases),
     }
     found = {name for name in wanted if (root / name.replace("/", "+")).is_dir()}
-    if not found and not cachegen(root) and not kvquant(root):
+    if not found and not cachegen(root) and not kvquant(root) and not (root / "KD-TAO+VidKV").is_dir():
         sys.exit(f"{root} holds none of {', '.join(wanted)}")
     return [case for name in sorted(found) for case in wanted[name][1](Checkout(root, name, wanted[name][0]))]
 

@@ -106,6 +106,14 @@ std::vector<Scene> CodedScenes(DType dtype, int64_t rows) {
   polar.keys.bits = 4;
   polar.keys.group = 64;
   pairs.push_back(polar);
+  Pair sizes = {"mean sizes", PlainCodec(KvCodecKind::kMeanSizes, 0),
+                PlainCodec(KvCodecKind::kMeanSizes, 0)};
+  sizes.keys.bits = 2;
+  sizes.keys.group = 32;
+  sizes.keys.stages = 24;
+  sizes.values.group = 64;
+  sizes.values.stages = 0;
+  pairs.push_back(sizes);
   Pair records = {"records", PlainCodec(KvCodecKind::kClusters, 0),
                   PlainCodec(KvCodecKind::kSketched, 0)};
   records.keys.bits = 2;

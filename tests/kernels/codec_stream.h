@@ -193,15 +193,18 @@ inline std::vector<KvCodec> RecordCodecs(int64_t dim, const std::vector<float>& 
     runs.table = table(2 * 16 * dim);
   }
   if (dim % 16 == 0) add(Kind::kPolarTree, 0, 0);
+  add(Kind::kMeanSizes, 2, 32).stages = dim / 2;
+  add(Kind::kMeanSizes, 3, 16).stages = 0;
+  add(Kind::kMeanSizes, 0, 64).stages = dim / 3;
   add(Kind::kSketched, 3, 0).levels = View(levels, {std::ssize(levels)});
   return codecs;
 }
 
 inline std::string NameOf(const KvCodec& codec) {
   static const char* const kKinds[] = {
-      "float", "affine",   "q8_0",        "q4_0",       "fp8",      "codebook",
-      "q4_1",  "q5_0",     "q5_1",        "iq4_nl",     "fp8_e5m2", "mxfp4",
-      "nvfp4", "clusters", "polar pairs", "polar tree", "vectors",  "sketched"};
+      "float",       "affine",     "q8_0",    "q4_0",     "fp8",       "codebook", "q4_1",
+      "q5_0",        "q5_1",       "iq4_nl",  "fp8_e5m2", "mxfp4",     "nvfp4",    "clusters",
+      "polar pairs", "polar tree", "vectors", "sketched", "mean sizes"};
   return StrCat(codec.side == KvSide::kKeys ? "keys " : "values ",
                 kKinds[static_cast<int>(codec.kind)], " bits ", codec.bits,
                 codec.axis == CodeAxis::kToken ? " token" : " channel", " group ", codec.group,

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <set>
 
 #include "codec_stream.h"
 #include "core/rng.h"
@@ -206,6 +207,20 @@ TEST_F(EveryCodecBackend, RecordsAgreeWithTwinToTheBit) {
   }
 }
 
+// VidKV's sizes: a bit, and 8 bits for five numbers; with sizes in f16 for 32 entries.
+TEST(KvCodecBytes, OfSignsAndThreeLevels) {
+  KvCodec codec = PlainCodec(KvCodecKind::kMeanSizes, 128);
+  codec.group = 32;
+  codec.stages = 0;
+  EXPECT_EQ(EntryCodeBits(codec), 26 * 8);
+  EXPECT_EQ(CodedBytes(codec, 64).payload, 64 * 26);
+  EXPECT_EQ(CodedBytes(codec, 64).scales, 2 * 128 * 2);
+  codec.stages = 64;
+  codec.bits = 2;
+  EXPECT_EQ(EntryCodeBits(codec), 64 + 128);
+  EXPECT_EQ(CodedBytes(codec, 32).scales, 64 * 2 + 64 * 4);
+}
+
 // What the papers promise of normal numbers: TurboQuant's estimate is right on average, and the
 // tree of angles has 3.875 bits a number.
 TEST_F(EveryCodecBackend, SketchedProductsAreRightOnAverage) {
@@ -273,6 +288,38 @@ TEST_F(EveryCodecBackend, EntriesSealedInPiecesAreTheSame) {
         ASSERT_TRUE(pieces.Intact());
         const std::vector<float> all = whole.Decode(), some = whole.Decode(37, 99);
         ASSERT_EQ(FirstDifference(some, {all.begin() + 37 * dim, all.begin() + 136 * dim}), -1);
+      }
+    }
+  }
+}
+
+// Codes of one bit stand for the ends of a range, so a channel has two numbers in two pages.
+TEST_F(EveryCodecBackend, TwoPagesHaveOneRange) {
+  const int64_t dim = 20, entries = 256;
+  std::vector<float> rows = HardRows(entries, dim, 31);
+  for (KvCodec codec :
+       {AffineCodec(1, CodeAxis::kChannel, 64, dim), AffineCodec(2, CodeAxis::kChannel, 64, dim)}) {
+    codec.range_pages = 2;
+    codec.symmetric = codec.bits > 1;
+    ASSERT_EQ(SealUnit(codec), 128);
+    CodecStream want(*twin, codec, entries);
+    want.Encode(rows);
+    const std::vector<float> wanted = want.Decode();
+    for (const auto& [name, ops] : backends) {
+      SCOPED_TRACE(StrCat(name, " ", NameOf(codec)));
+      CodecStream got(*ops, codec, entries), pieces(*ops, codec, entries);
+      got.Encode(rows);
+      ASSERT_EQ(FirstDifference(got.Decode(), wanted), -1);
+      pieces.Encode({rows.begin() + 128 * dim, rows.end()}, 128);
+      pieces.Encode({rows.begin(), rows.begin() + 128 * dim});
+      for (int64_t p = 0; p < 4; ++p) ASSERT_EQ(pieces.PageMemory(p), got.PageMemory(p));
+    }
+    if (codec.bits > 1) continue;
+    for (int64_t d = 0; d < dim; ++d) {
+      for (const int64_t begin : {0, 128}) {
+        std::set<float> numbers;
+        for (int64_t e = begin; e < begin + 128; ++e) numbers.insert(wanted[e * dim + d]);
+        EXPECT_LE(numbers.size(), 2) << d;
       }
     }
   }
@@ -521,6 +568,18 @@ TEST(KvCodecChecks, NameWhatIsWrongWithRecords) {
   EXPECT_THAT(message(codec), HasSubstr("table: number 17 is nan; all must be finite"));
   codec.commuting = true;
   EXPECT_THAT(message(codec), HasSubstr("commuting: codewords are of whole entries"));
+  codec = PlainCodec(KvCodecKind::kMeanSizes, 64);
+  codec.group = 128;
+  EXPECT_THAT(message(codec), HasSubstr("group 128 over entries: must be 16, 32 or 64"));
+  codec.group = 32;
+  EXPECT_EQ(message(codec), "");
+  codec.stages = 65;
+  EXPECT_THAT(message(codec), HasSubstr("stages 65: dims with signs must be 0 to 64"));
+  codec.bits = 5;
+  EXPECT_THAT(message(codec), HasSubstr("bits 5: must be 1 to 4"));
+  codec = AffineCodec(2, CodeAxis::kChannel, 32, 64);
+  codec.range_pages = 2;
+  EXPECT_THAT(message(codec), HasSubstr("range_pages 2: must be 1, or 2 for groups of 64"));
   codec = PlainCodec(KvCodecKind::kSketched, 64);
   codec.bits = 2;
   const std::vector<float> levels = {-1, 0, 0, 1};

@@ -10,6 +10,7 @@
 #include "methods/codebooks.h"
 #include "methods/layouts/basis_coded.h"
 #include "methods/layouts/coded.h"
+#include "methods/layouts/transformed.h"
 #include "methods/registry.h"
 
 namespace kvgauge {
@@ -45,10 +46,33 @@ TEST(RecordStoresTest, RefuseWhatMakesNoRecords) {
               HasSubstr("keys have 15 dims, which make no pairs"));
   EXPECT_THAT(RecordRefusal("polar_pairs", R"({"group": 20, "residual": 40})", OfDim(64)),
               HasSubstr("group 20 over entries: must be 16, 32 or 64"));
+  EXPECT_EQ(RecordRefusal("vidkv", "{}", OfDim(64)), "");
+  EXPECT_EQ(RecordRefusal("vidkv", R"({"key_share": 1, "value_bits": 2})", OfDim(64)), "");
+  EXPECT_THAT(RecordRefusal("vidkv", R"({"group": 64})", OfDim(64)),
+              HasSubstr("residual 32 must be a multiple of group 64"));
+  EXPECT_THAT(RecordRefusal("vidkv", R"({"group": 24, "residual": 48})", OfDim(64)),
+              HasSubstr("group 24 over entries: must be 16, 32 or 64"));
   EXPECT_EQ(RecordRefusal("polar_tree", "{}", OfDim(64)), "");
   EXPECT_THAT(RecordRefusal("polar_tree", "{}", OfDim(24)), HasSubstr("multiple of 16"));
   EXPECT_THAT(RecordRefusal("turboquant", R"({"form": "products", "key_bits": 1})", OfDim(64)),
               HasSubstr("key_bits 1: a bit is for signs of the error"));
+}
+
+// Channels 0 and 2 range widest over both heads: channel 2 in the second alone.
+TEST(RecordStoresTest, VidKvTurnsNarrowChannels) {
+  FakeView view(SmallShape(1, 2, 1, 4), 2);
+  view.keys[0] = {-3, 1, 5, 0, 3, 1.5, 5, 1};
+  view.keys[1] = {0, 1, -4, 0, 0, 1, 4, 0};
+  const auto store = MakeStage<Store>(StageKind::kStore, "vidkv");
+  StorePlan plan = *store->Plan(view.shape(), 0);
+  store->Calibrate(view, plan);
+  const auto* layout = plan.Get<Transformed>();
+  ASSERT_NE(layout, nullptr);
+  EXPECT_EQ(layout->keys.stages, 2);
+  EXPECT_EQ(layout->EntryBits(view.shape()), 2 + 2 * 2 + 8);
+  const float half = 0.70710678f;
+  EXPECT_THAT(*layout->key_change.there,
+              ElementsAre(0, 0, 1, 0, half, half, 0, 0, 0, 0, 0, 1, half, -half, 0, 0));
 }
 
 TEST(RecordStoresTest, RefuseCodewordsThatCannotBe) {

@@ -77,6 +77,18 @@ class SerialTest : public CacheTest {
     blocks.scales.keys = View(one_scale_, {1, 1});
     blocks.scales.constant = true;
     plans.push_back(PlanOf(blocks));
+    // One range for two pages; sizes of a group of entries.
+    Coded wide;
+    wide.keys = Affine(CodeAxis::kChannel);
+    wide.keys.group = 64;
+    wide.keys.range_pages = 2;
+    wide.values.kind = KvCodecKind::kMeanSizes;
+    wide.values.bits = 2;
+    wide.values.group = 32;
+    wide.values.stages = 5;
+    wide.seal_keys.unit = 128;
+    wide.seal_values.unit = 32;
+    plans.push_back(PlanOf(wide));
     // Other coordinates, there and back alike and not.
     Coded turned;
     turned.keys = Affine(CodeAxis::kToken);

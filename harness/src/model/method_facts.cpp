@@ -33,6 +33,7 @@ std::vector<std::string> SignalNames(const Needs& needs) {
   if (!needs.query_moments.empty()) {
     names.emplace_back("mean and covariance of queries before rotation");
   }
+  if (needs.inputs) names.emplace_back("inputs of layers");
   if (!needs.gates.empty()) names.emplace_back("inputs of layers, through a gate");
   if (needs.first_rows > 0) {
     names.push_back(StrCat("queries of the first ", needs.first_rows, " rows"));

@@ -50,7 +50,7 @@ int64_t UnsharedTokens(const Method& method) {
   const Needs needs = method.needs();
   const bool all = ReadsPromptApart(method) || needs.column_sums || needs.column_squares ||
                    !needs.chunk_sums.empty() || !needs.query_moments.empty() ||
-                   !needs.gates.empty();
+                   !needs.gates.empty() || needs.inputs;
   return all ? -1 : std::max<int64_t>(1, needs.most_window());
 }
 

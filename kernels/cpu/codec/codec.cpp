@@ -123,7 +123,10 @@ class CpuCodec final : public CodecOps {
       uint8_t* to = codes + int64_t{e} * layout.width;
       if (channels) {
         const int64_t at = int64_t{e} / layout.group * layout.scale_stride;
-        k_.code_channels(plan, from, stride, to, scale + at, zero + at);
+        // The first of two pages with one range is at an even place of the call's rows.
+        const bool second = plan.range_pages > 1 && part.row % (2 * kCodePageEntries) != 0;
+        const float* ranged = second ? from - kCodePageEntries * stride : from;
+        k_.code_channels(plan, from, ranged, stride, to, scale + at, zero + at);
       } else {
         k_.code_entry(plan, from, to, page + layout.scale_offset + e * SizeOf(layout.scale),
                       zero + e);

@@ -92,6 +92,38 @@ void DecodeTrees(const RecordView& view, const CodedLayout& layout, uint8_t* pag
   }
 }
 
+// A dim's codes stand for few numbers in a group of entries.
+void DecodeSized(const RecordView& view, const CodedLayout& layout, uint8_t* page, float* tile) {
+  for (int d = 0; d < view.dim; ++d) {
+    const int64_t bit = record::SizedBit(view, d);
+    const bool sign = d < view.stages, levels = !sign && view.bits == 0;
+    const int count = sign ? 1 : (levels ? 8 : view.bits);
+    const uint32_t three = levels ? record::ThreeOf(view, d) : 1;
+    for (int group = 0; group < kRecordPage / view.group; ++group) {
+      uint8_t* const sizes = record::SizesOf(view, page, group);
+      float numbers[1 << 4];
+      if (d < SizedDims(view)) {
+        const float size = F16ToF32(record::HalfAt(sizes + 2 * d));
+        numbers[0] = -size;
+        numbers[1] = sign ? size : 0.0f;
+        numbers[2] = size;
+      } else {
+        const uint8_t* step = record::StepOfSized(view, sizes, d);
+        const float scale = F16ToF32(record::HalfAt(step)),
+                    zero = F16ToF32(record::HalfAt(step + 2));
+        for (int code = 0; code < 1 << view.bits; ++code) {
+          const float product = scale * static_cast<float>(code);
+          numbers[code] = product + zero;
+        }
+      }
+      for (int e = group * view.group; e < (group + 1) * view.group; ++e) {
+        const uint32_t field = record::FieldAt(record::RecordAt(view, page, e), bit, count);
+        Put(layout, tile, e, d, numbers[levels ? field / three % 3 : field]);
+      }
+    }
+  }
+}
+
 }  // namespace
 
 void EncodeRecords(const RecordView& view, const float* x, int64_t stride, int begin, int end,
@@ -104,6 +136,12 @@ void EncodeRecords(const RecordView& view, const float* x, int64_t stride, int b
       for (int pair = 0; pair < view.dim / 2; ++pair) {
         record::PutPairRange<HostMath>(view, rows, group, pair, page);
       }
+    }
+  }
+  if (view.kind == KvCodecKind::kMeanSizes) {
+    const record::RecordRows rows = {x - begin * stride, stride};
+    for (int group = begin / view.group; group < end / view.group; ++group) {
+      for (int d = 0; d < view.dim; ++d) record::PutSizes<HostMath>(view, rows, group, d, page);
     }
   }
   for (int e = begin; e < end; ++e) record::CodeRecord<HostMath>(view, entry(e), e, page, rest);
@@ -119,6 +157,7 @@ void DecodeRecords(const RecordView& view, const CodedLayout& layout, const void
     return DecodePairs(view, layout, bytes, tile);
   }
   if (view.kind == KvCodecKind::kPolarTree) return DecodeTrees(view, layout, bytes, tile);
+  if (view.kind == KvCodecKind::kMeanSizes) return DecodeSized(view, layout, bytes, tile);
   for (int e = 0; e < kRecordPage; ++e) {
     for (int d = 0; d < view.dim; ++d) {
       Put(layout, tile, e, d, record::RecordNumber<HostMath>(view, bytes, e, d));

@@ -40,8 +40,9 @@ enum class KvCodecKind : uint8_t {
   kPolarTree,   // blocks of 16 dims as an f16 radius and angles of 4, 2, 2 and 2 bits
   kVectors,     // runs of `group` dims as a sum of `stages` codewords of `table`
   kSketched,    // levels as kCodebook with kRms, the length of the error and signs of its transform
+  kMeanSizes,   // signs or three levels, times the mean size of a dim over `group` entries
 };
-inline constexpr KvCodecKind kLastCodecKind = KvCodecKind::kSketched;
+inline constexpr KvCodecKind kLastCodecKind = KvCodecKind::kMeanSizes;
 constexpr bool IsRecord(KvCodecKind kind) { return kind >= KvCodecKind::kClusters; }
 
 // How the scale of a group is stored.
@@ -82,6 +83,8 @@ struct KvCodec {
   // found when they are coded; 0: none is stored.
   int64_t group = 0;
   bool symmetric = false;  // kAffine, 2 bits at least: value = scale * (code - 2^(bits - 1))
+  // kAffine, kChannel, groups of 64: so many pages, 1 or 2, have one range, which stands in each.
+  int64_t range_pages = 1;
 
   // kCodebook: [2^bits] f32 ascending; codes are those of the nearest, of two the lower, or begin
   // above the edges in `table`, [2^bits - 1] f32 ascending. kChannel: a dim's range is channel_low
@@ -98,6 +101,9 @@ struct KvCodec {
   // are even: [stages][2^(bits / 2)][2][dim / 2]. A code (A, B), A in its upper half, then stands
   // for the pairs (x_A - y_B, x_B + y_A), which is a code that turns with its pairs of dims.
   Tensor table;
+  // kMeanSizes: the first `stages` dims, 0 .. dim, have signs; the others affine codes of `bits`
+  // bits over `group` entries, 16, 32 or 64, as kAffine has them, or three levels where bits is 0:
+  // 0 within half of the mean size.
   int64_t stages = 1;      // kVectors: codewords that are added; kClusters: groups
   int64_t apart = 1;       // from one dim of a pair to the other: 1 or dim / 2
   bool commuting = false;  // kVectors

@@ -9,7 +9,8 @@
 
 namespace kvgauge {
 
-// An error if `group` does not divide the dims.
+// An error if `group` does not divide the dims. 128 entries of a key's channel lie in two pages,
+// each of which has their range; a value of fewer dims than 128 is one group.
 Status CheckKiviLayout(const ModelShape& shape, int64_t group, int64_t residual);
 // Keys by channel over groups of entries, `residual` of them coded at a time; values by entry over
 // groups of dims, the newest `residual` left uncoded.

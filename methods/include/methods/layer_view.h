@@ -103,6 +103,12 @@ class LayerView {
   // What a declared gate gives the entries: [kv_heads, width] after prefill, 0 for those of turns
   // before. While decoding() that of the newest entry alone: [kv_heads, 1].
   virtual Tensor GateScores(const Gate& gate) = 0;
+  // The inputs of the layer's attention, of all rows that were read: [rows, hidden_size] f32.
+  // Declared.
+  virtual Tensor Inputs() {
+    KVG_CHECK(false, "no stage declared inputs");
+    return {};
+  }
   // The rotated queries of the first rows that were read: [rows, query_heads, key_dim]. rows <= the
   // declared number, and as many as there are.
   virtual Tensor FirstQueries(int64_t rows) = 0;

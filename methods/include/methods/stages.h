@@ -65,7 +65,8 @@ class WeightView {
   virtual Status ShareCaches(std::span<const int64_t> reads) = 0;
   // Orthonormal columns that span what the keys (before rotation) or values of the `heads`
   // neighbouring KV heads from `first_head` on can be: [heads * dim, rank]. A Latent layout keeps
-  // coordinates in it.
+  // coordinates in it. For a LayerInputs layout: the projections themselves, [heads * dim, hidden
+  // size].
   virtual Status WriteBasis(int64_t layer, KvSide side, int64_t first_head, int64_t heads,
                             const Tensor& basis) = 0;
 };

@@ -45,7 +45,7 @@ class PrefillCapture final : public LayerHook {
   ~PrefillCapture() override;
 
   bool wants_log_sum_exp() const override;
-  bool wants_inputs() const override { return !needs_.gates.empty(); }
+  bool wants_inputs() const override { return needs_.inputs || !needs_.gates.empty(); }
   void LayerInput(int64_t layer, const Tensor& x) override;
   bool wants_surprise() const override { return needs_.surprise && !thinned_; }
   void TakeSurprise(const Tensor& surprise) override;
@@ -95,6 +95,8 @@ class PrefillCapture final : public LayerHook {
   const ChunkSums& SumsOfChunks(const ChunkAttention& of) const;
   // What a gate gives the prefilled rows, [kv_heads, rows]. Precondition: declared.
   Tensor GateScores(const Gate& gate, int64_t layer) const;
+  // [rows of the prefill, hidden_size]. Precondition: declared.
+  Tensor Inputs(int64_t layer) const;
   // Moments of the rows from position `from` on, at least one of which was prefilled. Precondition:
   // declared.
   const QueryMoments& MomentsFrom(int64_t from) const;
@@ -127,6 +129,7 @@ class PrefillCapture final : public LayerHook {
   std::vector<Buffer> log_sums_;         // [layers] of [query_heads, window]
   std::vector<Buffer> first_queries_;    // [layers] of [first_rows, query_heads * key_dim]
   std::vector<int64_t> widths_;          // [layers] when the prefill has ended
+  std::vector<Buffer> inputs_;           // [layers] of [rows, hidden_size]
   std::vector<Buffer> sums_, squares_;   // [layers] of [query_heads, width]
   std::map<int64_t, Buffer> last_rows_;  // by layer: [query_heads, width]
   std::vector<int64_t> layer_rows_;      // [layers] of the prefill

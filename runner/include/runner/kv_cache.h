@@ -86,6 +86,10 @@ class KvCache {
   // rotation where raw_keys says so; values [rows, kv_heads, value_dim], empty for mla_latent. Both
   // may be strided over rows and heads.
   void Write(int64_t layer, const Tensor& keys, const Tensor& values);
+  // Whether the layer stores inputs of its attention in the place of keys and values; then these
+  // come before Write: [rows, hidden_size], of any float type, gone when they are taken.
+  bool wants_inputs(int64_t layer) const;
+  void TakeInputs(int64_t layer, const Tensor& inputs);
   // For a caller that writes several caches in one call: adds the places of each head's new entries
   // to `targets`; they are valid until the cache changes. False, and nothing is added, if Write
   // does more than storing rows.

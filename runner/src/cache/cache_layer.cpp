@@ -130,6 +130,7 @@ void CacheLayer::Write(const Tensor& keys, const Tensor& values) {
   }
   for (const KvSide side : {KvSide::kKeys, KvSide::kValues}) {
     std::vector<Stream>& streams = part.of(side);
+    if (streams.empty()) continue;
     const int64_t group = entries_.HeadsOf(side, last);
     for (int64_t o = 0; o < std::ssize(streams); ++o) {
       Buffer many;  // of a question's rows

@@ -38,6 +38,9 @@ class CacheLayer {
   // entries is added to `copies`.
   void Count(const Tensor& positions, const Tensor& zeros, std::vector<MemoryOps::CopyJob>* copies);
   void Write(const Tensor& keys, const Tensor& values);
+  // Whether the inputs of the rows that are written next are wanted, and these.
+  bool wants_inputs() const { return layout_->stores_inputs(); }
+  void TakeInputs(const Tensor& inputs) { layout_->TakeInputs(entries_, inputs); }
   // Where Write puts the new entries of each head; false, and nothing, where they are transformed.
   bool AddTargets(std::vector<KvTarget>* targets) const;
   void SetRead(const Tensor& words, const Tensor& bias);  // copies

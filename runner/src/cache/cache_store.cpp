@@ -32,7 +32,7 @@ void CacheLayer::Read(KvSide side, int64_t head, int64_t first, Tensor rows) con
   KVG_CHECK(first >= 0 && first + n <= length(head), "entries outside the head");
   KVG_CHECK(rows.shape[1] == dim && rows.IsContiguous(), "rows must be contiguous [n, dim]");
   if (n == 0) return;
-  if (side == KvSide::kKeys || !setup().values_in_keys) {
+  if (side == KvSide::kKeys || !setup().values_in_keys || layout_->stores_inputs()) {
     layout_->Read(entries_, side, head, first, rows);
     return;
   }
@@ -123,6 +123,7 @@ Status CacheLayer::Adopt(std::unique_ptr<LayerLayout> layout, std::span<CacheLay
 Status CacheLayer::Represent() {
   LayerPart before = std::move(entries_.parts[0]);
   entries_.parts[0] = layout_->EmptyPart(entries_);
+  if (layout_->stores_inputs()) return {};
   KVG_TRY(RepresentSide(KvSide::kKeys, entries_.turn.raw, before));
   return setup().values_in_keys ? Status() : RepresentSide(KvSide::kValues, false, before);
 }

@@ -209,6 +209,11 @@ void KvCache::Write(int64_t layer, const Tensor& keys, const Tensor& values) {
   layers_[layer]->Write(keys, values);
 }
 
+bool KvCache::wants_inputs(int64_t layer) const { return layers_[layer]->wants_inputs(); }
+void KvCache::TakeInputs(int64_t layer, const Tensor& inputs) {
+  layers_[layer]->TakeInputs(inputs);
+}
+
 bool KvCache::AddTargets(int64_t layer, std::vector<KvTarget>* targets) const {
   return layers_[layer]->AddTargets(targets);
 }

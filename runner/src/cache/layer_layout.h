@@ -63,6 +63,11 @@ class LayerLayout {
   virtual bool transforms(KvSide) const { return false; }
   virtual Tensor Transformed(const LayerEntries& entries, KvSide side, int64_t owner,
                              const Tensor& rows, Buffer* memory) const;
+  // Whether what is stored are the inputs of the layer's attention, one stream for all heads in the
+  // place of keys, from which both sides are read; then Convert stores those of the entries that
+  // are there. TakeInputs has those of the rows that are written next, [rows, hidden_size].
+  virtual bool stores_inputs() const { return false; }
+  virtual void TakeInputs(const LayerEntries&, const Tensor&) {}
   // Whether entries that are float now may be coded later.
   virtual bool seals() const { return false; }
 

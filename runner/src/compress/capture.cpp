@@ -90,6 +90,9 @@ PrefillCapture::PrefillCapture(const ModelConfig& config, const KvCache& cache, 
     if (needs.column_sums) sums_.push_back(ops.memory->Allocate(heads * width * 4));
     if (needs.column_squares) squares_.push_back(ops.memory->Allocate(heads * width * 4));
   }
+  for (int64_t layer = 0; needs.inputs && layer < config.layer_count(); ++layer) {
+    inputs_.push_back(ops.memory->Allocate(rows * config.hidden_size * 4));
+  }
   if (needs.surprise) surprise_ = ops.memory->Allocate(rows * 4);
   for (const int64_t layer : needs.last_row_of) {
     last_rows_[layer] = ops.memory->Allocate(heads * widths_[static_cast<size_t>(layer)] * 4);
@@ -100,7 +103,7 @@ PrefillCapture::PrefillCapture(const ModelConfig& config, const KvCache& cache, 
   for (const int64_t from : needs.query_moments) {
     moments_.push_back(std::make_unique<QueryMoments>(config, from, ops));
   }
-  if (wants_inputs())
+  if (!needs.gates.empty())
     gates_ = std::make_unique<GateFolds>(config, ShapeOf(config, cache.format().dtype), needs, rows,
                                          ops);
 }
@@ -110,7 +113,9 @@ void PrefillCapture::LayerInput(int64_t layer, const Tensor& x) {
   status_ = Guarded([&]() -> Status {
     // These rows end at the cache's newest token; those that are held begin with the prefill.
     const int64_t begun = last_token_ - rows_;
-    gates_->Fold(layer, x, cache_.tokens(layer) - x.shape[0] - begun);
+    const int64_t at = cache_.tokens(layer) - x.shape[0] - begun;
+    if (gates_ != nullptr) gates_->Fold(layer, x, at);
+    if (needs_.inputs) ops_.rows->Convert(x, Inputs(layer).Slice(at, at + x.shape[0]));
     return {};
   });
 }
@@ -130,6 +135,11 @@ Tensor PrefillCapture::Surprise() const {
 Tensor PrefillCapture::GateScores(const Gate& gate, int64_t layer) const {
   KVG_CHECK(gates_ != nullptr, "no stage declared a gate");
   return gates_->Of(gate, layer);
+}
+
+Tensor PrefillCapture::Inputs(int64_t layer) const {
+  KVG_CHECK(needs_.inputs, "no stage declared inputs");
+  return inputs_[static_cast<size_t>(layer)].As(DType::kF32, {rows_, config_.hidden_size});
 }
 
 PrefillCapture::~PrefillCapture() = default;
@@ -391,7 +401,8 @@ int64_t PrefillCapture::bytes() const {
   for (const auto& chunks : chunks_) bytes += chunks->bytes();
   for (const auto& moments : moments_) bytes += moments->bytes();
   for (const auto& [layer, buffer] : last_rows_) bytes += buffer.size_bytes();
-  for (const auto* buffers : {&queries_, &log_sums_, &first_queries_, &sums_, &squares_}) {
+  for (const auto* buffers :
+       {&queries_, &log_sums_, &first_queries_, &inputs_, &sums_, &squares_}) {
     for (const Buffer& buffer : *buffers) bytes += buffer.size_bytes();
   }
   return bytes;
@@ -406,6 +417,7 @@ int64_t PrefillCapture::PlannedBytes(const ModelConfig& config, const Needs& nee
   for (const GateNeed& need : needs.gates) {
     of_chunks += need.gate->PlannedBytes(shape) + config.layer_count() * shape.kv_heads * rows * 4;
   }
+  if (needs.inputs) of_chunks += config.layer_count() * rows * config.hidden_size * 4;
   for (const ChunkAttention& of : needs.chunk_sums) {
     of_chunks += ChunkSums::PlannedBytes(config, of, rows);
   }

@@ -126,6 +126,7 @@ class CacheView final : public LayerView {
   Tensor ProbeMaxima() override;
   Tensor DraftQueries() override;
   Tensor GateScores(const Gate& gate) override;
+  Tensor Inputs() override { return prefill().Inputs(layer_); }
   Tensor QueryMean(int64_t from) override;
   Tensor QueryCovariance(int64_t from) override;
   Tensor Rotations(int64_t first, int64_t count) override;

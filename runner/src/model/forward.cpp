@@ -315,8 +315,10 @@ void ForwardPass::ShowInputs(int64_t layer, const Tensor& input) {
   for (const SequenceStep& step : steps_) {
     const int64_t begin = row;
     row += step.end - step.begin;
+    const int64_t at = config_.CacheOf(layer);
+    if (step.cache->wants_inputs(at)) step.cache->TakeInputs(at, input.Slice(begin, row));
     if (step.hook == nullptr || !step.hook->wants_inputs()) continue;
-    step.hook->LayerInput(config_.CacheOf(layer), input.Slice(begin, row));
+    step.hook->LayerInput(at, input.Slice(begin, row));
   }
 }
 

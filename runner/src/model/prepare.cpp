@@ -199,7 +199,7 @@ Status PreparedWeights::WriteBasis(int64_t layer, KvSide side, int64_t first_hea
                                    const Tensor& basis) {
   const int64_t dim = side == KvSide::kKeys ? config_.key_dim : config_.value_dim;
   KVG_CHECK(basis.dtype == DType::kF32 && basis.rank == 2 && basis.IsContiguous() &&
-                basis.shape[0] == heads * dim && basis.shape[1] <= heads * dim,
+                basis.shape[0] == heads * dim,
             "a basis must be f32 [heads * dim, rank]");
   if (heads < 1 || config_.kv_heads % heads != 0 || first_head % heads != 0 ||
       first_head + heads > config_.kv_heads) {

@@ -13,8 +13,9 @@ namespace {
 // For streams of that many numbers: a group that is a whole entry stays one. Groups of entries are
 // of any size.
 KvCodec Fitted(KvCodec codec, int64_t dim) {
-  const bool along_entry = codec.axis == CodeAxis::kToken && codec.kind != KvCodecKind::kPolarPairs;
-  if (codec.coded() && along_entry) {
+  const bool over_entries =
+      codec.kind == KvCodecKind::kPolarPairs || codec.kind == KvCodecKind::kMeanSizes;
+  if (codec.coded() && codec.axis == CodeAxis::kToken && !over_entries) {
     const bool whole = codec.group > 0 && codec.group == codec.dim;
     codec.group = whole ? dim : std::min(codec.group, dim);
   }
@@ -40,8 +41,9 @@ void PutTable(std::string& out, const Tensor& table) {
   if (!table.empty()) PutBytes(out, std::span<const float>(table.f32(), table.Numel()));
 }
 
-// A codebook says with its range that edges of its codes follow.
-constexpr int64_t kWithEdges = 8;
+// A codebook says with its range that edges of its codes follow; an affine codec, that two pages
+// have one range.
+constexpr int64_t kWithEdges = 8, kOverTwoPages = 16;
 
 bool HasEdges(const KvCodec& codec) {
   return codec.kind == KvCodecKind::kCodebook && !codec.table.empty();
@@ -49,10 +51,11 @@ bool HasEdges(const KvCodec& codec) {
 
 void PutCodec(std::string& out, const KvCodec& codec) {
   const int64_t edges = HasEdges(codec) ? kWithEdges : 0;
+  const int64_t pages = codec.range_pages > 1 ? kOverTwoPages : 0;
   for (const int64_t number :
        {static_cast<int64_t>(codec.kind), codec.dim, static_cast<int64_t>(codec.dtype),
         static_cast<int64_t>(codec.bits), static_cast<int64_t>(codec.axis), codec.group,
-        static_cast<int64_t>(codec.symmetric), static_cast<int64_t>(codec.range) + edges,
+        static_cast<int64_t>(codec.symmetric), static_cast<int64_t>(codec.range) + edges + pages,
         codec.rank, std::bit_cast<int64_t>(codec.outlier_share)}) {
     PutNumber(out, number);
   }
@@ -335,10 +338,15 @@ Status CodedLayer::TakeCodec(std::string_view& in, KvSide side, KvCodec* codec, 
   KVG_TRY(TakeFlag(in, "symmetry of a codec", &codec->symmetric));
   int64_t range = 0;
   constexpr auto kLastRange = static_cast<int64_t>(CodeRange::kLargest);
-  KVG_TRY(TakeNumber(in, "range of a codec", 0, kWithEdges + kLastRange, &range));
+  KVG_TRY(TakeNumber(in, "range of a codec", 0, kOverTwoPages + kLastRange, &range));
+  if (range >= kOverTwoPages) {
+    codec->range_pages = 2;
+    range -= kOverTwoPages;
+  }
   const bool edges = range >= kWithEdges;
   if (edges) range -= kWithEdges;
-  if (range > kLastRange || (edges && codec->kind != KvCodecKind::kCodebook)) {
+  if (range > kLastRange || (edges && codec->kind != KvCodecKind::kCodebook) ||
+      (codec->range_pages > 1 && codec->kind != KvCodecKind::kAffine)) {
     return BadInput(
         StrCat("cache bytes: range ", range, " of a codec", edges ? " with edges" : ""));
   }
