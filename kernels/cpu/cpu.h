@@ -23,6 +23,7 @@ std::unique_ptr<LinearOps> MakeCpuLinear(Isa isa, ThreadSettings threads);
 std::unique_ptr<RowOps> MakeCpuRows(Isa isa, ThreadSettings threads);
 std::unique_ptr<SelectOps> MakeCpuSelect(Isa isa, ThreadSettings threads);
 std::unique_ptr<AlgebraOps> MakeCpuAlgebra(Isa isa, ThreadSettings threads);
+std::unique_ptr<StateOps> MakeCpuState(Isa isa, ThreadSettings threads);
 std::unique_ptr<TaskOps> MakeCpuTasks(ThreadSettings threads);
 std::unique_ptr<CodecOps> MakeCpuCodec(Isa isa, ThreadSettings threads);
 std::unique_ptr<AttentionOps> MakeCpuAttention(Isa isa, ThreadSettings threads);

@@ -49,6 +49,7 @@ std::unique_ptr<Ops> MakeDeviceOps(std::string* why) {
   ops->rows = MakeCudaRows(*context);
   ops->select = MakeCudaSelect(*context);
   ops->algebra = MakeCudaAlgebra(*context);
+  ops->state = MakeCudaState(*context);
   ops->codecs = MakeCudaCodec(context->stream());
   ops->attention = MakeCudaAttention(context->stream());
   return ops;

@@ -19,6 +19,7 @@ std::unique_ptr<LinearOps> MakeCudaLinear(Context& context);
 std::unique_ptr<RowOps> MakeCudaRows(Context& context);
 std::unique_ptr<SelectOps> MakeCudaSelect(Context& context);
 std::unique_ptr<AlgebraOps> MakeCudaAlgebra(Context& context);
+std::unique_ptr<StateOps> MakeCudaState(Context& context);
 std::unique_ptr<CodecOps> MakeCudaCodec(Stream stream);
 std::unique_ptr<AttentionOps> MakeCudaAttention(Stream stream);
 

@@ -13,6 +13,7 @@ std::unique_ptr<LinearOps> MakeReferenceLinear();
 std::unique_ptr<RowOps> MakeReferenceRows();
 std::unique_ptr<SelectOps> MakeReferenceSelect();
 std::unique_ptr<AlgebraOps> MakeReferenceAlgebra();
+std::unique_ptr<StateOps> MakeReferenceState();
 std::unique_ptr<CodecOps> MakeReferenceCodec();
 std::unique_ptr<AttentionOps> MakeReferenceAttention();
 

@@ -45,6 +45,7 @@ std::unique_ptr<Ops> MakeReferenceOps() {
   ops->rows = MakeReferenceRows();
   ops->select = MakeReferenceSelect();
   ops->algebra = MakeReferenceAlgebra();
+  ops->state = MakeReferenceState();
   ops->codecs = MakeReferenceCodec();
   ops->attention = MakeReferenceAttention();
   return ops;
@@ -60,6 +61,7 @@ std::unique_ptr<Ops> MakeCpuOps(Isa isa, ThreadSettings threads) {
   ops->rows = MakeCpuRows(isa, threads);
   ops->select = MakeCpuSelect(isa, threads);
   ops->algebra = MakeCpuAlgebra(isa, threads);
+  ops->state = MakeCpuState(isa, threads);
   ops->codecs = MakeCpuCodec(isa, threads);
   ops->attention = MakeCpuAttention(isa, threads);
   return ops;

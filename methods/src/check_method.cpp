@@ -411,6 +411,33 @@ Status CheckSharedCaches(const Method& method, const Pipeline& p, const ModelSha
   return {};
 }
 
+// Layers of constant state need every token, in order, and the pass goes through all layers.
+Status CheckStates(const Method& method, const Pipeline& p, const ModelShape& shape) {
+  if (shape.attention_gate && p.prepare != nullptr) {
+    return Unsupported(StrCat(Owner(StageKind::kPrepare, *method.prepare),
+                              ": changes the projections around attention, and what attention "
+                              "gives is weighed between them in this model; expected a model "
+                              "whose attention has no gate"));
+  }
+  if (shape.state_bytes == 0) return {};
+  const auto refuse = [&](StageKind kind, const StageChoice& choice, std::string_view why) {
+    return Unsupported(StrCat(Owner(kind, choice), ": ", why,
+                              ", and layers of this model keep a state of constant size, which "
+                              "needs every token in order; expected a model whose layers all have "
+                              "caches"));
+  };
+  if (p.thin != nullptr) {
+    return refuse(StageKind::kThin, *method.thin, "drops rows between layers");
+  }
+  if (p.attend != nullptr) {
+    return refuse(StageKind::kAttend, *method.attend, "goes through a prompt layer by layer");
+  }
+  if (p.reuse != nullptr) {
+    return refuse(StageKind::kReuse, *method.reuse, "goes on from parts of other prompts");
+  }
+  return {};
+}
+
 // Slopes belong to query heads, and distances are those of positions or of slots.
 Status CheckDistances(const Method& method, const Pipeline& p, const ModelShape& shape) {
   if (!shape.distances) return {};
@@ -442,6 +469,7 @@ Status CheckAll(const Method& method, const ModelShape& shape, const Budget& bud
   KVG_TRY(CheckStage(StageKind::kSee, method.see, p.see.get(), after));
   KVG_TRY(CheckStage(StageKind::kAttend, method.attend, p.attend.get(), after));
   KVG_TRY(CheckSharedCaches(method, p, after));
+  KVG_TRY(CheckStates(method, p, after));
   KVG_TRY(CheckDistances(method, p, after));
   KVG_TRY(CheckAttend(method, p, after));
   KVG_TRY(CheckStage(StageKind::kThin, method.thin, p.thin.get(), after));

@@ -24,6 +24,11 @@ Status CheckLayerMap(const LayerMap& map, const ModelShape& shape) {
   if (shape.latent_dim > 0) {
     return BadInput("shares caches between layers, and those of this model hold latents");
   }
+  if (shape.state_bytes > 0) {
+    return BadInput(
+        "shares caches between layers, and layers between those of this model keep a "
+        "state of constant size instead");
+  }
   if (shape.shared_caches) {
     return BadInput("shares caches between layers, and layers of this model do so already");
   }

@@ -511,3 +511,56 @@ row("llama4",
     "whose input is weighed; lengths of queries and keys are evened in the layer that turns.",
     ablate={"no chunks": setter(attention_chunk_size=4096), "lengths stay": setter(use_qk_norm=False),
             "queries do not grow": setter(attn_temperature_tuning=0)})
+
+QWEN_STATES = dict(linear_conv_kernel_dim=4, linear_key_head_dim=8, linear_value_head_dim=6, linear_num_key_heads=2,
+                   linear_num_value_heads=4)
+row("qwen3_next",
+    base("Qwen3NextForCausalLM", "qwen3_next", num_hidden_layers=4, head_dim=16, partial_rotary_factor=0.25,
+         full_attention_interval=4, attention_bias=True, num_experts=4, shared_expert_intermediate_size=10,
+         norm_topk_prob=True, decoder_sparse_step=1, mlp_only_layers=[1], rms_norm_eps=1e-6, rope_theta=10000000,
+         rope_scaling=None, attention_dropout=0.0, intermediate_size=24, **QWEN_STATES, **MOE),
+    norms_from_one=True,
+    expert_gain=0.6,
+    router_gap=0.03,
+    note="Three layers of constant state (gated delta rule) and one with a cache, whose output is gated and which has "
+    "biases; layer 1 dense.",
+    ablate={"all dims turn": setter(partial_rotary_factor=1.0)})
+QWEN35 = base("Qwen3_5ForCausalLM", "qwen3_5_text", num_hidden_layers=4, head_dim=16, full_attention_interval=4,
+              attention_bias=False, attn_output_gate=True, mamba_ssm_dtype="float32", rms_norm_eps=1e-6, rope_theta=...,
+              mtp_num_hidden_layers=1, attention_dropout=0.0, intermediate_size=24,
+              rope_parameters=dict(mrope_interleaved=True, mrope_section=[2, 1, 1], partial_rotary_factor=0.5,
+                                   rope_theta=10000000, rope_type="default"), **QWEN_STATES)
+row("qwen3_5_text", QWEN35,
+    norms_from_one=True,
+    strays={"mtp.fc.weight": torch.ones(4, 4)},
+    note="Qwen3.5's text part: projections of the gated delta rule in four matrices; what predicts further tokens is "
+    "left alone.",
+    ablate={"a quarter turns": lambda c: c["rope_parameters"].update(partial_rotary_factor=0.25, mrope_section=[1, 1, 0])})
+row("qwen3_5",
+    dict(architectures=["Qwen3_5ForConditionalGeneration"], model_type="qwen3_5", image_token_id=97, video_token_id=98,
+         vision_start_token_id=95, vision_end_token_id=96,
+         text_config={k: v for k, v in QWEN35.items() if k != "architectures"},
+         vision_config=dict(model_type="qwen3_5", hidden_size=16), torch_dtype="bfloat16", tie_word_embeddings=False,
+         transformers_version="5.2.0"),
+    as_hf=(QWEN35, lambda weights, c: weights),
+    strays={"model.visual.pos_embed.weight": torch.zeros(4, 4), "mtp.fc.weight": torch.ones(4, 4)},
+    norms_from_one=True,
+    note="The same within a checkpoint that also sees, whose tower is left alone.")
+MAMBA = dict(mamba_n_heads=4, mamba_d_head=16, mamba_n_groups=2, mamba_d_state=8, mamba_d_conv=4, mamba_expand=2,
+             mamba_chunk_size=16, mamba_conv_bias=True, mamba_proj_bias=False)
+row("bamba",
+    base("BambaForCausalLM", "bamba", num_hidden_layers=3, attn_layer_indices=[1], partial_rotary_factor=0.5,
+         num_logits_to_keep=1, z_loss_coefficient=0.0, attention_dropout=0.0, **MAMBA),
+    turning_dims=4,
+    note="Mamba-2 layers around one that attends; two groups of B and C; half of each head turns, as in the authors' code "
+    "and in transformers 4: 5.2 turns all of it, so the oracle has that patched.",
+    ablate={"all layers turn slower": setter(rope_theta=1000000.0)})
+row("granitemoehybrid",
+    base("GraniteMoeHybridForCausalLM", "granitemoehybrid", num_hidden_layers=3, attention_bias=False,
+         layer_types=["mamba", "attention", "mamba"], position_embedding_type="nope", num_local_experts=0,
+         num_experts_per_tok=0, shared_intermediate_size=36, embedding_multiplier=12.0, residual_multiplier=0.22,
+         attention_multiplier=0.2, logits_scaling=8.0, output_router_logits=False, router_aux_loss_coef=0.01,
+         normalization_function="rmsnorm", init_method="mup", **(MAMBA | dict(mamba_n_groups=1, mamba_d_head="auto"))),
+    embed_gain=0.05,
+    note="Granite 4.0 without experts: Mamba-2 layers around one that attends and does not turn; multipliers.",
+    ablate={"the layer turns": setter(position_embedding_type="rope")})

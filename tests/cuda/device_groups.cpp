@@ -188,6 +188,27 @@ class MirroredAlgebra final : public AlgebraOps {
   AlgebraOps& ops_ = *TestDevice().algebra;
 };
 
+class MirroredState final : public StateOps {
+  void DoConvolve(const Tensor& x, const Tensor& taps, const Tensor& bias, Tensor past,
+                  Tensor out) override {
+    const Mirror on(memory_, {x, taps, bias, past, out});
+    ops_.Convolve(on(x), on(taps), on(bias), on(past), on(out));
+  }
+  void DoScan(const StateScan& scan, Tensor state, Tensor out) override {
+    const Mirror on(memory_, {scan.queries, scan.keys, scan.values, scan.steps, scan.weights,
+                              scan.step_bias, scan.rates, scan.skip, state, out});
+    StateScan there = scan;
+    for (Tensor* t : {&there.queries, &there.keys, &there.values, &there.steps, &there.weights,
+                      &there.step_bias, &there.rates, &there.skip}) {
+      *t = on(*t);
+    }
+    ops_.Scan(there, on(state), on(out));
+  }
+
+  MemoryOps& memory_ = *TestDevice().memory;
+  StateOps& ops_ = *TestDevice().state;
+};
+
 class MirroredLinear final : public LinearOps {
   std::unique_ptr<PackedMatrix> DoPack(std::span<const Tensor> parts, int64_t, int64_t,
                                        DType store) override {
@@ -231,6 +252,7 @@ std::unique_ptr<Ops> MakeHostedDevice() {
   ops->rows = std::make_unique<MirroredRows>();
   ops->select = std::make_unique<MirroredSelect>();
   ops->algebra = std::make_unique<MirroredAlgebra>();
+  ops->state = std::make_unique<MirroredState>();
   ops->linear = std::make_unique<MirroredLinear>();
   ops->codecs = MakeHostedCodec();
   ops->attention = MakeHostedAttention();

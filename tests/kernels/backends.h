@@ -31,6 +31,7 @@ std::unique_ptr<Group> GroupOf(Ops& ops) {
   if constexpr (std::is_same_v<Group, RowOps>) return std::move(ops.rows);
   if constexpr (std::is_same_v<Group, SelectOps>) return std::move(ops.select);
   if constexpr (std::is_same_v<Group, AlgebraOps>) return std::move(ops.algebra);
+  if constexpr (std::is_same_v<Group, StateOps>) return std::move(ops.state);
   if constexpr (std::is_same_v<Group, CodecOps>) return std::move(ops.codecs);
   if constexpr (std::is_same_v<Group, AttentionOps>) return std::move(ops.attention);
 }

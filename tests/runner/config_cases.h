@@ -78,6 +78,7 @@ inline const std::vector<std::string> kFamilies = {
 
 // Families whose smallest config is that of their golden checkpoint, and that checkpoint.
 inline const std::vector<std::pair<std::string, std::string>> kGoldenFamilies = {
+    {"bamba", "bamba"},
     {"bloom", "bloom"},
     {"cohere", "cohere"},
     {"cohere2", "cohere2"},
@@ -95,6 +96,7 @@ inline const std::vector<std::pair<std::string, std::string>> kGoldenFamilies = 
     {"gpt_oss", "gpt_oss"},
     {"gptj", "gptj"},
     {"granite", "granite"},
+    {"granitemoehybrid", "granitemoehybrid"},
     {"helium", "helium"},
     {"internlm2", "internlm2"},
     {"lckv-llama", "lckv_cla"},
@@ -109,7 +111,9 @@ inline const std::vector<std::pair<std::string, std::string>> kGoldenFamilies = 
     {"phi", "phi"},
     {"phimoe", "phimoe"},
     {"qwen2_moe", "qwen2_moe"},
+    {"qwen3_5_text", "qwen3_5_text"},
     {"qwen3_moe", "qwen3_moe"},
+    {"qwen3_next", "qwen3_next"},
     {"seed_oss", "seed_oss"},
     {"smollm3", "smollm3"},
     {"stablelm", "stablelm"},

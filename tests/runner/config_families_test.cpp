@@ -65,7 +65,7 @@ TEST(ConfigFamilies, WhatNobodyReadsIsRefused) {
 }
 
 TEST(ConfigFamilies, KnownAndNotRun) {
-  for (const char* family : {"gemma3n", "qwen3_next", "deepseek_v32", "gemma4"}) {
+  for (const char* family : {"gemma3n", "mamba2", "deepseek_v32", "gemma4"}) {
     ExpectRefused(With(Base("llama"), {{"model_type", family}}), "model_type", "is not run: ");
   }
   ExpectRefused(With(Base("llama"), {{"model_type", "mixtrall"}}), "model_type", "mixtral");
@@ -96,6 +96,41 @@ TEST(ConfigFamilies, SlopesOfDistances) {
   ExpectRefused(changed({{"kv_n_heads", 2}}), "attn_config.kv_n_heads");
   ExpectRefused(With(mpt, {{"attn_config", 3}}), "attn_config", "object");
   ExpectRefused(With(mpt, {{"expansion_ratio", 2}}), "expansion_ratio", "4");
+}
+
+TEST(ConfigFamilies, LayersOfConstantState) {
+  const auto states = [](const ModelConfig& config) {
+    std::vector<bool> which;
+    for (const LayerConfig& layer : config.layers) which.push_back(layer.state);
+    return which;
+  };
+  const Json qwen = Golden("qwen3_next"), bamba = Golden("bamba");
+  const ModelConfig config = Parse(qwen);
+  EXPECT_THAT(states(config), ElementsAre(true, true, true, false));
+  EXPECT_EQ(config.cache_count(), 1);
+  EXPECT_EQ(config.CacheOf(3), 0);
+  EXPECT_EQ(config.LayerOf(0), 3);
+  EXPECT_EQ(config.StateOf(2), 2);
+  EXPECT_FALSE(config.SharesCaches());
+  EXPECT_EQ(config.OfCaches().layer_count(), 1);
+  EXPECT_EQ(config.KvBytesPerToken(DType::kF16), 2 * (16 + 16) * 2);
+  // Three rows of a convolution over queries, keys and values, and a matrix for each head.
+  EXPECT_EQ(config.StateBytes(), 3 * 4 * (3 * (2 * 2 * 8 + 4 * 6) + 4 * 8 * 6));
+  EXPECT_EQ(config.rope->rotary_dim, 4);
+  const Json types = {"full_attention", "linear_attention", "full_attention", "linear_attention"};
+  EXPECT_THAT(states(Parse(With(qwen, {{"layer_types", types}}))),
+              ElementsAre(false, true, false, true));
+  ExpectRefused(With(qwen, {{"full_attention_interval", 5}}), "num_hidden_layers", "no cache");
+  ExpectRefused(With(qwen, {{"layer_types", {"full_attention"}}}), "layer_types", "4 entries");
+  ExpectRefused(With(qwen, {{"linear_num_value_heads", 3}}), "linear_num_value_heads", "multiple");
+  EXPECT_THAT(states(Parse(bamba)), ElementsAre(true, false, true));
+  ExpectRefused(With(bamba, {{"attn_layer_indices", nullptr}}), "attn_layer_indices", "no cache");
+  ExpectRefused(With(bamba, {{"mamba_d_head", 8}}), "mamba_n_heads", "64 columns");
+  ExpectRefused(With(bamba, {{"mamba_n_groups", 3}}), "mamba_n_groups", "divisor");
+  ExpectRefused(With(bamba, {{"time_step_limit", {1, "x"}}}), "time_step_limit", "two numbers");
+  const Json limit = {0.5, {{"__float__", "Infinity"}}};
+  EXPECT_EQ(Parse(With(bamba, {{"time_step_limit", limit}})).state->least_step, 0.5);
+  ExpectRefused(With(Golden("granitemoehybrid"), {{"num_local_experts", 4}}), "num_local_experts");
 }
 
 TEST(ConfigFamilies, LayersThatReadTheCachesOfOthers) {

@@ -112,6 +112,32 @@ void AddRows(std::vector<Case>& cases) {
                    }});
 }
 
+void AddStates(std::vector<Case>& cases) {
+  cases.push_back(
+      {"Convolve", "37 x 300, 4 taps", 1e-6, [](CaseTensors& s) {
+         const Tensor out = s.New({37, 300}), past = s.Random({3, 300}, 3);
+         s.ops().state->Convolve(s.Random({37, 300}, 1), s.Random({4, 300}, 2), {}, past, out);
+         return s.Floats(out);
+       }});
+  cases.push_back({"Scan", "37 rows of 4 heads, 32 x 96", 1e-4, [](CaseTensors& s) {
+                     const Tensor out = s.New({37, 4, 96}), rates = s.New({4});
+                     s.ops().rows->Fill(-0.5f, rates);
+                     const Tensor keys = s.Random({37, 2, 32}, 1);
+                     s.ops().rows->Affine(keys, 0.15f, 0.0f, keys);
+                     StateScan scan = {.queries = keys,
+                                       .keys = keys,
+                                       .values = s.Random({37, 4, 96}, 2),
+                                       .steps = s.Random({37, 4}, 3),
+                                       .weights = s.Random({37, 4}, 4),
+                                       .step_bias = s.Random({4}, 5),
+                                       .rates = rates,
+                                       .skip = {}};
+                     scan.corrects = true;
+                     s.ops().state->Scan(scan, s.New({4, 32, 96}), out);
+                     return s.Floats(out);
+                   }});
+}
+
 // [n, m] i64 as [n * 2 m] i32.
 Tensor Halves(Tensor words) {
   words.dtype = DType::kI32;
@@ -452,6 +478,7 @@ std::vector<DeviceCheckRow> CheckOps(Ops& device) {
   AddRows(cases);
   AddSelect(cases);
   AddAlgebra(cases);
+  AddStates(cases);
   AddLinear(cases);
   AddExperts(cases);
   AddProducts(cases);

@@ -53,12 +53,19 @@ std::string WindowText(const ModelConfig& config) {
       chunked = layer.chunked;
     }
   }
-  if (windowed == 0) return "full attention in every layer";
+  if (windowed == 0) {
+    return StrCat("full attention in ", config.state ? "layers with a cache" : "every layer");
+  }
   return StrCat(chunked ? "chunks of " : "sliding window of ", window, " in ", windowed, " of ",
                 config.layer_count(), " layers");
 }
 
 std::string CachesText(const ModelConfig& config) {
+  if (config.state) {
+    return StrCat(config.cache_count(), " of ", config.layer_count(), " layers; the other ",
+                  config.state_count(), " keep a state of constant size, ",
+                  HumanBytes(config.StateBytes()), " a sequence");
+  }
   if (!config.SharesCaches()) return StrCat("all ", config.layer_count(), " layers");
   return StrCat(config.cache_count(), " of ", config.layer_count(),
                 " layers, whose caches the others read");
@@ -290,6 +297,8 @@ Json FactsJson(const std::string& model, const ModelFacts& facts) {
       {"rope", RopeText(config)},
       {"kv_bytes_per_token", facts.kv_bytes},
       {"kv_layers", config.cache_count()},
+      {"state_layers", config.state_count()},
+      {"state_bytes", config.StateBytes()},
       {"kv_reach_bytes", ReachJson(config, facts.dtype)},
       {"eos_ids", config.eos_ids},
       {"tokenizer", facts.tokenizer},

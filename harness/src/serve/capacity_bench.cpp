@@ -104,6 +104,12 @@ Status CheckCase(const CapacityCase& of, const SampleLength& longest, const Mode
                               " goes on with a cache after an answer, and this method's cache is "
                               "not what the next prompt would be read into; use full"));
   }
+  if (of.policy.share != ServePolicy::Share::kNone && shape.state_bytes > 0) {
+    return Unsupported(StrCat(method.id, ": policy ", of.policy.name,
+                              " goes on from what prompts have in common, and layers of this model "
+                              "keep a state of constant size, which cannot go back to there; use "
+                              "another policy"));
+  }
   if (of.policy.share != ServePolicy::Share::kNone && UnsharedTokens(method) < 0) {
     return Unsupported(StrCat(method.id, ": policy ", of.policy.name,
                               " does not read what is known of a prompt, and this method needs "

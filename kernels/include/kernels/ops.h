@@ -31,6 +31,7 @@
 #include "kernels/linear.h"
 #include "kernels/rows.h"
 #include "kernels/select.h"
+#include "kernels/state.h"
 #include "kernels/tasks.h"
 #include "kernels/tensor.h"
 
@@ -105,6 +106,7 @@ struct Ops {
   std::unique_ptr<RowOps> rows;
   std::unique_ptr<SelectOps> select;
   std::unique_ptr<AlgebraOps> algebra;
+  std::unique_ptr<StateOps> state;
   std::unique_ptr<CodecOps> codecs;
   std::unique_ptr<AttentionOps> attention;
 };

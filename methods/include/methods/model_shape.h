@@ -15,6 +15,9 @@ struct ModelShape {
   // captured of a layer is then what its own rows do.
   int64_t layers = 0;
   bool shared_caches = false;
+  // Bytes of the states of constant size that other layers keep for a sequence; 0: there are none.
+  // Such layers need every token, in order, and cannot forget one.
+  int64_t state_bytes = 0;
   int64_t hidden_size = 0;
   int64_t query_heads = 0;
   int64_t kv_heads = 0;
@@ -30,6 +33,7 @@ struct ModelShape {
   // that a stage makes of products.
   bool distances = false;
   bool key_norm = false;            // keys are normed between their projection and the rotation
+  bool attention_gate = false;      // what attention gives is weighed before its output projection
   int64_t latent_dim = 0;           // MLA: width of the latent without its rotated part; 0: none
   std::vector<int64_t> windows;     // [layers] sliding window; 0: full attention
   DType cache_dtype = DType::kF32;  // of uncompressed entries

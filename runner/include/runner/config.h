@@ -42,6 +42,7 @@ struct TensorNames {
   std::string_view output = "o_proj";
   std::string_view query_norm = "q_norm", key_norm = "k_norm";
   std::string_view sinks = "sinks";
+  std::string_view state = "linear_attn";  // the scope of what has a constant state
   std::string_view mlp = "mlp";
   std::string_view gate = "gate_proj", up = "up_proj", down = "down_proj";
   std::string_view gate_up = "";     // one matrix instead of the two
@@ -49,6 +50,8 @@ struct TensorNames {
   std::string_view router = "gate";
   std::string_view expert_gate = "gate_proj", expert_up = "up_proj", expert_down = "down_proj";
   std::string_view shared_experts = "shared_experts";
+  // The beginning of names of a part that predicts further tokens; it is not run. Empty: none.
+  std::string_view ahead = "";
 };
 
 enum class NormKind {
@@ -101,6 +104,36 @@ struct MoeConfig {
   double tolerance = 0.0;
 };
 
+// Layers that keep a state of constant size instead of keys and values: the last rows of a
+// convolution, and a matrix for each head that each row shrinks and writes to (kernels/state.h).
+struct StateConfig {
+  // How checkpoints store it, and what is done around the scan.
+  enum class Kind {
+    kQwen3Next,  // gated delta rule; projections by key head in two matrices
+    kQwen35,     // the same, in four matrices
+    kMamba2,     // queries, keys and values are C, B and x; gated, then normed
+  };
+  Kind kind = Kind::kQwen3Next;
+  int64_t key_heads = 0;  // queries and keys
+  int64_t heads = 0;      // values, steps and matrices; a multiple of key_heads
+  int64_t key_dim = 0;
+  int64_t value_dim = 0;
+  int64_t conv_width = 0;  // taps
+  bool conv_bias = false;
+  bool input_bias = false, output_bias = false;  // of the projections
+  bool norm = true;                              // Mamba-2: of what was gated
+  int64_t norm_groups = 1;                       // parts of a row that are normed apart
+  double least_step = 0.0, most_step = 0.0;      // bounds of a step; no upper one where it is 0
+
+  bool delta() const { return kind != Kind::kMamba2; }
+  int64_t conv_columns() const { return 2 * key_heads * key_dim + heads * value_dim; }
+  int64_t width() const { return heads * value_dim; }  // of what the scan gives
+  // The state of one layer and sequence has so many, f32 whatever the model computes in.
+  int64_t numbers() const {
+    return (conv_width - 1) * conv_columns() + heads * key_dim * value_dim;
+  }
+};
+
 struct LayerConfig {
   int64_t window = 0;    // sliding window in entries, itself included; 0: full attention
   bool chunked = false;  // the window does not slide: it begins anew at each multiple of its size
@@ -109,6 +142,7 @@ struct LayerConfig {
   // The layer below whose keys and values this one attends to: one that has a cache of its own,
   // with the same window and rope. -1: its own.
   int64_t reads = -1;
+  bool state = false;  // a state of constant size (ModelConfig::state), and no cache
 };
 
 // Queries of layers that do not turn are longer where more is read (Llama 4): that of position p is
@@ -165,6 +199,9 @@ struct ModelConfig {
   bool shared_norm = false;
   bool qk_norm = false;
   QkNorm qk_norm_kind = QkNorm::kHead;
+  // The result of attention is weighed by sigmoids of one more projection of what it reads, whose
+  // rows are stored behind each head's queries.
+  bool attention_gate = false;
   // Each query head has a logit of its own in every softmax, which has no value.
   bool sinks = false;
   bool qkv_bias = false;
@@ -202,6 +239,7 @@ struct ModelConfig {
   bool mutual_pictures = false;
   std::optional<MlaConfig> mla;
   std::optional<MoeConfig> moe;
+  std::optional<StateConfig> state;
 
   DType stored_dtype = DType::kF32;  // torch_dtype / dtype
   // How weights are stored where that is not a float for each: "gguf: q4_k, q6_k, f32".
@@ -214,13 +252,20 @@ struct ModelConfig {
   // unless they have to be made.
   DType TableType(DType dtype) const;
   int64_t layer_count() const { return static_cast<int64_t>(layers.size()); }
-  // Layers that read the cache of another have none. The others' caches are counted in their order:
-  // what knows caches alone, such as methods, calls them layers.
-  bool HasCache(int64_t layer) const { return layers[static_cast<size_t>(layer)].reads < 0; }
+  // Layers that read the cache of another, or keep a state, have none. The others' caches are
+  // counted in their order: what knows caches alone, such as methods, calls them layers.
+  bool HasCache(int64_t layer) const {
+    const LayerConfig& own = layers[static_cast<size_t>(layer)];
+    return own.reads < 0 && !own.state;
+  }
   int64_t cache_count() const;
   // Whether a layer's queries and keys turn by their positions.
   bool Turns(int64_t layer) const;
-  bool SharesCaches() const { return cache_count() < layer_count(); }
+  bool SharesCaches() const { return cache_count() + state_count() < layer_count(); }
+  int64_t state_count() const;           // layers that keep a state of constant size
+  int64_t StateOf(int64_t layer) const;  // which of these a layer is
+  // Bytes of the states of one sequence, however long it is.
+  int64_t StateBytes() const;
   int64_t CacheOf(int64_t layer) const;  // which cache a layer attends to
   int64_t LayerOf(int64_t cache) const;  // which layer has it
   // `reads` of all layers, each its own number or that of an earlier layer which reads its own. An

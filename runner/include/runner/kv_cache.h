@@ -30,6 +30,7 @@ namespace kvgauge {
 
 class CacheLayer;
 class DistanceTable;
+class SequenceStates;
 struct LayerSetup;
 class RopeTables;
 
@@ -43,6 +44,8 @@ struct KvCacheOptions {
   const KvBases* bases = nullptr;  // for stores with `latent`; outlive the cache
   // AttentionShape::sinks of each layer, or none; outlive the cache.
   const std::vector<Tensor>* sinks = nullptr;
+  // Layers of constant state that the sequence has beside its cache, and the numbers of each.
+  int64_t states = 0, state_numbers = 0;
 };
 
 class KvCache {
@@ -114,6 +117,13 @@ class KvCache {
   // or empty, is added to the scores that each query head gives them. Valid until the next Append.
   void SetRead(int64_t layer, const Tensor& words, const Tensor& bias = {});
 
+  // The state of a layer without a cache, counted among those: [state_numbers] f32 on the device,
+  // zeros before the first row. Append makes it this sequence's own; the pass that it made room for
+  // writes it. Stages neither see nor change it, and Bytes does not count it.
+  int64_t state_count() const;
+  Tensor State(int64_t index) const;
+  int64_t StateBytes() const;
+
   // Seals the entries that are due by the rules of Store, in every layer; call it after the forward
   // pass. After an error the cache holds the same entries, some of them unsealed.
   Status Seal();
@@ -167,7 +177,8 @@ class KvCache {
   KvBytes Bytes() const;
   KvBytes Bytes(int64_t layer) const;
 
-  // Forgets the newest tokens, as far as they are held. Precondition: tokens <= tokens().
+  // Forgets the newest tokens, as far as they are held. Precondition: tokens <= tokens(). A state
+  // of constant size cannot forget: an error that changes nothing.
   Status Truncate(int64_t tokens);
 
   // Serializes all content bit for bit; layers that share are refused, and coded pages fit only the
@@ -199,6 +210,7 @@ class KvCache {
   Turning turning_[2];  // of all layers but the local ones, and of those
   std::shared_ptr<const DistanceTable> distances_;  // outlives the layers
   std::vector<std::unique_ptr<CacheLayer>> layers_;
+  std::unique_ptr<SequenceStates> states_;  // null: none
   int64_t tokens_ = 0;
   Buffer share_memory_;  // rows that layers share
 };

@@ -12,6 +12,7 @@
 #include "runner/kv_cache.h"
 #include "src/cache/bytes.h"
 #include "src/cache/cache_layer.h"
+#include "src/cache/states.h"
 
 namespace kvgauge {
 namespace {
@@ -177,6 +178,7 @@ Result<std::string> KvCache::Serialize() const {
     const Status status = layers_[i]->Serialize(out);
     if (!status.ok()) return status.error().Wrap(StrCat("layer ", i));
   }
+  if (states_) states_->Serialize(out);
   return out;
 }
 
@@ -246,6 +248,7 @@ Status KvCache::Deserialize(std::string_view bytes) {
     const Status status = filled.back()->Deserialize(bytes, tokens);
     if (!status.ok()) return status.error().Wrap(StrCat("layer ", i));
   }
+  if (states_) KVG_TRY(states_->Deserialize(bytes));
   if (!bytes.empty()) return BadInput(StrCat("cache bytes: ", bytes.size(), " too many"));
   layers_ = std::move(filled);
   tokens_ = tokens;

@@ -9,6 +9,7 @@
 #include "core/strings.h"
 #include "src/cache/cache_layer.h"
 #include "src/cache/rope_tables.h"
+#include "src/cache/states.h"
 
 namespace kvgauge {
 KvCache::KvCache(const ModelConfig& config, const KvCacheOptions& options, CachePools& pools)
@@ -54,6 +55,10 @@ KvCache::KvCache(const ModelConfig& config, const KvCacheOptions& options, Cache
     KVG_CHECK(!is_local || local != nullptr, "a layer with a rope that the config lacks");
     layers_.push_back(std::make_unique<CacheLayer>(is_local ? local : setup_, bases));
   }
+  if (options.states > 0) {
+    states_ = std::make_unique<SequenceStates>(options.states, options.state_numbers,
+                                               pools.of(Tier::kDevice));
+  }
 }
 
 KvCache::KvCache(const KvCache& other)
@@ -65,6 +70,7 @@ KvCache::KvCache(const KvCache& other)
       apart_(other.apart_),
       turning_{other.turning_[0], other.turning_[1]},
       distances_(other.distances_),
+      states_(other.states_ ? std::make_unique<SequenceStates>(*other.states_) : nullptr),
       tokens_(other.tokens_) {
   for (const auto& layer : other.layers_) layers_.push_back(std::make_unique<CacheLayer>(*layer));
 }
@@ -180,6 +186,10 @@ int64_t KvCache::tokens(int64_t layer) const { return layers_[layer]->tokens(); 
 
 Status KvCache::AppendTo(int64_t first, int64_t end, std::span<const int32_t> positions) {
   const int64_t rows = std::ssize(positions), seen = positions.back() + 1;
+  if (states_) {
+    KVG_CHECK(first == 0 && end == layer_count(), "states go through all layers together");
+    KVG_TRY(states_->Own());
+  }
   const std::span<const std::unique_ptr<CacheLayer>> layers =
       std::span(layers_).subspan(static_cast<size_t>(first), static_cast<size_t>(end - first));
   for (int64_t i = first; i < end; ++i) {
@@ -223,6 +233,10 @@ std::span<const KvHead> KvCache::Layer(int64_t layer) const { return layers_[lay
 void KvCache::SetRead(int64_t layer, const Tensor& words, const Tensor& bias) {
   layers_[layer]->SetRead(words, bias);
 }
+
+int64_t KvCache::state_count() const { return states_ ? states_->count() : 0; }
+Tensor KvCache::State(int64_t index) const { return states_->View(index); }
+int64_t KvCache::StateBytes() const { return states_ ? states_->size_bytes() : 0; }
 
 Status KvCache::Seal() {
   for (size_t i = 0; i < layers_.size(); ++i) {
@@ -380,6 +394,9 @@ KvBytes KvCache::Bytes() const {
 
 Status KvCache::Truncate(int64_t tokens) {
   KVG_CHECK(tokens >= 0 && tokens <= tokens_, "more tokens than were seen");
+  if (states_ && tokens < tokens_) {
+    return Unsupported("layers of constant state cannot forget tokens that they have seen");
+  }
   std::vector<std::unique_ptr<CacheLayer>> cut;
   for (const auto& layer : layers_) {
     cut.push_back(std::make_unique<CacheLayer>(*layer));

@@ -62,8 +62,6 @@ constexpr NotRun kNotRun[] = {
     {"kimi_linear", kConstantState},
     {"mamba", kConstantState},
     {"mamba2", kConstantState},
-    {"qwen3_5", kConstantState},
-    {"qwen3_next", kConstantState},
 };
 
 Result<FamilyRow> FindFamily(const Json& json, const std::string& origin) {
@@ -132,13 +130,27 @@ std::vector<FamilyInfo> ModelFamilies() {
 }
 
 int64_t ModelConfig::cache_count() const {
-  return std::ranges::count_if(layers, [](const LayerConfig& layer) { return layer.reads < 0; });
+  return std::ranges::count_if(
+      layers, [](const LayerConfig& layer) { return layer.reads < 0 && !layer.state; });
+}
+
+int64_t ModelConfig::state_count() const {
+  return std::ranges::count_if(layers, &LayerConfig::state);
+}
+
+int64_t ModelConfig::StateOf(int64_t layer) const {
+  return std::count_if(layers.begin(), layers.begin() + layer,
+                       [](const LayerConfig& other) { return other.state; });
+}
+
+int64_t ModelConfig::StateBytes() const {
+  return state ? state_count() * state->numbers() * SizeOf(DType::kF32) : 0;
 }
 
 int64_t ModelConfig::CacheOf(int64_t layer) const {
   const int64_t owner = HasCache(layer) ? layer : layers[static_cast<size_t>(layer)].reads;
   return std::count_if(layers.begin(), layers.begin() + owner,
-                       [](const LayerConfig& other) { return other.reads < 0; });
+                       [](const LayerConfig& other) { return other.reads < 0 && !other.state; });
 }
 
 int64_t ModelConfig::LayerOf(int64_t cache) const {
@@ -154,6 +166,11 @@ Status ModelConfig::ShareCaches(std::span<const int64_t> reads) {
         StrCat(reads.size(), " layers say whose cache they read; the model has ", layer_count()));
   }
   if (mla) return Unsupported("latent attention: its layers cannot read each other's caches");
+  if (state) {
+    return Unsupported(
+        "layers of constant state: those between them cannot read each other's "
+        "caches");
+  }
   std::vector<LayerConfig> shared = layers;
   for (int64_t layer = 0; layer < layer_count(); ++layer) {
     const int64_t owner = reads[static_cast<size_t>(layer)];
@@ -187,7 +204,8 @@ bool ModelConfig::Turns(int64_t layer) const {
 
 ModelConfig ModelConfig::OfCaches() const {
   ModelConfig own = *this;
-  std::erase_if(own.layers, [](const LayerConfig& layer) { return layer.reads >= 0; });
+  std::erase_if(own.layers,
+                [](const LayerConfig& layer) { return layer.reads >= 0 || layer.state; });
   return own;
 }
 
@@ -198,7 +216,7 @@ int64_t ModelConfig::KvBytesPerToken(DType dtype) const {
 int64_t ModelConfig::KvReachBytes(int64_t tokens, DType dtype) const {
   int64_t entries = 0;
   for (const LayerConfig& layer : layers) {
-    if (layer.reads >= 0) continue;
+    if (layer.reads >= 0 || layer.state) continue;
     const bool begins = layer.chunked && tokens > 0;
     entries += begins             ? (tokens - 1) % layer.window + 1
                : layer.window > 0 ? std::min(tokens, layer.window)

@@ -22,10 +22,20 @@ int64_t WholePages(int64_t entries) {
   return (entries + kKvPageEntries - 1) / kKvPageEntries * kKvPageEntries;
 }
 
+// What a row of a layer is projected to: queries, keys and values, and what weighs attention; or
+// what a state is made of.
+int64_t WidestProjection(const ModelConfig& config) {
+  const int64_t queries = config.query_heads * config.key_dim;
+  int64_t width = queries + config.kv_heads * (config.key_dim + config.value_dim);
+  if (config.attention_gate) width += queries;
+  if (!config.state) return width;
+  const StateConfig& state = *config.state;
+  return std::max(width, state.conv_columns() + state.width() + 2 * state.heads);
+}
+
 // Bytes of the forward pass for so many rows, the logits of `logit_rows` of them included.
 int64_t WorkingBytes(const ModelConfig& config, int64_t rows, int64_t logit_rows) {
-  const int64_t projected =
-      config.query_heads * config.key_dim + config.kv_heads * (config.key_dim + config.value_dim);
+  const int64_t projected = WidestProjection(config);
   int64_t ffn = config.gated_mlp ? 3 * config.ffn_size : config.ffn_size;
   int64_t experts = 0;
   if (config.moe) {
@@ -34,7 +44,8 @@ int64_t WorkingBytes(const ModelConfig& config, int64_t rows, int64_t logit_rows
     experts = moe.experts + moe.experts_per_token * config.hidden_size;
   }
   const int64_t row = (config.parallel ? 4 : 3) * config.hidden_size + projected +
-                      config.query_heads * config.value_dim + ffn + experts;
+                      config.query_heads * config.value_dim + ffn + experts +
+                      (config.state ? config.state->conv_columns() + config.state->width() : 0);
   return 4 * (rows * row + logit_rows * config.vocab_size);
 }
 
@@ -50,10 +61,10 @@ int64_t ScratchBytes(const PlannedModel& model, int64_t sequences, int64_t entri
   PassSize pass;
   pass.rows = Model::kChunkRows + sequences;
   pass.logit_rows = 1 + sequences;
-  pass.widest_in = std::max({config.hidden_size, ffn, attended});
-  pass.widest_out = std::max({config.hidden_size, config.gated_mlp ? 2 * ffn : ffn,
-                              config.query_heads * config.key_dim +
-                                  config.kv_heads * (config.key_dim + config.value_dim)});
+  const int64_t scanned = config.state ? config.state->width() : 0;
+  pass.widest_in = std::max({config.hidden_size, ffn, attended, scanned});
+  pass.widest_out =
+      std::max({config.hidden_size, config.gated_mlp ? 2 * ffn : ffn, WidestProjection(config)});
   pass.head_in = config.hidden_size;
   pass.head_out = config.vocab_size;
   pass.sequences = 1 + sequences;
@@ -181,8 +192,8 @@ int64_t ChunkBytes(const PlannedContender& contender, const SampleLength& length
   // As they are made, and as wide as those of the widest layer.
   const int64_t scores = 2 * shape.layers * shape.kv_heads * held * 4;
   const int64_t carried = columns * shape.layers * shape.query_heads * held * 4;
-  return cache + cache / shape.layers + PrefillCapture::PlannedBytes(*model.config, needs, held) +
-         scores + carried;
+  return cache + cache / shape.layers + shape.state_bytes +
+         PrefillCapture::PlannedBytes(*model.config, needs, held) + scores + carried;
 }
 
 // Working memory of a model, and the longest prompt's snapshot: its cache, captures and scores.
@@ -245,7 +256,7 @@ void PlanPrefills(const PlannedModel& model, std::span<const PlannedContender> c
         static_cast<int64_t>(scorers.size()) * shape.layers * shape.kv_heads * length.prefill * 4;
     plan.snapshot_bytes = std::max(
         plan.snapshot_bytes,
-        FullCacheBytes(shape, WholePages(length.prefill)) +
+        FullCacheBytes(shape, WholePages(length.prefill)) + shape.state_bytes +
             PrefillCapture::PlannedBytes(*model.config, needs, length.prefill) + scores + probes +
             (attends ? SparsePrefill::PlannedBytes(*model.config, length.prefill) : 0) +
             (reuses ? ReusePrefill::PlannedBytes(*model.config, length.prefill) : 0) + thinned);
@@ -287,7 +298,9 @@ int64_t LaneBytes(const PlannedContender& contender, const std::vector<StorePlan
           QuestionRows::kMostRows * of_layer + QuestionRows::PlannedBytes(*contender.model->config);
     }
   }
-  return copies * LaneCacheBytes(*contender.method, shape, stores, kept, held, fresh) + attention;
+  return copies * (LaneCacheBytes(*contender.method, shape, stores, kept, held, fresh) +
+                   shape.state_bytes) +
+         attention;
 }
 
 // The last prompt row's attention in all layers, which is recorded for pictures.
@@ -361,7 +374,8 @@ int64_t SequencePlan::HeldBytes(int64_t prompt_tokens, int64_t total_tokens) con
 }
 
 int64_t SequencePlan::FullBytes(int64_t tokens) const {
-  return FullCacheBytes(state_->contender.model->shape, WholePages(tokens));
+  const ModelShape& shape = state_->contender.model->shape;
+  return FullCacheBytes(shape, WholePages(tokens)) + shape.state_bytes;
 }
 
 int64_t SequencePlan::WorkingBytes(int64_t longest_tokens) const {
@@ -483,7 +497,8 @@ Result<MemoryPlan> PlanMemory(std::span<const PlannedContender> contenders,
       if (original == contender.model && !partial) continue;
       const int64_t entries = std::max(length.total, length.whole);
       original_bytes =
-          std::max(original_bytes, FullCacheBytes(original->shape, WholePages(entries)));
+          std::max(original_bytes, FullCacheBytes(original->shape, WholePages(entries)) +
+                                       original->shape.state_bytes);
     }
   }
   plan.snapshot_bytes += original_bytes;

@@ -33,6 +33,11 @@ Status CheckDraft(const Method& draft, const ModelShape& shape, const Budget& bu
   const auto refuse = [&](const char* why) {
     return Unsupported(StrCat(draft.id, ": cannot draft for the full cache: ", why));
   };
+  if (shape.state_bytes > 0) {
+    return refuse(
+        "layers of this model keep a state of constant size, which cannot forget tokens "
+        "that the full cache rejects");
+  }
   if (draft.prepare) return refuse("it changes the model, and the two have one");
   if (draft.see) return refuse("it shows the model less of pictures than the full cache reads");
   if (draft.attend || draft.thin || draft.reuse) {

@@ -125,8 +125,9 @@ void ForwardPass::MakeRopeTables() {
     cos_[kind] = cos[kind];
     sin_[kind] = sin[kind];
     const auto layer = std::find_if(
-        config_.layers.begin(), config_.layers.end(),
-        [&](const LayerConfig& candidate) { return candidate.local_rope == (kind == 1); });
+        config_.layers.begin(), config_.layers.end(), [&](const LayerConfig& candidate) {
+          return !candidate.state && candidate.local_rope == (kind == 1);
+        });
     if (layer == config_.layers.end()) continue;
     MakeRopeTables(layer - config_.layers.begin(), cos_[kind], sin_[kind]);
   }
@@ -468,6 +469,7 @@ void ForwardPass::ShowSurprise(const Tensor& residual) {
 void ForwardPass::CheckRows() {
   if (part_ != nullptr) {
     KVG_CHECK(!config_.SharesCaches(), "layers that share caches go through together");
+    KVG_CHECK(!config_.state, "layers of constant state go through together");
     KVG_CHECK(!config_.mutual_pictures || steps_[0].prompt->spans.empty(),
               "a picture that sees all of itself goes through in one");
     KVG_CHECK(part_->part == LayerPass::kWhole || first_layer_ + 1 == end_layer_,

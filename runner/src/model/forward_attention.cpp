@@ -483,7 +483,14 @@ Tensor ForwardPass::PlainAttention(int64_t layer, const Tensor& x) {
   GrowQueries(layer, q);
   const Tensor out = Take(ScratchSlot::kAttended, DType::kF32, {rows_, heads, dv});
   AttendCaches(layer, false, q, k, v, out);
-  return out.Reshape({rows_, heads * dv});
+  const Tensor attended = out.Reshape({rows_, heads * dv});
+  if (config_.attention_gate) {
+    const int64_t width = projected.shape[1];
+    const Tensor gate = Columns(projected, width - heads * dv, width);
+    ops_.rows->Activate(gate, Activation::kSigmoid, gate);
+    ops_.rows->Combine(attended, gate, Binary::kMultiply, attended);
+  }
+  return attended;
 }
 
 Tensor ForwardPass::LatentQueries(int64_t layer, const Tensor& x) {
@@ -630,6 +637,7 @@ void ForwardPass::AbsorbedAttention(int64_t layer, const Tensor& q_all, const Te
 
 Tensor ForwardPass::Attended(int64_t layer, const Tensor& x) {
   if (Runs(LayerPass::kRest)) return part_->attended;
+  if (config_.layers[static_cast<size_t>(layer)].state) return StateRows(layer, x);
   return config_.mla ? LatentAttention(layer, x) : PlainAttention(layer, x);
 }
 

@@ -85,6 +85,11 @@ class ForwardPass {
   Tensor Attended(int64_t layer, const Tensor& x);
   void AttentionBranch(int64_t layer, const Tensor& x, Tensor out, MatMulMode mode);
   Tensor PlainAttention(int64_t layer, const Tensor& x);
+  // The same of a layer of constant state (forward_state.cpp): [rows, heads * value_dim].
+  Tensor StateRows(int64_t layer, const Tensor& x);
+  // body(i, first row, rows, its state) of each step, which may run side by side.
+  void ForStates(int64_t layer, const std::function<void(int64_t, int64_t, const Tensor&)>& body);
+  void NormScanned(const StateWeights& w, const Tensor& gates, const Tensor& scanned);
   void NormHeads(const Norm& norm, const Tensor& heads);
   void LimitProjected(const Tensor& projected);
   void GrowQueries(int64_t layer, const Tensor& q);

@@ -19,7 +19,8 @@
 namespace kvgauge {
 namespace {
 
-Status LoadLayer(const LayerSpec& spec, WeightLoader& loader, LayerWeights& out) {
+Status LoadLayer(const LayerSpec& spec, const ModelConfig& config, WeightLoader& loader,
+                 LayerWeights& out) {
   KVG_TRY(loader.Load(spec.input_norm, out.input_norm));
   KVG_TRY(loader.Load(spec.attention_norm, out.attention_norm));
   KVG_TRY(loader.Load(spec.mlp_norm, out.mlp_norm));
@@ -34,6 +35,9 @@ Status LoadLayer(const LayerSpec& spec, WeightLoader& loader, LayerWeights& out)
   KVG_TRY(loader.Load(spec.kv_latent_norm, out.kv_latent_norm));
   KVG_TRY(loader.Load(spec.kv_up, out.kv_up));
   KVG_TRY(loader.Load(spec.output, out.output));
+  if (!spec.state.conv.name.empty()) {
+    KVG_TRY(loader.Load(spec.state, *config.state, out.state));
+  }
   KVG_TRY(loader.Load(spec.mlp, out.mlp));
   // Routing decides which experts run: a rounded router would change the model, so it stays f32.
   KVG_TRY(loader.Load(spec.router, out.router, DType::kF32));
@@ -98,6 +102,7 @@ ModelShape ShapeOf(const ModelConfig& config, DType cache_dtype) {
   ModelShape shape;
   shape.layers = config.cache_count();
   shape.shared_caches = config.SharesCaches();
+  shape.state_bytes = config.StateBytes();
   shape.hidden_size = config.hidden_size;
   shape.query_heads = config.query_heads;
   shape.kv_heads = config.kv_heads;
@@ -111,9 +116,10 @@ ModelShape ShapeOf(const ModelConfig& config, DType cache_dtype) {
   shape.attention_softcap = config.attention_softcap;
   shape.distances = !config.distance_slopes.empty();
   shape.key_norm = config.qk_norm;
+  shape.attention_gate = config.attention_gate;
   if (config.mla) shape.latent_dim = config.mla->kv_lora_rank;
   for (const LayerConfig& layer : config.layers) {
-    if (layer.reads >= 0) continue;
+    if (layer.reads >= 0 || layer.state) continue;
     shape.windows.push_back(layer.window);
     shape.chunked = shape.chunked || layer.chunked;
   }
@@ -139,7 +145,7 @@ Status Model::LoadWeights(const WeightSource& source, bool keep_blocks) {
   KVG_TRY(loader.Load(tensors.head, weights_->head));
   weights_->layers.resize(tensors.layers.size());
   for (size_t i = 0; i < tensors.layers.size(); ++i) {
-    KVG_TRY(LoadLayer(tensors.layers[i], loader, weights_->layers[i]));
+    KVG_TRY(LoadLayer(tensors.layers[i], config_, loader, weights_->layers[i]));
     if (mla_latent_) {
       KVG_TRY(loader.LoadAbsorbed(tensors.layers[i].kv_up.parts[0], *config_.mla, config_.value_dim,
                                   weights_->layers[i]));
@@ -244,6 +250,10 @@ KvCache Model::NewCache(int64_t planned_length, CachePools& pools, bool mla_late
   }
   options.mla_latent = mla_latent;
   options.bases = &bases_;
+  if (config_.state) {
+    options.states = config_.state_count();
+    options.state_numbers = config_.state->numbers();
+  }
   if (!sinks_.empty()) options.sinks = &sinks_;
   return KvCache(cache_config_, options, pools);
 }

@@ -21,6 +21,8 @@ class Scope {
     return {config_, name.empty() ? prefix_ : StrCat(prefix_, name, ".")};
   }
 
+  std::string Name(std::string_view name) const { return StrCat(prefix_, name); }
+
   TensorSpec Matrix(std::string_view name, int64_t rows, int64_t columns) const {
     // Variance-preserving draws, so that random models have logits of ordinary size.
     const float stddev = 1.0f / std::sqrt(static_cast<float>(columns));
@@ -156,6 +158,16 @@ void DescribeNorms(const ModelConfig& config, const Scope& scope, LayerSpec& lay
   }
 }
 
+void DescribeMlp(const ModelConfig& config, int64_t index, const Scope& scope, LayerSpec& layer) {
+  const TensorNames& names = config.tensor_names;
+  if (config.layers[static_cast<size_t>(index)].moe) {
+    DescribeMixture(config, scope.In(names.mixture), layer);
+  } else {
+    layer.mlp =
+        scope.In(names.mlp).Mlp({names.gate, names.up, names.down, names.gate_up}, config.ffn_size);
+  }
+}
+
 LayerSpec DescribeLayer(const ModelConfig& config, int64_t index, const Scope& scope) {
   const TensorNames& names = config.tensor_names;
   const int64_t d = config.hidden_size;
@@ -165,6 +177,12 @@ LayerSpec DescribeLayer(const ModelConfig& config, int64_t index, const Scope& s
   LayerSpec layer;
   DescribeNorms(config, scope, layer);
 
+  if (config.layers[static_cast<size_t>(index)].state) {
+    layer.state = DescribeState(config, scope.Name(names.state));
+    layer.output = DescribeStateOutput(config, scope.Name(names.state));
+    DescribeMlp(config, index, scope, layer);
+    return layer;
+  }
   const bool own = config.HasCache(index);  // or it needs neither keys nor values
   const Scope attention = scope.In(names.attention);
   if (config.mla) {
@@ -180,6 +198,19 @@ LayerSpec DescribeLayer(const ModelConfig& config, int64_t index, const Scope& s
     } else if (!own) {
       layer.qkv.order = {{0, q_size}};
     }
+  } else if (config.attention_gate) {
+    layer.qkv =
+        attention.Linear({{names.query, 2 * q_size}, {names.key, k_size}, {names.value, v_size}}, d,
+                         config.qkv_bias);
+    // Behind each head's queries is what weighs its output: that comes last.
+    for (int64_t h = 0; h < config.query_heads; ++h) {
+      layer.qkv.order.push_back({2 * h * config.key_dim, (2 * h + 1) * config.key_dim});
+    }
+    layer.qkv.order.push_back({2 * q_size, 2 * q_size + k_size});
+    layer.qkv.order.push_back({2 * q_size + k_size, 2 * q_size + k_size + v_size});
+    for (int64_t h = 0; h < config.query_heads; ++h) {
+      layer.qkv.order.push_back({(2 * h + 1) * config.key_dim, (2 * h + 2) * config.key_dim});
+    }
   } else if (own) {
     layer.qkv = attention.Linear(
         {{names.query, q_size}, {names.key, k_size}, {names.value, v_size}}, d, config.qkv_bias);
@@ -194,13 +225,7 @@ LayerSpec DescribeLayer(const ModelConfig& config, int64_t index, const Scope& s
   }
 
   if (config.sinks) layer.sinks = attention.Zeros(names.sinks, config.query_heads);
-
-  if (config.layers[index].moe) {
-    DescribeMixture(config, scope.In(names.mixture), layer);
-  } else {
-    layer.mlp =
-        scope.In(names.mlp).Mlp({names.gate, names.up, names.down, names.gate_up}, config.ffn_size);
-  }
+  DescribeMlp(config, index, scope, layer);
   return layer;
 }
 
@@ -213,6 +238,15 @@ void Append(const NormSpec& norm, std::vector<TensorSpec>& out) {
   if (!norm.weight.name.empty()) out.push_back(norm.weight);
   out.insert(out.end(), norm.others.begin(), norm.others.end());
   if (!norm.bias.name.empty()) out.push_back(norm.bias);
+}
+
+void Append(const StateSpec& state, std::vector<TensorSpec>& out) {
+  Append(state.input, out);
+  for (const TensorSpec* spec :
+       {&state.conv, &state.conv_bias, &state.step_bias, &state.rates, &state.skip}) {
+    if (!spec->name.empty()) out.push_back(*spec);
+  }
+  Append(state.norm, out);
 }
 
 void Append(const MlpSpec& mlp, std::vector<TensorSpec>& out) {
@@ -280,6 +314,7 @@ std::vector<TensorSpec> ListTensors(const ModelTensors& tensors) {
     Append(layer.kv_down, specs);
     Append(layer.kv_latent_norm, specs);
     Append(layer.kv_up, specs);
+    Append(layer.state, specs);
     Append(layer.output, specs);
     Append(layer.attention_norm, specs);
     Append(layer.mlp_norm, specs);
@@ -349,6 +384,7 @@ int64_t PlannedWeightBytes(const ModelConfig& config, DType dtype, const WeightS
 
 bool IsDraftTensor(const ModelConfig& config, const std::string& name) {
   const TensorNames& names = config.tensor_names;
+  if (!names.ahead.empty() && name.starts_with(names.ahead)) return true;
   for (int64_t i = 0; i < config.draft_layers; ++i) {
     const std::string scope = StrCat(names.body, names.layers, ".", config.layer_count() + i, ".");
     if (name.starts_with(scope)) return true;

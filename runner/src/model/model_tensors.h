@@ -21,7 +21,8 @@ struct RowSpan {
 struct LinearSpec {
   std::vector<TensorSpec> parts;
   std::vector<TensorSpec> biases;  // empty, or one for each part
-  // The order in which rows of the one part are taken; empty: as stored.
+  // The order in which rows of the stacked parts are taken, each run within one of them; empty: as
+  // stored.
   std::vector<RowSpan> order = {};
 };
 
@@ -35,6 +36,14 @@ struct NormSpec {
 struct MlpSpec {
   LinearSpec up;  // gate and up stacked, or fc1
   LinearSpec down;
+};
+
+// What a layer of constant state has beside norms, its output projection and its MLP.
+struct StateSpec {
+  LinearSpec input;  // rows: those of the convolution, gates, weights (gated delta rule), steps
+  TensorSpec conv, conv_bias;         // [columns, 1, width], [columns]
+  TensorSpec step_bias, rates, skip;  // [heads]; rates as logarithms; no skip: no name
+  NormSpec norm;                      // of a head, or Mamba-2's of all
 };
 
 struct LayerSpec {
@@ -55,6 +64,8 @@ struct LayerSpec {
   NormSpec kv_latent_norm;
   LinearSpec kv_up;
 
+  StateSpec state;
+
   MlpSpec mlp;  // dense, or the shared experts of a MoE layer (may be absent)
   LinearSpec router;
   TensorSpec router_correction;  // [experts], added to sigmoids for the choice
@@ -68,6 +79,10 @@ struct GroupedRows {
   std::vector<RowSpan> queries, keys, values;
 };
 GroupedRows RowsByGroup(const ModelConfig& config);
+
+// How a layer of constant state is stored (state_tensors.cpp); `scope` begins its names.
+StateSpec DescribeState(const ModelConfig& config, const std::string& scope);
+LinearSpec DescribeStateOutput(const ModelConfig& config, const std::string& scope);
 
 struct ModelTensors {
   TensorSpec embedding;

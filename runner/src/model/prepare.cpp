@@ -49,6 +49,14 @@ Result<PreparedWeights::Place> PreparedWeights::PlaceOf(int64_t layer, Matrix ma
                               " go through latents; stages that change them need separate query, "
                               "key and value projections"));
   }
+  if (before_.attention_gate) {
+    return Unsupported(StrCat(before_.path,
+                              ": what attention gives is weighed before its output "
+                              "projection in ",
+                              before_.family,
+                              ", so that stages cannot change "
+                              "the projections around it"));
+  }
   const LayerSpec& spec = tensors_.layers[static_cast<size_t>(before_.LayerOf(layer))];
   Place place;
   if (matrix == Matrix::kOutput) {
@@ -242,7 +250,8 @@ Status PreparedWeights::Finish() {
   if (!bases_.empty() && config_.cache_count() < before_.cache_count()) {
     return Unsupported("caches in bases of their own cannot be shared between layers");
   }
-  for (int64_t layer = 0; !before_.mla && layer < before_.cache_count(); ++layer) {
+  const bool fixed = before_.mla || before_.attention_gate;  // nothing was written
+  for (int64_t layer = 0; !fixed && layer < before_.cache_count(); ++layer) {
     for (const bool bias : {false, true}) KVG_TRY(FinishLayer(layer, bias));
   }
   read_.clear();

@@ -21,7 +21,9 @@ enum class ScratchSlot {
   kKeys,     // MLA: expanded keys
   kNewKeys,  // [1, m * kv heads, key_dim], of sequences that are written together
   kNewValues,
-  kAttended,  // [m, heads, value_dim]
+  kAttended,   // [m, heads, value_dim]
+  kConvolved,  // [m, conv_columns], of layers of constant state
+  kScanned,    // [m, heads * value_dim] of these
   kLogSumExp,
   kApart,          // [m, heads, value_dim] and more, of entries that are attended apart
   kApartWords,     // which those are, and which are the others

@@ -112,6 +112,11 @@ Result<ModelTensors> TensorsIn(const ModelConfig& config, const WeightSource& so
     if (source.Contains(StrCat(inner, config.tensor_names.embedding, ".weight"))) {
       places.body = inner;
     }
+    // Others keep that of the text part of a whole that also sees.
+    const std::string nested = StrCat(body, "language_model.");
+    if (source.Contains(StrCat(nested, config.tensor_names.embedding, ".weight"))) {
+      places.body = nested;
+    }
   }
   ModelTensors tensors = DescribeTensors(config, places);
   if (!config.tied_head) return tensors;

@@ -2,6 +2,7 @@
 #include "src/model/weight_loader.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "core/rounding.h"
 #include "core/strings.h"
@@ -68,6 +69,23 @@ float ReadElement(const Tensor& raw, int64_t i) {
   }
 }
 
+// Rows of stacked parts as rows of the one that has them.
+struct PlaceInParts {
+  size_t part = 0;
+  RowSpan rows;
+};
+PlaceInParts FindPart(const LinearSpec& spec, RowSpan rows) {
+  size_t part = 0;
+  for (int64_t height = spec.parts[0].shape[0]; rows.begin >= height;
+       height = spec.parts[part].shape[0]) {
+    rows = {rows.begin - height, rows.end - height};
+    ++part;
+    KVG_CHECK(part < spec.parts.size(), "rows behind the last part");
+  }
+  KVG_CHECK(rows.end <= spec.parts[part].shape[0], "rows of several parts");
+  return {part, rows};
+}
+
 // A matrix of all that is not rows in one dimension.
 Tensor AsMatrix(const Tensor& stored) {
   if (stored.rank <= 2) return stored;
@@ -121,9 +139,12 @@ Status WeightLoader::Load(const LinearSpec& spec, Linear& out, std::optional<DTy
     views.push_back(AsMatrix(parts[i].view));
   }
   if (!spec.order.empty()) {
-    const Tensor whole = views[0];
+    const std::vector<Tensor> whole = std::move(views);
     views.clear();
-    for (const RowSpan& rows : spec.order) views.push_back(whole.Slice(rows.begin, rows.end));
+    for (const RowSpan& rows : spec.order) {
+      const PlaceInParts at = FindPart(spec, rows);
+      views.push_back(whole[at.part].Slice(at.rows.begin, at.rows.end));
+    }
   }
   out.matrix = ops_.linear->Pack(views, store.value_or(dtype_));
   bytes_ += out.matrix->bytes();
@@ -166,11 +187,21 @@ Result<bool> WeightLoader::LoadBlocks(const LinearSpec& spec, Linear& out) {
     parts.push_back({.floats = AsMatrix(floats[i].view), .format = std::nullopt});
   }
   if (!spec.order.empty()) {
-    const StoredRows whole = std::move(parts[0]);
-    parts.assign(1, {.floats = {}, .format = whole.format});
+    const std::vector<StoredRows> whole = std::move(parts);
+    parts.clear();
     for (const RowSpan& rows : spec.order) {
-      parts[0].blocks.insert(parts[0].blocks.end(), whole.blocks.begin() + rows.begin,
-                             whole.blocks.begin() + rows.end);
+      const PlaceInParts at = FindPart(spec, rows);
+      const StoredRows& from = whole[at.part];
+      if (!from.format) {
+        parts.push_back(
+            {.floats = from.floats.Slice(at.rows.begin, at.rows.end), .format = std::nullopt});
+        continue;
+      }
+      if (parts.empty() || parts.back().format != from.format) {
+        parts.push_back({.floats = {}, .format = from.format});
+      }
+      parts.back().blocks.insert(parts.back().blocks.end(), from.blocks.begin() + at.rows.begin,
+                                 from.blocks.begin() + at.rows.end);
     }
   }
   out.matrix = products_->PackStored(parts, spec.parts[0].shape[1], dtype_);
@@ -209,7 +240,11 @@ Status WeightLoader::LoadBiases(const LinearSpec& spec, Linear& out) {
   out.bias = out.bias_memory.As(DType::kF32, {size});
   if (!spec.order.empty()) {
     std::vector<float> stored, ordered;
-    KVG_TRY(LoadNumbers(spec.biases[0], stored));
+    for (const TensorSpec& bias : spec.biases) {
+      std::vector<float> some;
+      KVG_TRY(LoadNumbers(bias, some));
+      stored.insert(stored.end(), some.begin(), some.end());
+    }
     for (const RowSpan& rows : spec.order) {
       ordered.insert(ordered.end(), stored.begin() + rows.begin, stored.begin() + rows.end);
     }
@@ -326,16 +361,59 @@ void WeightLoader::CollectBiases(std::vector<MlpWeights>& experts, Linear MlpWei
   }
 }
 
-Status WeightLoader::LoadUnrounded(const TensorSpec& spec, Norm& out) {
-  if (spec.name.empty()) return {};
-  std::vector<float> numbers;
-  KVG_TRY(LoadNumbers(spec, DType::kF32, numbers));
+void WeightLoader::Put(const std::vector<float>& numbers, Norm& out) {
   const auto size = std::ssize(numbers);
   out.memory = ops_.memory->Allocate(size * SizeOf(DType::kF32));
   out.weight = out.memory.As(DType::kF32, {size});
   ops_.memory->Copy(View(numbers, {size}), out.weight);
   bytes_ += out.weight.SizeBytes();
+}
+
+Status WeightLoader::LoadUnrounded(const TensorSpec& spec, Norm& out) {
+  if (spec.name.empty()) return {};
+  std::vector<float> numbers;
+  KVG_TRY(LoadNumbers(spec, DType::kF32, numbers));
+  Put(numbers, out);
   return {};
+}
+
+Status WeightLoader::Load(const StateSpec& spec, const StateConfig& state, StateWeights& out) {
+  KVG_TRY(Load(spec.input, out.input));
+  const int64_t columns = state.conv_columns(), width = state.conv_width;
+  std::vector<float> stored, numbers(static_cast<size_t>((width + 1) * columns));
+  KVG_TRY(LoadNumbers(spec.conv, stored));
+  for (int64_t c = 0; c < columns; ++c) {
+    for (int64_t i = 0; i < width; ++i) {
+      numbers[static_cast<size_t>(i * columns + c)] = stored[static_cast<size_t>(c * width + i)];
+    }
+  }
+  if (!spec.conv_bias.name.empty()) {
+    KVG_TRY(LoadNumbers(spec.conv_bias, stored));
+    std::copy(stored.begin(), stored.end(), numbers.begin() + width * columns);
+  }
+  Put(numbers, out.conv);
+  if (!spec.conv_bias.name.empty()) {
+    out.conv.bias = out.conv.weight.Slice(width * columns, (width + 1) * columns);
+  }
+  out.conv.weight = out.conv.weight.Slice(0, width * columns);
+  KVG_TRY(LoadNumbers(spec.step_bias, numbers));
+  Put(numbers, out.step_bias);
+  KVG_TRY(LoadNumbers(spec.rates, numbers));
+  for (float& number : numbers) number = -std::exp(number);
+  Put(numbers, out.rates);
+  if (!spec.skip.name.empty()) {
+    KVG_TRY(LoadNumbers(spec.skip, numbers));
+    Put(numbers, out.skip);
+  }
+  if (state.delta()) {
+    // An RMSNorm divides by the root of a mean, a length is that of a sum; queries are also divided
+    // by the root of their width.
+    const auto dim = static_cast<float>(state.key_dim);
+    Put(std::vector<float>(static_cast<size_t>(state.key_dim), 1.0f / dim), out.query_norm);
+    Put(std::vector<float>(static_cast<size_t>(state.key_dim), 1.0f / std::sqrt(dim)),
+        out.key_norm);
+  }
+  return Load(spec.norm, out.norm);
 }
 
 Status WeightLoader::LoadNumbers(const TensorSpec& spec, DType rounded, std::vector<float>& out) {

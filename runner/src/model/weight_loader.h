@@ -32,6 +32,7 @@ class WeightLoader {
   Status LoadTransposed(const LinearSpec& spec, Linear& out);
   Status Load(const NormSpec& spec, Norm& out);
   Status Load(const MlpSpec& spec, MlpWeights& out);
+  Status Load(const StateSpec& spec, const StateConfig& state, StateWeights& out);
   // A vector that decides rather than computes: as stored, whatever the model's dtype.
   Status LoadUnrounded(const TensorSpec& spec, Norm& out);
   // Rows stay as the file has them when they may be read in place.
@@ -52,6 +53,8 @@ class WeightLoader {
 
  private:
   Status LoadNumbers(const TensorSpec& spec, DType rounded, std::vector<float>& out);
+  // Numbers of the host as a vector of the device.
+  void Put(const std::vector<float>& numbers, Norm& out);
   // Norm weights and biases are few: kept f32, but rounded to the model's dtype like all weights.
   Status LoadVector(const TensorSpec& spec, Tensor out);
   // The blocks of a matrix; nothing where it has none, where they are not kept, or where a scale

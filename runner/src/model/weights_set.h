@@ -36,6 +36,14 @@ struct MlpWeights {
   Linear up, down;
 };
 
+struct StateWeights {
+  Linear input;
+  Norm conv;                    // its weight: taps, [width * columns], oldest first; its bias
+  Norm step_bias, rates, skip;  // weights: [heads]; rates are below 0; no skip: empty
+  Norm norm;
+  Norm query_norm, key_norm;  // weights: [key_dim], what lengths become
+};
+
 struct LayerWeights {
   Norm input_norm, attention_norm, mlp_norm, mlp_output_norm, q_norm, k_norm;
   Linear qkv, output;
@@ -44,6 +52,7 @@ struct LayerWeights {
   Linear q_up, kv_down, kv_up;
   // [heads], for attention over latents: queries to latents, latents to values.
   std::vector<Linear> absorbed_keys, absorbed_values;
+  StateWeights state;
   MlpWeights mlp;
   Linear router;
   Norm router_correction;  // its weight: [experts]; empty: none

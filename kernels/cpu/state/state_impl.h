@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+// State kernels over lanes.h; each state_<isa>.cpp includes this once and exports the table.
+#pragma once
+
+#include "cpu/isa/lanes.h"
+#include "cpu/state/state_kernels.h"
+
+namespace kvgauge {
+namespace {
+
+void ConvolveRow(const float* const* rows, const float* taps, const float* bias, int64_t width,
+                 int64_t columns, float* out) {
+  ForLanes(columns, [&](int64_t c, auto part) {
+    F sum = bias == nullptr ? F{} : Load(bias + c, part);
+    for (int64_t i = 0; i < width; ++i) {
+      sum = Fma(Load(taps + i * columns + c, part), Load(rows[i] + c, part), sum);
+    }
+    Store(out + c, sum, part);
+  });
+}
+
+// Columns [j, j + kBlock * kLanes) of the state, or the part of one vector: several chains of sums
+// at once hide what an addition waits for.
+template <int kBlock, class Count>
+KVG_INLINE void ScanColumns(float* state, const float* query, const float* key, const float* value,
+                            int64_t key_dim, int64_t value_dim, int64_t j, Count part, float decay,
+                            float weight, float skip, bool corrects, float* out) {
+  F found[kBlock] = {}, read[kBlock] = {}, write[kBlock];
+  const F shrink = Splat(decay);
+  if (corrects) {
+    for (int64_t i = 0; i < key_dim; ++i) {
+      const F k = Splat(key[i]);
+      for (int b = 0; b < kBlock; ++b) {
+        const F s = Load(state + i * value_dim + j + b * kLanes, part) * shrink;
+        found[b] = Fma(k, s, found[b]);
+      }
+    }
+  }
+  for (int b = 0; b < kBlock; ++b) {
+    write[b] = Splat(weight) * (Load(value + j + b * kLanes, part) - found[b]);
+  }
+  for (int64_t i = 0; i < key_dim; ++i) {
+    const F k = Splat(key[i]), q = Splat(query[i]);
+    for (int b = 0; b < kBlock; ++b) {
+      float* const at = state + i * value_dim + j + b * kLanes;
+      const F s = Fma(k, write[b], Load(at, part) * shrink);
+      Store(at, s, part);
+      read[b] = Fma(q, s, read[b]);
+    }
+  }
+  for (int b = 0; b < kBlock; ++b) {
+    const F v = Load(value + j + b * kLanes, part);
+    Store(out + j + b * kLanes, Fma(Splat(skip), v, read[b]), part);
+  }
+}
+
+void ScanRow(float* state, const float* query, const float* key, const float* value,
+             int64_t key_dim, int64_t value_dim, float decay, float weight, float skip,
+             bool corrects, float* out) {
+  constexpr int kBlock = 4;
+  int64_t j = 0;
+  for (; j + kBlock * kLanes <= value_dim; j += kBlock * kLanes) {
+    ScanColumns<kBlock>(state, query, key, value, key_dim, value_dim, j, Whole{}, decay, weight,
+                        skip, corrects, out);
+  }
+  for (; j + kLanes <= value_dim; j += kLanes) {
+    ScanColumns<1>(state, query, key, value, key_dim, value_dim, j, Whole{}, decay, weight, skip,
+                   corrects, out);
+  }
+  if (j < value_dim) {
+    ScanColumns<1>(state, query, key, value, key_dim, value_dim, j,
+                   Part{static_cast<int>(value_dim - j)}, decay, weight, skip, corrects, out);
+  }
+}
+
+constexpr StateKernels kStateKernels = {.convolve = ConvolveRow, .scan = ScanRow};
+
+}  // namespace
+}  // namespace kvgauge

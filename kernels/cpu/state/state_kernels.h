@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// Kernels behind StateOps: one row of one head, or one row of a convolution. One table per
+// instruction set.
+#pragma once
+
+#include <cstdint>
+
+namespace kvgauge {
+
+struct StateKernels {
+  // out[c] = bias[c] + sum over i of taps[i * columns + c] * rows[i][c]; bias may be null.
+  void (*convolve)(const float* const* rows, const float* taps, const float* bias, int64_t width,
+                   int64_t columns, float* out);
+  // One row of StateOps::Scan for one head.
+  void (*scan)(float* state, const float* query, const float* key, const float* value,
+               int64_t key_dim, int64_t value_dim, float decay, float weight, float skip,
+               bool corrects, float* out);
+};
+
+const StateKernels& PortableStateKernels();
+const StateKernels& Avx2StateKernels();
+const StateKernels& Avx512StateKernels();
+
+}  // namespace kvgauge

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rows that follow each other in one sequence, whose past is a state of constant size.
+//
+// Here a row's result depends on the rows before it, through the state alone: however a sequence is
+// cut into calls, its rows have the same bits.
+#pragma once
+
+#include "kernels/tensor.h"
+
+namespace kvgauge {
+
+// What a scan reads of rows t = 0 .. n - 1. All f32, innermost dimension dense. A head h has the
+// queries and keys of key head h * key_heads / heads.
+struct StateScan {
+  Tensor queries, keys;  // [n, key_heads, key_dim]
+  Tensor values;         // [n, heads, value_dim]
+  // [n, heads]: logits of how long a step takes, and of how much a row writes. Without the second a
+  // row writes as much as its step is long.
+  Tensor steps, weights;
+  Tensor step_bias, rates;  // [heads]; a rate is what the state grows by in a step of one, below 0
+  Tensor skip;              // [heads], what a value adds to its own row; empty: nothing
+  float least_step = 0.0f, most_step = __builtin_inff();
+  // A row writes what its value has beyond that which its key finds (the delta rule).
+  bool corrects = false;
+};
+
+class StateOps {
+ public:
+  virtual ~StateOps() = default;
+
+  // A causal convolution of each column with taps of its own:
+  //   out[t] = bias + sum over i of taps[i] * x[t - (width - 1) + i]
+  // x, out: [n, columns], not overlapping; taps: [width, columns], width at least 1; bias:
+  // [columns] or empty. `past`: [width - 1, columns] contiguous, the rows before the first, oldest
+  // first; after the call those before the next. Sums run from the oldest tap on, behind the bias.
+  void Convolve(const Tensor& x, const Tensor& taps, const Tensor& bias, Tensor past, Tensor out);
+
+  // For each head, in the order of rows:
+  //   step  = min(max(log(1 + e^(steps + step_bias)), least_step), most_step)
+  //   S    *= e^(rates * step)
+  //   found = corrects ? S^T keys : 0
+  //   S    += keys (x) weight * (values - found),  weight = sigmoid(weights), or step
+  //   out   = S^T queries + skip * values
+  // state: [heads, key_dim, value_dim] contiguous, S before the first row and behind the last one.
+  // out: [n, heads, value_dim]. Sums over key_dim are chains in its order.
+  void Scan(const StateScan& scan, Tensor state, Tensor out);
+
+ private:
+  virtual void DoConvolve(const Tensor& x, const Tensor& taps, const Tensor& bias, Tensor past,
+                          Tensor out) = 0;
+  virtual void DoScan(const StateScan& scan, Tensor state, Tensor out) = 0;
+};
+
+}  // namespace kvgauge

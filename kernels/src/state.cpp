@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/state.h"
+
+#include "src/op_checks.h"
+
+namespace kvgauge {
+namespace {
+
+bool IsHeads(const Tensor& t, int64_t rows, int64_t heads, int64_t dim) {
+  return t.dtype == DType::kF32 && t.rank == 3 && t.shape[0] == rows && t.shape[1] == heads &&
+         t.shape[2] == dim && HasDenseRows(t);
+}
+
+bool IsRowsOf(const Tensor& t, int64_t rows, int64_t columns) {
+  return IsMatrix(t, DType::kF32) && t.shape[0] == rows && t.shape[1] == columns;
+}
+
+}  // namespace
+
+void StateOps::Convolve(const Tensor& x, const Tensor& taps, const Tensor& bias, Tensor past,
+                        Tensor out) {
+  const auto all = [&] { return OpMessage("Convolve", {x, taps, bias, past, out}); };
+  KVG_CHECK(IsMatrix(x, DType::kF32) && IsRowsOf(out, x.shape[0], x.shape[1]), all());
+  const int64_t columns = x.shape[1];
+  KVG_CHECK(IsMatrix(taps, DType::kF32) && taps.shape[0] >= 1 && taps.shape[1] == columns &&
+                taps.IsContiguous(),
+            all());
+  KVG_CHECK(IsRowsOf(past, taps.shape[0] - 1, columns) && past.IsContiguous(), all());
+  KVG_CHECK(bias.empty() || IsVector(bias, DType::kF32, columns), all());
+  KVG_CHECK(SameDevice({x, taps, bias, past, out}), all());
+  if (x.Numel() == 0) return;
+  DoConvolve(x, taps, bias, past, out);
+}
+
+void StateOps::Scan(const StateScan& scan, Tensor state, Tensor out) {
+  const Tensor &q = scan.queries, &k = scan.keys, &v = scan.values;
+  const auto all = [&] {
+    return OpMessage("Scan", {q, k, v, scan.steps, scan.weights, scan.step_bias, scan.rates,
+                              scan.skip, state, out});
+  };
+  KVG_CHECK(v.rank == 3 && k.rank == 3, all());
+  const int64_t rows = v.shape[0], heads = v.shape[1], key_heads = k.shape[1];
+  KVG_CHECK(key_heads >= 1 && heads % key_heads == 0, all());
+  KVG_CHECK(IsHeads(k, rows, key_heads, k.shape[2]) && IsHeads(q, rows, key_heads, k.shape[2]),
+            all());
+  KVG_CHECK(IsHeads(v, rows, heads, v.shape[2]) && IsHeads(out, rows, heads, v.shape[2]), all());
+  KVG_CHECK(IsHeads(state, heads, k.shape[2], v.shape[2]) && state.IsContiguous(), all());
+  KVG_CHECK(IsRowsOf(scan.steps, rows, heads), all());
+  KVG_CHECK(scan.weights.empty() || IsRowsOf(scan.weights, rows, heads), all());
+  KVG_CHECK(IsVector(scan.step_bias, DType::kF32, heads) &&
+                IsVector(scan.rates, DType::kF32, heads) &&
+                (scan.skip.empty() || IsVector(scan.skip, DType::kF32, heads)),
+            all());
+  KVG_CHECK(SameDevice({q, k, v, scan.steps, scan.weights, scan.step_bias, scan.rates, scan.skip,
+                        state, out}),
+            all());
+  if (v.Numel() == 0) return;
+  DoScan(scan, state, out);
+}
+
+}  // namespace kvgauge

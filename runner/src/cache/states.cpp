@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "src/cache/states.h"
+
+#include <cmath>
+
+#include "src/cache/bytes.h"
+
+namespace kvgauge {
+
+Status SequenceStates::Own() {
+  while (blocks_.size() < count_) KVG_TRY(blocks_.Push(block_bytes()));
+  return blocks_.OwnFrom(0);
+}
+
+Tensor SequenceStates::View(int64_t index) const {
+  KVG_CHECK(index >= 0 && index < blocks_.size() && blocks_.Owns(index),
+            "a state that Append did not make room for");
+  Tensor state = pool_->Bytes(blocks_[index], numbers_);
+  state.dtype = DType::kF32;
+  return state;
+}
+
+void SequenceStates::Serialize(std::string& out) const {
+  for (int64_t i = 0; i < count_; ++i) {
+    std::vector<float> numbers(static_cast<size_t>(numbers_));
+    if (i < blocks_.size()) {
+      const int64_t size_bytes = block_bytes();
+      pool_->ops().memory->Copy(pool_->Bytes(blocks_[i], size_bytes),
+                                Tensor(numbers.data(), DType::kU8, {size_bytes}));
+    }
+    PutArray(out, numbers);
+  }
+}
+
+Status SequenceStates::Deserialize(std::string_view& in) {
+  KVG_TRY(Own());
+  for (int64_t i = 0; i < count_; ++i) {
+    std::vector<float> numbers;
+    KVG_TRY(TakeArray(in, &numbers));
+    if (std::ssize(numbers) != numbers_) {
+      return BadInput(StrCat("cache bytes: the state of a layer has ", numbers.size(),
+                             " numbers; expected ", numbers_));
+    }
+    for (const float number : numbers) {
+      if (!std::isfinite(number)) return BadInput("cache bytes: a state that is not finite");
+    }
+    const int64_t size_bytes = block_bytes();
+    pool_->ops().memory->Copy(Tensor(numbers.data(), DType::kU8, {size_bytes}),
+                              pool_->Bytes(blocks_[i], size_bytes));
+  }
+  return {};
+}
+
+}  // namespace kvgauge

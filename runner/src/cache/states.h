@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a sequence has beside its cache: the states of layers that keep no keys and values. Copies
+// share their memory until one of them goes on.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "src/cache/blocks.h"
+
+namespace kvgauge {
+
+class SequenceStates {
+ public:
+  SequenceStates(int64_t count, int64_t numbers, BlockPool& pool)
+      : numbers_(numbers), count_(count), pool_(&pool), blocks_(pool) {}
+
+  int64_t count() const { return count_; }
+  int64_t size_bytes() const { return count_ * block_bytes(); }
+  // All states in memory of their own, zeros where there was none. An error changes no number.
+  Status Own();
+  // [numbers] f32. Precondition: Own was called since the last copy.
+  Tensor View(int64_t index) const;
+
+  void Serialize(std::string& out) const;
+  // From untrusted bytes, which are taken from the front.
+  Status Deserialize(std::string_view& in);
+
+ private:
+  int64_t block_bytes() const { return numbers_ * SizeOf(DType::kF32); }
+
+  int64_t numbers_, count_;
+  BlockPool* pool_;
+  BlockList blocks_;  // one for each, or none before the first row
+};
+
+}  // namespace kvgauge

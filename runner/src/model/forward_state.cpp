@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+// Layers of constant state in the forward pass: what a sequence has seen is in its states, which
+// its rows go through in order.
+#include "methods/tensors.h"
+#include "src/model/forward_pass.h"
+
+namespace kvgauge {
+namespace {
+
+// The gated delta rule has it in the lengths of queries and keys, whatever norm_eps says.
+constexpr float kLengthEps = 1e-6f;
+
+// Columns [begin, begin + heads * dim) of x [m, width] as [m, heads, dim].
+Tensor HeadsAt(const Tensor& x, int64_t begin, int64_t heads, int64_t dim) {
+  Tensor view = Columns(x, begin, begin + heads * dim);
+  view.rank = 3;
+  view.shape = {x.shape[0], heads, dim, 0};
+  view.stride = {x.stride[0], dim, 1, 0};
+  return view;
+}
+
+}  // namespace
+
+void ForwardPass::ForStates(int64_t layer,
+                            const std::function<void(int64_t, int64_t, const Tensor&)>& body) {
+  const int64_t index = config_.StateOf(layer);
+  std::vector<size_t> all;
+  std::vector<int64_t> first;
+  int64_t row = 0;
+  for (size_t i = 0; i < steps_.size(); ++i) {
+    all.push_back(i);
+    first.push_back(row);
+    row += steps_[i].end - steps_[i].begin;
+  }
+  ForSequences(all, [&](size_t i) {
+    body(first[i], steps_[i].end - steps_[i].begin, steps_[i].cache->State(index));
+  });
+}
+
+Tensor ForwardPass::StateRows(int64_t layer, const Tensor& x) {
+  const StateConfig& state = *config_.state;
+  const StateWeights& w = weights_.layers[static_cast<size_t>(layer)].state;
+  const int64_t columns = state.conv_columns(), width = state.width(), heads = state.heads;
+  const int64_t keys = state.key_heads * state.key_dim;
+  const int64_t past = (state.conv_width - 1) * columns;
+  const Tensor projected =
+      Take(ScratchSlot::kProjected, DType::kF32, {rows_, w.input.matrix->out_features()});
+  ApplyLinear(ops_, x, w.input, MatMulMode::kSet, projected);
+
+  const Tensor convolved = Take(ScratchSlot::kConvolved, DType::kF32, {rows_, columns});
+  ForStates(layer, [&](int64_t row, int64_t rows, const Tensor& kept) {
+    ops_.state->Convolve(Columns(projected, 0, columns).Slice(row, row + rows),
+                         w.conv.weight.Reshape({state.conv_width, columns}), w.conv.bias,
+                         kept.Slice(0, past).Reshape({state.conv_width - 1, columns}),
+                         convolved.Slice(row, row + rows));
+  });
+  ops_.rows->Activate(convolved, config_.activation, convolved);
+
+  // In the order of the convolution's columns: queries, keys, values, or Mamba-2's x, B, C.
+  const bool delta = state.delta();
+  const Tensor q = HeadsAt(convolved, delta ? 0 : width + keys, state.key_heads, state.key_dim);
+  const Tensor k = HeadsAt(convolved, delta ? keys : width, state.key_heads, state.key_dim);
+  const Tensor v = HeadsAt(convolved, delta ? 2 * keys : 0, heads, state.value_dim);
+  if (delta) {
+    const float eps = kLengthEps / static_cast<float>(state.key_dim);
+    ops_.rows->RmsNorm(q, w.query_norm.weight, 0.0f, eps, q);
+    ops_.rows->RmsNorm(k, w.key_norm.weight, 0.0f, eps, k);
+  }
+  const int64_t gates = columns + width;
+  const Tensor weights = delta ? Columns(projected, gates, gates + heads) : Tensor();
+  const Tensor steps = Columns(projected, projected.shape[1] - heads, projected.shape[1]);
+  const Tensor scanned = Take(ScratchSlot::kScanned, DType::kF32, {rows_, width});
+  ForStates(layer, [&](int64_t row, int64_t rows, const Tensor& kept) {
+    const auto of = [&](const Tensor& t) { return t.empty() ? t : t.Slice(row, row + rows); };
+    StateScan scan = {.queries = of(q),
+                      .keys = of(k),
+                      .values = of(v),
+                      .steps = of(steps),
+                      .weights = of(weights),
+                      .step_bias = w.step_bias.weight,
+                      .rates = w.rates.weight,
+                      .skip = w.skip.weight};
+    scan.corrects = delta;
+    scan.least_step = static_cast<float>(state.least_step);
+    if (state.most_step > 0) scan.most_step = static_cast<float>(state.most_step);
+    ops_.state->Scan(
+        scan, kept.Slice(past, state.numbers()).Reshape({heads, state.key_dim, state.value_dim}),
+        HeadsAt(of(scanned), 0, heads, state.value_dim));
+  });
+  NormScanned(w, Columns(projected, columns, gates), scanned);
+  return scanned;
+}
+
+// In place; gates are overwritten.
+void ForwardPass::NormScanned(const StateWeights& w, const Tensor& gates, const Tensor& scanned) {
+  const StateConfig& state = *config_.state;
+  ops_.rows->Activate(gates, Activation::kSilu, gates);
+  if (state.delta()) {
+    const Tensor heads = HeadsAt(scanned, 0, state.heads, state.value_dim);
+    ops_.rows->RmsNorm(heads, w.norm.weight, 0.0f, config_.norm_eps, heads);
+    ops_.rows->Combine(scanned, gates, Binary::kMultiply, scanned);
+    return;
+  }
+  ops_.rows->Combine(scanned, gates, Binary::kMultiply, scanned);
+  if (!state.norm) return;
+  const int64_t group = state.width() / state.norm_groups;
+  for (int64_t g = 0; g < state.norm_groups; ++g) {
+    const Tensor part = Columns(scanned, g * group, (g + 1) * group);
+    ops_.rows->RmsNorm(part, w.norm.weight.Slice(g * group, (g + 1) * group), 0.0f,
+                       config_.norm_eps, part);
+  }
+}
+
+}  // namespace kvgauge

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+// StateOps against its twin, and against itself over cuts of a sequence and thread counts.
+#include "kernels/state.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "backends.h"
+#include "core/rng.h"
+#include "reference/reference.h"
+#include "support/compare.h"
+
+namespace kvgauge {
+namespace {
+
+std::vector<float> Draw(int64_t count, uint64_t stream, float scale = 1.0f, float shift = 0.0f) {
+  Rng rng(11, stream);
+  std::vector<float> out(static_cast<size_t>(count));
+  for (float& v : out) v = shift + scale * static_cast<float>(rng.NextGaussian());
+  return out;
+}
+
+struct ScanCase {
+  int64_t rows, key_heads, heads, key_dim, value_dim;
+  bool corrects, skips;
+};
+constexpr ScanCase kScans[] = {
+    {7, 2, 4, 8, 6, true, false},      {1, 1, 1, 1, 1, true, false},
+    {19, 1, 3, 33, 70, true, false},   {9, 2, 2, 16, 37, false, true},
+    {33, 1, 4, 128, 128, true, false}, {12, 1, 6, 16, 64, false, true},
+};
+
+// Numbers of a scan; rows lie in one matrix that has more columns.
+struct ScanNumbers {
+  explicit ScanNumbers(const ScanCase& c) : of(c) {
+    const float unit = 1.0f / std::sqrt(static_cast<float>(c.key_dim));
+    rows = Draw(c.rows * width(), 1, unit);
+    logits = Draw(c.rows * 2 * c.heads, 2, 2.0f);
+    bias = Draw(c.heads, 3);
+    rates = Draw(c.heads, 4);
+    for (float& rate : rates) rate = -std::exp(rate - 1.0f);
+    skip = Draw(c.heads, 5);
+    state = Draw(c.heads * c.key_dim * c.value_dim, 6, unit);
+  }
+  int64_t width() const { return 2 * of.key_heads * of.key_dim + of.heads * of.value_dim + 3; }
+
+  Tensor Heads(int64_t column, int64_t heads, int64_t dim) const {
+    Tensor t = View(rows, {of.rows, width()});
+    t.data = t.As<float>() + column;
+    t.rank = 3;
+    t.shape = {of.rows, heads, dim, 0};
+    t.stride = {width(), dim, 1, 0};
+    return t;
+  }
+  Tensor Logits(int64_t column) const {
+    Tensor t = View(logits, {of.rows, 2 * of.heads});
+    t.data = t.As<float>() + column;
+    t.shape[1] = of.heads;
+    return t;
+  }
+  StateScan Scan() const {
+    const int64_t keys = of.key_heads * of.key_dim;
+    StateScan scan = {.queries = Heads(0, of.key_heads, of.key_dim),
+                      .keys = Heads(keys, of.key_heads, of.key_dim),
+                      .values = Heads(2 * keys, of.heads, of.value_dim),
+                      .steps = Logits(0),
+                      .weights = of.corrects ? Logits(of.heads) : Tensor(),
+                      .step_bias = View(bias, {of.heads}),
+                      .rates = View(rates, {of.heads}),
+                      .skip = of.skips ? View(skip, {of.heads}) : Tensor()};
+    scan.corrects = of.corrects;
+    scan.least_step = 0.01f;
+    scan.most_step = 3.0f;
+    return scan;
+  }
+
+  ScanCase of;
+  std::vector<float> rows, logits, bias, rates, skip, state;
+};
+
+struct Scanned {
+  std::vector<float> out, state;
+};
+
+// The sequence in calls of so many rows each.
+Scanned RunScan(StateOps& ops, const ScanNumbers& numbers, int64_t rows_each) {
+  const ScanCase& c = numbers.of;
+  Scanned done = {std::vector<float>(static_cast<size_t>(c.rows * c.heads * c.value_dim)),
+                  numbers.state};
+  const Tensor out = View(done.out, {c.rows, c.heads, c.value_dim});
+  const Tensor state = View(done.state, {c.heads, c.key_dim, c.value_dim});
+  for (int64_t begin = 0; begin < c.rows; begin += rows_each) {
+    const int64_t end = std::min(begin + rows_each, c.rows);
+    StateScan scan = numbers.Scan();
+    for (Tensor* t : {&scan.queries, &scan.keys, &scan.values, &scan.steps, &scan.weights}) {
+      if (!t->empty()) *t = t->Slice(begin, end);
+    }
+    ops.Scan(scan, state, out.Slice(begin, end));
+  }
+  return done;
+}
+
+// A row's rounding: sums over key_dim of numbers that the state bounds, and what rows before it had
+// to round, which decays no slower than the state does; keys are about of length 1.
+TEST(StateOps, ScansLikeTheTwin) {
+  const auto twin = MakeReferenceState();
+  for (const ScanCase& c : kScans) {
+    const ScanNumbers numbers(c);
+    const Scanned want = RunScan(*twin, numbers, c.rows);
+    double largest = 0;
+    for (const float v : want.out) largest = std::max(largest, std::abs(double{v}));
+    for (const float v : want.state) largest = std::max(largest, std::abs(double{v}));
+    const double bound =
+        kRound * largest * static_cast<double>(c.key_dim + 16) * static_cast<double>(c.rows + 1);
+    for (const auto& [name, ops] : CpuBackends(MakeCpuState, {1, 2, 4})) {
+      const Scanned got = RunScan(*ops, numbers, c.rows);
+      EXPECT_TRUE(AllWithin(got.out, want.out, bound)) << name << " key dim " << c.key_dim;
+      EXPECT_TRUE(AllWithin(got.state, want.state, bound)) << name << " key dim " << c.key_dim;
+    }
+  }
+}
+
+TEST(StateOps, CutsOfASequenceDoNotChangeItsBits) {
+  auto backends = CpuBackends(MakeCpuState, {1, 4});
+  backends.push_back({"reference", MakeReferenceState()});
+  for (const auto& [name, ops] : backends) {
+    for (const ScanCase& c : kScans) {
+      const ScanNumbers numbers(c);
+      const Scanned whole = RunScan(*ops, numbers, c.rows);
+      for (const int64_t rows_each : {1, 5}) {
+        const Scanned cut = RunScan(*ops, numbers, rows_each);
+        EXPECT_TRUE(SameBits(cut.out, whole.out)) << name << ", " << rows_each << " rows each";
+        EXPECT_TRUE(SameBits(cut.state, whole.state)) << name << ", " << rows_each;
+      }
+    }
+  }
+}
+
+// By hand: one head, no decay to speak of, queries that read what keys wrote.
+TEST(StateOps, TheDeltaRuleReplacesWhatAKeyFinds) {
+  auto backends = CpuBackends(MakeCpuState);
+  backends.push_back({"reference", MakeReferenceState()});
+  const std::vector<float> keys = {1, 0, 1, 0}, values = {3, 5}, open = {100, 100};
+  const std::vector<float> steps = {-100, -100}, zero = {0}, rate = {-1};
+  for (const auto& [name, ops] : backends) {
+    for (const bool corrects : {true, false}) {
+      std::vector<float> state = {0, 0}, out = {0, 0};
+      StateScan scan = {.queries = View(keys, {2, 1, 2}),
+                        .keys = View(keys, {2, 1, 2}),
+                        .values = View(values, {2, 1, 1}),
+                        .steps = View(steps, {2, 1}),
+                        .weights = View(open, {2, 1}),
+                        .step_bias = View(zero, {1}),
+                        .rates = View(rate, {1}),
+                        .skip = {}};
+      scan.corrects = corrects;
+      ops->Scan(scan, View(state, {1, 2, 1}), View(out, {2, 1, 1}));
+      EXPECT_EQ(out, (corrects ? std::vector<float>{3, 5} : std::vector<float>{3, 8})) << name;
+      EXPECT_EQ(state, (std::vector<float>{out[1], 0})) << name;
+    }
+  }
+}
+
+struct Convolved {
+  std::vector<float> out, past;
+};
+
+Convolved RunConvolve(StateOps& ops, int64_t rows, int64_t columns, int64_t width, bool biased,
+                      int64_t rows_each) {
+  const std::vector<float> x = Draw(rows * (columns + 2), 7), taps = Draw(width * columns, 8);
+  const std::vector<float> bias = Draw(columns, 9);
+  Convolved done = {std::vector<float>(static_cast<size_t>(rows * columns)),
+                    Draw((width - 1) * columns, 10)};
+  done.past.reserve(1);  // a view of nothing is a view all the same
+  Tensor in = View(x, {rows, columns + 2});
+  in.shape[1] = columns;
+  for (int64_t begin = 0; begin < rows; begin += rows_each) {
+    const int64_t end = std::min(begin + rows_each, rows);
+    ops.Convolve(in.Slice(begin, end), View(taps, {width, columns}),
+                 biased ? View(bias, {columns}) : Tensor(), View(done.past, {width - 1, columns}),
+                 View(done.out, {rows, columns}).Slice(begin, end));
+  }
+  return done;
+}
+
+TEST(StateOps, ConvolvesLikeTheTwinHoweverItIsCut) {
+  const auto twin = MakeReferenceState();
+  for (const int64_t width : {1, 2, 4, 7}) {
+    for (const bool biased : {false, true}) {
+      const Convolved want = RunConvolve(*twin, 11, 45, width, biased, 11);
+      for (const auto& [name, ops] : CpuBackends(MakeCpuState, {1, 4})) {
+        const Convolved got = RunConvolve(*ops, 11, 45, width, biased, 11);
+        // Numbers of up to 4 standard deviations.
+        const double bound = kRound * static_cast<double>((width + 2) * (width + 2)) * 16;
+        EXPECT_TRUE(AllWithin(got.out, want.out, bound)) << name << " width " << width;
+        EXPECT_TRUE(SameBits(got.past, want.past)) << name << " width " << width;
+        for (const int64_t rows_each : {1, 2, 5}) {
+          const Convolved cut = RunConvolve(*ops, 11, 45, width, biased, rows_each);
+          EXPECT_TRUE(SameBits(cut.out, got.out)) << name << ", " << rows_each << " rows each";
+          EXPECT_TRUE(SameBits(cut.past, got.past)) << name << ", " << rows_each;
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace kvgauge
