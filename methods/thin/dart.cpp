@@ -18,7 +18,7 @@
 namespace kvgauge {
 namespace {
 
-constexpr float kLeastLength = 1e-8f;  // of a row that is compared
+constexpr float kLeastRowLength = 1e-8f;  // of a row that is compared
 
 class Dart final : public MergingThin {
  public:
@@ -119,7 +119,7 @@ class Dart final : public MergingThin {
     view.ops().linear->MatMulNT(some.Reshape({1, count, width}), rows.Reshape({1, n, width}), 1.0f,
                                 alike.Reshape({1, count, n}));
     ops.ReduceRows(rows, Reduction::kNorm, lengths);
-    ops.Combine(lengths.Reshape({1, n}), Filled(view, n, kLeastLength).Reshape({1, n}),
+    ops.Combine(lengths.Reshape({1, n}), Filled(view, n, kLeastRowLength).Reshape({1, n}),
                 Binary::kMax, lengths.Reshape({1, n}));
     ops.Combine(alike, lengths, Binary::kDivide, alike);
     return alike;
