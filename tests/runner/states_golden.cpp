@@ -121,7 +121,7 @@ TEST_P(StatesTest, MethodsWorkOnTheCachesThatThereAre) {
   const EngineSample sample = {.id = "one",
                                .turns = {{.ids = RandomIds(130, 9), .max_new_tokens = 6},
                                          {.ids = RandomIds(20, 10), .max_new_tokens = 5}}};
-  for (const CompressAt when : {CompressAt::kPrompt, CompressAt::kTurn, CompressAt::kContext}) {
+  for (const CompressAt when : {CompressAt::kPrompt, CompressAt::kTurn}) {
     const EngineOptions options = {.compress_at = when};
     const Cells all = RunEngine(contenders, options, {sample});
     for (int64_t i = 0; i < std::ssize(contenders); ++i) {
