@@ -231,9 +231,9 @@ class PatternSearch final : public Calibrator {
         const Candidate& candidate = kCandidates[c];
         const int64_t first = std::min(n, Scaled(candidate.first)),
                       second = std::min(n, Scaled(candidate.second));
-        if (candidate.pattern == kBand) {
+        if (candidate.tries == Tries::kWindow) {
           left[c] += kept([&](int64_t i, int64_t j) { return j < first || i - j <= second; });
-        } else if (candidate.pattern == kBlocks) {
+        } else if (candidate.tries == Tries::kRuns) {
           const std::vector<char> marks = Blocks(view, queries, h);
           const int64_t blocks = (n + kBlock - 1) / kBlock;
           left[c] += kept([&](int64_t i, int64_t j) {
@@ -264,7 +264,7 @@ class PatternSearch final : public Calibrator {
       const auto best =
           static_cast<size_t>(std::max_element(left.begin(), left.end()) - left.begin());
       const Candidate& found =
-          kCandidates[best].pattern == kBlocks ? kInPlaceOfBlocks : kCandidates[best];
+          kCandidates[best].tries == Tries::kRuns ? kInPlaceOfBlocks : kCandidates[best];
       lines.values.push_back(static_cast<float>(Scaled(found.first)));
       lines.values.push_back(static_cast<float>(Scaled(found.second)));
     }
@@ -272,17 +272,18 @@ class PatternSearch final : public Calibrator {
   }
 
  private:
+  enum class Tries { kWindow, kColumns, kRuns };
   struct Candidate {
-    std::string_view pattern;
+    Tries tries;
     int64_t first, second;
   };
-  static constexpr std::array<Candidate, 6> kCandidates = {{{kBand, 100, 800},
-                                                            {kLines, 30, 800},
-                                                            {kLines, 100, 750},
-                                                            {kLines, 500, 700},
-                                                            {kLines, 3500, 100},
-                                                            {kBlocks, 0, 0}}};
-  static constexpr Candidate kInPlaceOfBlocks = {kLines, 1000, 6096};
+  static constexpr std::array<Candidate, 6> kCandidates = {{{Tries::kWindow, 100, 800},
+                                                            {Tries::kColumns, 30, 800},
+                                                            {Tries::kColumns, 100, 750},
+                                                            {Tries::kColumns, 500, 700},
+                                                            {Tries::kColumns, 3500, 100},
+                                                            {Tries::kRuns, 0, 0}}};
+  static constexpr Candidate kInPlaceOfBlocks = {Tries::kColumns, 1000, 6096};
   static constexpr int64_t kBlock = 32, kShareOfBlocks = 8, kNearInSearch = 30;
 
   int64_t Scaled(int64_t count) const {

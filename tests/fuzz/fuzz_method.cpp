@@ -5,6 +5,7 @@
 
 #include "core/check.h"
 #include "core/json.h"
+#include "methods/layouts/layer_inputs.h"
 #include "methods/layouts/transformed.h"
 #include "methods/method.h"
 
@@ -40,8 +41,13 @@ std::vector<ModelShape> Shapes() {
   return shapes;
 }
 
-// Numbers that are stored of an entry of `dim`: other coordinates may have more.
-int64_t StoredDim(const StorePlan& plan, KvSide side, int64_t dim) {
+// Numbers that are stored of an entry of `dim`: other coordinates may have more, and the input of a
+// layer stands for both sides.
+int64_t StoredDim(const StorePlan& plan, const ModelShape& shape, KvSide side) {
+  const int64_t dim = side == KvSide::kKeys ? shape.key_dim : shape.value_dim;
+  if (plan.Get<kvgauge::LayerInputs>() != nullptr) {
+    return side == KvSide::kKeys ? shape.hidden_size : 0;
+  }
   const auto* transformed = plan.Get<Transformed>();
   if (transformed == nullptr || transformed->change(side).empty()) return dim;
   KVG_CHECK(transformed->change(side).dim == dim, "matrices take this model's entries");
@@ -87,8 +93,8 @@ void CheckOn(const Method& method, const ModelShape& shape, const Budget& budget
     KVG_CHECK(plan->layout->PlannedLayerBytes(after, tokens, 1) > 0, "and needs memory");
     const auto* coded = plan->Get<kvgauge::Coded>();
     if (coded == nullptr) continue;
-    KVG_CHECK(coded->keys.dim == StoredDim(*plan, KvSide::kKeys, after.key_dim) &&
-                  coded->values.dim == StoredDim(*plan, KvSide::kValues, after.value_dim),
+    KVG_CHECK(coded->keys.dim == StoredDim(*plan, after, KvSide::kKeys) &&
+                  coded->values.dim == StoredDim(*plan, after, KvSide::kValues),
               "codecs are of what is stored of this model's entries");
     KVG_CHECK(coded->sinks >= 0 && coded->seal_keys.keep_recent >= 0 &&
                   coded->seal_values.keep_recent >= 0,

@@ -203,6 +203,8 @@ Result<Stream> Stream::Gathered(std::span<const int32_t> kept, const Tensor& row
   const int64_t unit = spec_.codec.coded() ? SealUnit(spec_.codec) : 1;
   const auto first_float = std::lower_bound(kept.begin(), kept.end(), coded_);
   const int64_t coded = (first_float - kept.begin()) / unit * unit;
+  // Units of two pages: codes of half a unit become floats again, whose pages are not those here.
+  if (coded < std::min(same, coded_)) same = coded;
 
   Stream fresh(spec_, *pool_);
   fresh.length_ = same;
