@@ -48,11 +48,6 @@ def beside():
     return f" beside others (load {load:.1f} on {cores} cores)" if load > cores else ""
 
 
-def allowed(seconds):
-    """Of wall time: more where other programs share the cores."""
-    return seconds * max(1, os.getloadavg()[0] / os.cpu_count())
-
-
 # What an accessibility checker asks first: names, labels, ids, contrast, places for the tab key.
 AUDIT = """() => {
   const faults = [], add = (node, what) => faults.push(what + ': ' + node.outerHTML.slice(0, 110));

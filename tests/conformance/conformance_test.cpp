@@ -145,7 +145,10 @@ TEST_P(Conformance, HoldsItsNumberWhileDecoding) {
       const int64_t most =
           HeadBudgetFor(subject->method, subject->shape(), subject->budget, kPromptTokens).entries;
       for (const auto& layer : held) {
-        for (const int64_t entries : layer) EXPECT_LE(entries, most);
+        for (const int64_t entries : layer) {
+          EXPECT_GT(entries, 0);
+          EXPECT_LE(entries, most);
+        }
       }
       continue;
     }
