@@ -523,11 +523,10 @@ void BenchCoded(AttentionOps& ops, CodecOps& codecs, const AttentionKernels& ker
     for (int l = 0; l < 3; ++l) {
       plain.push_back(std::make_unique<Cache>(ops, MakeShape(dtype, kDim, kHeads, 1), kEntries));
     }
-    constexpr CodedFormat kFormats[] = {{"4 bits", KvCodecKind::kAffine, 4},
-                                        {"3 bits", KvCodecKind::kAffine, 3},
-                                        {"2 bits", KvCodecKind::kAffine, 2},
-                                        {"fp8", KvCodecKind::kFp8E4M3, 0},
-                                        {"nvfp4", KvCodecKind::kNvFp4, 0}};
+    constexpr CodedFormat kFormats[] = {
+        {"4 bits", KvCodecKind::kAffine, 4}, {"3 bits", KvCodecKind::kAffine, 3},
+        {"2 bits", KvCodecKind::kAffine, 2}, {"q8_0", KvCodecKind::kQ8_0, 0},
+        {"fp8", KvCodecKind::kFp8E4M3, 0},   {"nvfp4", KvCodecKind::kNvFp4, 0}};
     constexpr size_t kCount = std::size(kFormats);
     std::vector<std::vector<std::unique_ptr<CodedCache>>> coded(kCount);
     for (size_t i = 0; i < kCount; ++i) {

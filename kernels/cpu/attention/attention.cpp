@@ -54,6 +54,7 @@ Scratch CpuAttention::Carve(const Call& call, char* base, int64_t* bytes) const 
   arena.Take(s.folded, rows * call.folded);
   arena.Take(s.constants, rows * call.fold_groups);
   arena.Take(s.units, rows * call.fold_groups);
+  arena.Take(s.code_scales, call.code_scales);
   arena.Take(s.kept_scores, call.kept_spans * rows * kSpan);
   arena.Take(s.kept_states, call.kept_spans * rows);
   *bytes = arena.used();

@@ -180,6 +180,44 @@ struct CodedProductArgs {
   bool accumulate;
 };
 
+// folded[g][r][c] = a[r][c] * scales[g][c]. In fixed point that in units[g][r], rounded to integers
+// of 16 bits.
+struct ScaleRowsArgs {
+  const float* scales;  // fixed point: null for 1
+  int64_t scale_stride;
+  int groups, steps;
+  const float* a;
+  int64_t a_stride;
+  int rows;
+  float* folded;  // rows of `steps`
+};
+
+// What a code of a page stands for, before its scale.
+enum class NumberForm { kE4M3, kE5M2, kByte, kTable };
+inline constexpr int kNumberForms = 4;
+
+// out[r][c] = (accumulate ? out[r][c] : 0) + over the groups of steps g in order: scales[g][c] *
+// sum over s in g of a[c][r][s] * number(code[s][c]), for all columns of a page of codes.
+struct NumberProductArgs {
+  const char* codes;
+  int pairs;           // of steps
+  int vectors;         // of a step, a multiple of 4
+  const float* table;  // kTable: [16]
+  float offset;        // kByte: a number is its code less this
+  const float* a;      // rows of the first columns; those of the next ones are rows_stride behind
+  int64_t a_stride, rows_stride;
+  int vectors_of_rows;  // vectors of columns that meet the same rows
+  int rows;
+  const float* scales;  // of columns; null: 1
+  int64_t scale_stride;
+  int group_pairs;   // pairs of steps that share scales
+  const char* next;  // what is wanted next, prefetched meanwhile; or null
+  int64_t next_bytes;
+  float* out;
+  int64_t out_stride;
+  bool accumulate;
+};
+
 // Steps of a panel of 64 columns as f32 [steps][64], turned pair by pair:
 // (x, y) = (x cos - y sin, y cos + x sin).
 struct RotateArgs {
@@ -207,6 +245,8 @@ struct AttentionKernels {
   // First index: rows folded to f32, to fixed point (with fixed_codes). Second: bits - 2.
   void (*fold[2])(const FoldArgs& args);
   void (*coded_product[2][3])(const CodedProductArgs& args);
+  void (*scale_rows)(const ScaleRowsArgs& args);
+  void (*number_product[kNumberForms])(const NumberProductArgs& args);
   SoftmaxState (*softmax)(const SoftmaxArgs& args);
   // (state, values) and (part, part_values) merge into the former; count is padded to 16.
   void (*merge)(SoftmaxState& state, float* values, const SoftmaxState& part,

@@ -131,6 +131,7 @@ struct Scratch {
   // Rows times the scales of a coded page: [groups][rows][steps] f32 or fixed point.
   float* folded;
   float *constants, *units;  // [groups][rows]
+  float* code_scales;        // of a page of numbers
 };
 
 // How the pages of one side of a segment are multiplied.
@@ -146,11 +147,19 @@ struct StreamPlan {
   explicit StreamPlan(const KvCodec& codec);
 
   CodecPlan codec;
-  bool fused;  // pages are multiplied from their codes
+  // Pages are multiplied from their codes: as integers, or as numbers of a form.
+  bool integers, numbers;
+  NumberForm form;
+  bool step_scales;  // of numbers: rows take them, otherwise columns do
   // What codes stand for around the middle of their range, and how far that is from the codec's 0.
   float code_middle, middle;
   alignas(64) float table[16];
   float largest;  // of a row in fixed point, so that its sums stay below 2^31
+
+  bool fused() const { return integers || numbers; }
+  // Scales of one page, as f32: whole vectors behind each other.
+  int64_t Scales() const { return int64_t{ScaleGroups()} * codec.layout.scale_stride; }
+  int ScaleGroups() const { return std::max(1, codec.layout.groups); }
 };
 
 // What the rows of a block see of one segment.
@@ -251,6 +260,7 @@ class CpuAttention final : public AttentionOps {
     int64_t page_steps = kPanelWidth;  // the most steps of a page's panel
     int64_t latent_queries = 0, basis = 0;
     int64_t folded = 0, fold_groups = 0;  // of one row
+    int64_t code_scales = 0;              // of one page
     int64_t kept_spans = 0;               // the most of a block that sums columns
     bool exact_rows = false;  // some piece is multiplied with f32 queries beside bf16 ones
     bool latent_values = false, extras = false;
@@ -396,6 +406,9 @@ class CpuAttention final : public AttentionOps {
   void MultiplyCodes(const Call& call, const StreamPlan& plan, const void* page, const Next& next,
                      const float* a, int64_t a_stride, int rows, bool accumulate, float* out,
                      int64_t out_stride, const Scratch& scratch) const;
+  void MultiplyNumbers(const StreamPlan& plan, const void* page, const Next& next, const float* a,
+                       int64_t a_stride, int rows, bool accumulate, float* out, int64_t out_stride,
+                       const Scratch& scratch) const;
 
   void Absorb(const Call& call, const Piece& piece, int64_t rows, const Scratch& scratch) const;
   void ExpandPage(const Call& call, const void* page, int steps, int width, float* out) const;

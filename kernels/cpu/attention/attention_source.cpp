@@ -16,17 +16,34 @@ int64_t PadFloats(int64_t count) {
 }  // namespace
 
 StreamPlan::StreamPlan(const KvCodec& kv_codec)
-    : codec(kv_codec), fused(false), code_middle(0), middle(0), largest(0) {
+    : codec(kv_codec),
+      integers(false),
+      numbers(false),
+      form(NumberForm::kTable),
+      step_scales(false),
+      code_middle(0),
+      middle(0),
+      largest(0) {
   const CodedLayout& layout = codec.layout;
   // Scales must be one to a step, which folds them into rows, and groups whole strips or whole
   // vectors, so that a vector of columns has one group. (Along the entries for keys, along the dims
   // for values.)
   const bool along =
       layout.axis == (layout.side == KvSide::kKeys ? CodeAxis::kChannel : CodeAxis::kToken);
-  fused = codec.kind == KvCodecKind::kAffine && along && layout.bits >= 2 && layout.bits <= 4 &&
-          layout.steps % kCodeLanes == 0 && layout.vectors % 4 == 0 &&
-          (layout.group % kCodeLanes == 0 || layout.groups == 1) && !kv_codec.has_outliers() &&
-          kv_codec.rank == 0;
+  const bool alone = !IsRecord(codec.kind) && layout.vectors % 4 == 0 && !kv_codec.has_outliers() &&
+                     kv_codec.rank == 0;
+  const bool whole_vectors = layout.group % kCodeLanes == 0 || layout.groups <= 1;
+  integers = codec.kind == KvCodecKind::kAffine && along && layout.bits >= 2 && layout.bits <= 4 &&
+             layout.steps % kCodeLanes == 0 && alone && whole_vectors;
+  if (codec.kind == KvCodecKind::kFp8E4M3) form = NumberForm::kE4M3;
+  if (codec.kind == KvCodecKind::kFp8E5M2) form = NumberForm::kE5M2;
+  const bool float8 = form != NumberForm::kTable;
+  if (layout.bits == 8 && !float8) form = NumberForm::kByte;
+  // Scales that are fixed ahead belong to dims, which are the steps of keys.
+  step_scales = codec.fixed_scales != nullptr ? layout.side == KvSide::kKeys : along;
+  numbers = !integers && alone && (layout.bits == 4 || layout.bits == 8) &&
+            layout.zero_offset == 0 && codec.low == nullptr && layout.steps % 2 == 0 &&
+            (step_scales ? whole_vectors : layout.group % 2 == 0 || layout.groups <= 1);
   const int count = 1 << layout.bits;
   code_middle = 0.5f * static_cast<float>(count - 1);
   middle = code_middle - codec.offset;
@@ -92,14 +109,14 @@ Piece CpuAttention::Call::MakePiece(const KvSegment& segment) const {
   if (segment.rotation != nullptr) {
     piece.keys = PageSource::kTile;
   } else if (piece.key_plan != nullptr) {
-    piece.keys = piece.key_plan->fused ? PageSource::kCodes : PageSource::kTile;
+    piece.keys = piece.key_plan->fused() ? PageSource::kCodes : PageSource::kTile;
   } else if (piece.tail_tile) {
     piece.keys = PageSource::kTile;
   }
   if (segment.values_in_keys) {
     piece.values = PageSource::kTile;
   } else if (piece.value_plan != nullptr) {
-    piece.values = piece.value_plan->fused ? PageSource::kCodes : PageSource::kTile;
+    piece.values = piece.value_plan->fused() ? PageSource::kCodes : PageSource::kTile;
   }
   return piece;
 }
@@ -141,9 +158,10 @@ void CpuAttention::Call::Survey(const KvSegment& segment) {
     raise(basis, layout.key_dim * PadFloats(piece.stored.key_dim));
   }
   const auto raise_fold = [&](const StreamPlan* plan) {
-    if (plan == nullptr || !plan->fused) return;
-    raise(folded, int64_t{plan->codec.layout.groups} * plan->codec.layout.steps);
-    raise(fold_groups, int64_t{plan->codec.layout.groups});
+    if (plan == nullptr || !plan->fused()) return;
+    raise(folded, int64_t{plan->ScaleGroups()} * plan->codec.layout.steps);
+    if (plan->integers) raise(fold_groups, int64_t{plan->codec.layout.groups});
+    if (plan->numbers) raise(code_scales, plan->Scales());
   };
   raise_fold(piece.key_plan);
   raise_fold(piece.value_plan);
@@ -210,6 +228,10 @@ void CpuAttention::MultiplyCodes(const Call& call, const StreamPlan& plan, const
                                  const Next& next, const float* a, int64_t a_stride, int rows,
                                  bool accumulate, float* out, int64_t out_stride,
                                  const Scratch& scratch) const {
+  if (plan.numbers) {
+    return MultiplyNumbers(plan, page, next, a, a_stride, rows, accumulate, out, out_stride,
+                           scratch);
+  }
   const CodedLayout& layout = plan.codec.layout;
   const auto* bytes = static_cast<const char*>(page);
   const auto* scales = reinterpret_cast<const uint16_t*>(bytes + layout.scale_offset);
@@ -271,6 +293,48 @@ void CpuAttention::MultiplyCodes(const Call& call, const StreamPlan& plan, const
     kernels_.coded_product[fixed][layout.bits - 2](args);
     args.next += args.next_bytes;
   }
+}
+
+// Rows times a page of codes that stand for numbers. Scales of steps go into the rows.
+void CpuAttention::MultiplyNumbers(const StreamPlan& plan, const void* page, const Next& next,
+                                   const float* a, int64_t a_stride, int rows, bool accumulate,
+                                   float* out, int64_t out_stride, const Scratch& scratch) const {
+  const CodedLayout& layout = plan.codec.layout;
+  NumberProductArgs args = {.codes = static_cast<const char*>(page),
+                            .pairs = layout.steps / 2,
+                            .vectors = layout.vectors,
+                            .table = plan.codec.table,
+                            .offset = plan.codec.offset,
+                            .a = a,
+                            .a_stride = a_stride,
+                            .rows_stride = 0,
+                            .vectors_of_rows = layout.vectors,
+                            .rows = rows,
+                            .scales = nullptr,
+                            .scale_stride = layout.scale_stride,
+                            .group_pairs = layout.steps / 2,
+                            .next = static_cast<const char*>(next.data),
+                            .next_bytes = next.bytes,
+                            .out = out,
+                            .out_stride = out_stride,
+                            .accumulate = accumulate};
+  const float* scales = plan.codec.fixed_scales;
+  if (layout.scale != ScaleType::kNone) {
+    codec_kernels_.scales(plan.codec, page, scratch.code_scales);
+    scales = scratch.code_scales;
+  }
+  if (scales != nullptr && plan.step_scales) {
+    kernels_.scale_rows({scales, layout.scale_stride, plan.ScaleGroups(), layout.steps, a, a_stride,
+                         rows, scratch.folded});
+    args.a = scratch.folded;
+    args.a_stride = layout.steps;
+    args.rows_stride = int64_t{rows} * layout.steps;
+    if (layout.groups > 1) args.vectors_of_rows = layout.group / kCodeLanes;
+  } else if (scales != nullptr) {
+    args.scales = scales;
+    if (layout.groups > 1) args.group_pairs = layout.group / 2;
+  }
+  kernels_.number_product[static_cast<int>(plan.form)](args);
 }
 
 // Keys that are not rotated are never rebuilt: q . (B l) = (B^T q) . l.

@@ -12,6 +12,7 @@
 #include "cpu/attention/attention_codes.h"
 #include "cpu/attention/attention_fixed.h"
 #include "cpu/attention/attention_kernels.h"
+#include "cpu/attention/attention_numbers.h"
 #include "cpu/attention/attention_products.h"
 #include "cpu/isa/vector_math.h"
 
@@ -420,6 +421,11 @@ constexpr void SetProducts(AttentionKernels& k, DType panel) {
   k.chosen_values[static_cast<int>(panel)] = &ChosenValues<V, P>;
 }
 
+template <class V, class P>
+constexpr void SetNumbers(AttentionKernels& k, NumberForm form) {
+  k.number_product[static_cast<int>(form)] = &NumberProduct<V, P>;
+}
+
 template <class V>
 constexpr AttentionKernels MakeAttentionKernels() {
   AttentionKernels k = {};
@@ -445,6 +451,11 @@ constexpr AttentionKernels MakeAttentionKernels() {
     k.coded_product[1][1] = &FixedProduct<V, 3>;
     k.coded_product[1][2] = &FixedProduct<V, 4>;
   }
+  k.scale_rows = &ScaleRows<V>;
+  SetNumbers<V, Float8Numbers<V, 3>>(k, NumberForm::kE4M3);
+  SetNumbers<V, Float8Numbers<V, 2>>(k, NumberForm::kE5M2);
+  SetNumbers<V, ByteNumbers<V>>(k, NumberForm::kByte);
+  SetNumbers<V, TableNumbers<V>>(k, NumberForm::kTable);
   k.softmax = &Softmax<V>;
   k.merge = &Merge<V>;
   k.probabilities = &Probabilities<V>;

@@ -508,19 +508,42 @@ void DecodeBits(const CodecPlan& plan, const uint8_t* page, float* tile) {
   DecodeGroups<kBits, Table>(plan, page, scales, tile);
 }
 
+template <class Scale>
+KVG_INLINE void ForScales(const CodedLayout& layout, float* out, Scale scale) {
+  const int count = layout.groups * layout.scale_stride;
+  for (int i = 0; i < count; i += kLanes) StoreAs(out + i, scale(i));
+}
+
+void ReadScales(const CodecPlan& plan, const void* codes, float* out) {
+  const CodedLayout& layout = plan.layout;
+  const auto* bytes = static_cast<const uint8_t*>(codes) + layout.scale_offset;
+  const auto* halves = reinterpret_cast<const uint16_t*>(bytes);
+  const auto* floats = reinterpret_cast<const float*>(bytes);
+  const float unit = 0x1p8f * plan.fixed_scale;
+  switch (layout.scale) {
+    case ScaleType::kNone:
+      return;
+    case ScaleType::kF16:
+      return ForScales(layout, out, [&](int i) KVG_INLINE_LAMBDA { return HalfLanes(halves + i); });
+    case ScaleType::kF32:
+      return ForScales(layout, out, [&](int i) KVG_INLINE_LAMBDA { return LoadAs<F>(floats + i); });
+    case ScaleType::kE8M0:
+      return ForScales(layout, out, [&](int i) KVG_INLINE_LAMBDA {
+        return FromE8M0(WidenCodes(LoadAs<U8>(bytes + i)));
+      });
+    case ScaleType::kE4M3:
+      return ForScales(layout, out, [&](int i) KVG_INLINE_LAMBDA {
+        // Not negative, so as halves that are 2^-8 times the number.
+        return Widen(__builtin_convertvector(LoadAs<U8>(bytes + i), U16) << 7, DType::kF16) * unit;
+      });
+  }
+}
+
 // Scales of one byte, as f32.
 void DecodeByteScales(const CodecPlan& plan, const uint8_t* page, float* tile) {
   constexpr int kLeastGroup = 16, kMostDims = 1024;
-  const CodedLayout& layout = plan.layout;
-  const uint8_t* stored = page + layout.scale_offset;
   alignas(64) float scales[kMostDims / kLeastGroup * kCodePageEntries];
-  const int count = layout.groups * kCodePageEntries;
-  const Float8<3, 7> number(plan);
-  for (int i = 0; i < count; i += kLanes) {
-    const U codes = WidenCodes(LoadAs<U8>(stored + i));
-    const bool power = layout.scale == ScaleType::kE8M0;
-    StoreAs(scales + i, power ? FromE8M0(codes) : number(codes) * plan.fixed_scale);
-  }
+  ReadScales(plan, page, scales);
   DecodeGroups<4, TableOf<4>>(plan, page, scales, tile);
 }
 

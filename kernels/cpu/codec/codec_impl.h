@@ -13,6 +13,7 @@ constexpr CodecKernels kCodecKernels = {
     .code_channels = CodeChannels,
     .pack = Pack,
     .decode = DecodePage,
+    .scales = ReadScales,
     .correct = CorrectTile,
     .dot = Dot,
     .add_scaled = AddScaled,

@@ -65,6 +65,8 @@ struct CodecKernels {
   // Scales times codes (plus zeros) of a whole page. tile: keys [dim][64]; values [64][width],
   // whose columns past dim hold finite numbers of no meaning.
   void (*decode)(const CodecPlan& plan, const void* page, float* tile);
+  // Scales of a page that has some, as f32, as they lie there.
+  void (*scales)(const CodecPlan& plan, const void* page, float* out);
   // Adds latents [64, rank] * basis [rank, dim], f16, to a tile, one rank after the other.
   void (*correct)(const CodecPlan& plan, const void* latents, const void* basis, float* tile);
   // sum of x[i] * y[i]: sixteen interleaved chains, joined by halves.

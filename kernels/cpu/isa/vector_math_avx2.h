@@ -95,6 +95,34 @@ struct Avx2Vector {
   static U LoadU(const void* p) {
     return (U)_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
   }
+  static void StoreU(void* p, U x) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), (__m256i)x);
+  }
+  static F IntsAsF(U x) { return _mm256_cvtepi32_ps((__m256i)x); }
+  // Codes of 8 bits with so many of mantissa as halves: those in the even bytes of `words`, or in
+  // the odd ones. Of e4m3 a half is 2^-8 times the number.
+  template <int kMantissa>
+  static U HalvesOfFloat8(U words, int odd) {
+    __m256i codes = (__m256i)words;
+    if (odd == 0) codes = _mm256_slli_epi16(codes, 8);
+    if constexpr (kMantissa == 2) {
+      return odd == 0 ? (U)codes : (U)_mm256_and_si256(codes, _mm256_set1_epi16(-256));
+    }
+    // The sign is copied into the exponent's top bit, which e4m3 does not have.
+    const __m256i kept = _mm256_set1_epi16(static_cast<int16_t>(0xbf80u));
+    return (U)_mm256_and_si256(_mm256_srai_epi16(codes, 1), kept);
+  }
+  // Two floats, again and again.
+  static F SetPair(const float* p) {
+    double pair;
+    __builtin_memcpy(&pair, p, sizeof pair);
+    return _mm256_castpd_ps(_mm256_set1_pd(pair));
+  }
+  // Lanes 2 i and 2 i + 1 of a, then of b.
+  static F SumNeighbours(F a, F b) {
+    const __m256d sums = _mm256_castps_pd(_mm256_hadd_ps(a, b));
+    return _mm256_castpd_ps(_mm256_permute4x64_pd(sums, 0xd8));
+  }
   static Table LoadTable(const float* p) { return {Load(p), Load(p + kLanes)}; }
   template <int kBits>
   static F Lookup(const Table& table, U index) {

@@ -96,6 +96,34 @@ struct Avx512Vector {
   using U [[gnu::vector_size(64)]] = uint32_t;
   using Table = F;
   static U LoadU(const void* p) { return (U)_mm512_loadu_si512(p); }
+  static void StoreU(void* p, U x) { _mm512_storeu_si512(p, (__m512i)x); }
+  static F IntsAsF(U x) { return _mm512_cvtepi32_ps((__m512i)x); }
+  // Codes of 8 bits with so many of mantissa as halves: those in the even bytes of `words`, or in
+  // the odd ones. Of e4m3 a half is 2^-8 times the number.
+  template <int kMantissa>
+  static U HalvesOfFloat8(U words, int odd) {
+    __m512i codes = (__m512i)words;
+    if (odd == 0) codes = _mm512_slli_epi16(codes, 8);
+    if constexpr (kMantissa == 2) {
+      return odd == 0 ? (U)codes : (U)_mm512_and_si512(codes, _mm512_set1_epi16(-256));
+    }
+    // The sign is copied into the exponent's top bit, which e4m3 does not have.
+    const __m512i kept = _mm512_set1_epi16(static_cast<int16_t>(0xbf80u));
+    return (U)_mm512_and_si512(_mm512_srai_epi16(codes, 1), kept);
+  }
+  // Two floats, again and again.
+  static F SetPair(const float* p) {
+    double pair;
+    __builtin_memcpy(&pair, p, sizeof pair);
+    return _mm512_castpd_ps(_mm512_set1_pd(pair));
+  }
+  // Lanes 2 i and 2 i + 1 of a, then of b.
+  static F SumNeighbours(F a, F b) {
+    const __m512i even =
+        _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+    const __m512i odd = _mm512_add_epi32(even, _mm512_set1_epi32(1));
+    return Add(_mm512_permutex2var_ps(a, even, b), _mm512_permutex2var_ps(a, odd, b));
+  }
   static Table LoadTable(const float* p) { return Load(p); }
   template <int kBits>
   static F Lookup(const Table& table, U index) {

@@ -79,6 +79,20 @@ struct PortableVector {
     std::memcpy(&v, p, sizeof v);
     return v;
   }
+  static void StoreU(void* p, U x) { std::memcpy(p, &x, sizeof x); }
+  static F IntsAsF(U x) { return __builtin_convertvector((I)x, F); }
+  // Codes of 8 bits with so many of mantissa as halves: those in the even bytes of `words`, or in
+  // the odd ones. Of e4m3 a half is 2^-8 times the number.
+  template <int kMantissa>
+  static U HalvesOfFloat8(U words, int odd) {
+    const U codes = odd == 0 ? words : words >> 8;
+    const U magnitudes = (codes & 0x7f007fu) << (10 - kMantissa);
+    return magnitudes | (codes & 0x800080u) << 8;
+  }
+  // Two floats, again and again.
+  static F SetPair(const float* p) { return F{p[0], p[1], p[0], p[1]}; }
+  // Lanes 2 i and 2 i + 1 of a, then of b.
+  static F SumNeighbours(F a, F b) { return F{a[0] + a[1], a[2] + a[3], b[0] + b[1], b[2] + b[3]}; }
   static Table LoadTable(const float* p) { return p; }
   template <int kBits>
   static F Lookup(const Table& table, U index) {

@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rows times pages of codes that stand for numbers: float8, 8-bit integers, 4 bits by a table
+// (codec_layout.h), as templates over a vector type; see attention_tiles.h. Codes become numbers in
+// registers, right before they are multiplied. Where a scale belongs to a step, it is in the rows;
+// where it belongs to a column, the sum over the steps that share it takes it.
+#pragma once
+
+#include "cpu/attention/attention_kernels.h"
+#include "cpu/codec/codec_layout.h"
+
+namespace kvgauge {
+
+template <class V>
+void ScaleRows(const ScaleRowsArgs& args) {
+  float* out = args.folded;
+  for (int g = 0; g < args.groups; ++g) {
+    const float* scales = args.scales + g * args.scale_stride;
+    for (int r = 0; r < args.rows; ++r, out += args.steps) {
+      const float* a = args.a + r * args.a_stride;
+      int s = 0;
+      for (; s + V::kLanes <= args.steps; s += V::kLanes) {
+        V::Store(out + s, V::Mul(V::Load(a + s), V::Load(scales + s)));
+      }
+      for (; s < args.steps; ++s) out[s] = a[s] * scales[s];
+    }
+  }
+}
+
+// How the words of a block become numbers, and meet a pair of rows' elements. kVectors vectors lie
+// in a block.
+
+// Float8 by way of halves, which are the numbers over kUnit: even and odd steps lie side by side in
+// their word, so a sum has both in neighbouring lanes until the end.
+template <class V, int kMantissa>
+struct Float8Numbers {
+  using F = typename V::F;
+  using U = typename V::U;
+  static constexpr int kField = 8, kSums = 2;
+  static constexpr int kMostRows = V::kRegisters / 8;
+  static constexpr float kUnit = kMantissa == 3 ? 0x1p8f : 1.0f;
+  struct Numbers {
+    F first, second;  // of the first and the second half of the words
+  };
+
+  explicit Float8Numbers(const NumberProductArgs&) {}
+  [[gnu::always_inline]] Numbers Take(U words, int vector) const {
+    // Through the first-level cache: a shuffle more would cost what the others wait for.
+    alignas(64) uint16_t halves[2 * V::kLanes];
+    V::StoreU(halves, V::template HalvesOfFloat8<kMantissa>(words, vector));
+    return {V::LoadF16(halves), V::LoadF16(halves + V::kLanes)};
+  }
+  [[gnu::always_inline]] static void Add(const float* x, const Numbers& b, F (&sum)[kSums]) {
+    const F pair = V::SetPair(x);
+    sum[0] = V::Fma(pair, b.first, sum[0]);
+    sum[1] = V::Fma(pair, b.second, sum[1]);
+  }
+  [[gnu::always_inline]] static F Join(const F (&sum)[kSums]) {
+    return V::SumNeighbours(sum[0], sum[1]);
+  }
+};
+
+template <class V>
+struct PairedNumbers {
+  using F = typename V::F;
+  using U = typename V::U;
+  static constexpr int kSums = 1;
+  static constexpr int kMostRows = V::kTileRows < 4 ? V::kTileRows : 4;
+  static constexpr float kUnit = 1.0f;
+  struct Numbers {
+    F even, odd;
+  };
+  [[gnu::always_inline]] static void Add(const float* x, const Numbers& b, F (&sum)[kSums]) {
+    sum[0] = V::Fma(V::Set(x[0]), b.even, sum[0]);
+    sum[0] = V::Fma(V::Set(x[1]), b.odd, sum[0]);
+  }
+  [[gnu::always_inline]] static F Join(const F (&sum)[kSums]) { return sum[0]; }
+};
+
+template <class V>
+struct ByteNumbers : PairedNumbers<V> {
+  using typename PairedNumbers<V>::F;
+  using typename PairedNumbers<V>::U;
+  static constexpr int kField = 8;
+  F offset;
+  explicit ByteNumbers(const NumberProductArgs& args) : offset(V::Set(args.offset)) {}
+  [[gnu::always_inline]] typename PairedNumbers<V>::Numbers Take(U words, int vector) const {
+    const U even = (words >> (8 * vector)) & 0xffu, odd = (words >> (8 * vector + 16)) & 0xffu;
+    return {V::Sub(V::IntsAsF(even), offset), V::Sub(V::IntsAsF(odd), offset)};
+  }
+};
+
+template <class V>
+struct TableNumbers : PairedNumbers<V> {
+  using typename PairedNumbers<V>::F;
+  using typename PairedNumbers<V>::U;
+  static constexpr int kField = 4;
+  typename V::Table table;
+  explicit TableNumbers(const NumberProductArgs& args) : table(V::LoadTable(args.table)) {}
+  [[gnu::always_inline]] typename PairedNumbers<V>::Numbers Take(U words, int vector) const {
+    return {V::template Lookup<4>(table, words >> (4 * vector)),
+            V::template Lookup<4>(table, words >> (4 * vector + 16))};
+  }
+};
+
+// kRows rows times a block of vectors of every step. One output element is one chain over the steps
+// of a group, or two that are joined, then one over the groups.
+template <class V, class P, int kRows>
+[[gnu::noinline]] void NumberTile(const NumberProductArgs& args, int row, int vector,
+                                  const float* rows, const char* next, const char* next_end) {
+  using F = typename V::F;
+  constexpr int kParts = kCodeLanes / V::kLanes;
+  constexpr int kVectors = V::kLanes == kCodeLanes ? 16 / P::kField : 1;
+  constexpr int kSlots = 16 / P::kField;
+  const P numbers(args);
+  // Of the block; known here where tiles are whole blocks, for shifts by constants.
+  const int first_vector = kVectors == kSlots ? 0 : vector % kSlots;
+  // What comes next is fetched a little with every pair: all at once would hold up the loads here
+  // until memory has answered.
+  const auto pairs = static_cast<unsigned>(args.pairs);
+  const unsigned fetch = (static_cast<unsigned>(next_end - next) / 64 + pairs - 1) / pairs * 64;
+  const float* a[kVectors];
+  for (int v = 0; v < kVectors; ++v) {
+    a[v] = rows + row * args.a_stride;
+    if ((vector + v + 1) % args.vectors_of_rows == 0) rows += args.rows_stride;
+  }
+  float* out = args.out + row * args.out_stride + vector * kCodeLanes;
+  const float* scales = args.scales == nullptr ? nullptr : args.scales + vector * kCodeLanes;
+  bool adds = args.accumulate;
+  for (int first = 0; first < args.pairs; first += args.group_pairs) {
+    const int last = first + args.group_pairs < args.pairs ? first + args.group_pairs : args.pairs;
+    F sum[kRows][kVectors][kParts][P::kSums];
+#pragma GCC unroll 4
+    for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 4
+      for (int v = 0; v < kVectors; ++v) {
+#pragma GCC unroll 4
+        for (int p = 0; p < kParts; ++p) {
+#pragma GCC unroll 2
+          for (int i = 0; i < P::kSums; ++i) sum[r][v][p][i] = V::Set(0.0f);
+        }
+      }
+    }
+    const char* block =
+        args.codes + (int64_t{first} * args.vectors + vector) / kSlots * kCodeBlockBytes;
+    for (int pair = first; pair < last; ++pair) {
+      for (unsigned i = 0; i < fetch && next < next_end; i += 64, next += 64) {
+        __builtin_prefetch(next, 0, 2);
+      }
+#pragma GCC unroll 4
+      for (int p = 0; p < kParts; ++p) {
+        const typename V::U words = V::LoadU(block + p * 4 * V::kLanes);
+#pragma GCC unroll 4
+        for (int v = 0; v < kVectors; ++v) {
+          const typename P::Numbers b = numbers.Take(words, first_vector + v);
+#pragma GCC unroll 4
+          for (int r = 0; r < kRows; ++r) {
+            P::Add(a[v] + r * args.a_stride + 2 * pair, b, sum[r][v][p]);
+          }
+        }
+      }
+      block += args.vectors / kSlots * kCodeBlockBytes;
+    }
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) {
+#pragma GCC unroll 4
+      for (int p = 0; p < kParts; ++p) {
+        const int column = v * kCodeLanes + p * V::kLanes;
+        F scale = V::Set(P::kUnit);
+        if (scales != nullptr) scale = V::Mul(V::Load(scales + column), scale);
+#pragma GCC unroll 4
+        for (int r = 0; r < kRows; ++r) {
+          float* to = out + r * args.out_stride + column;
+          const F product = V::Mul(P::Join(sum[r][v][p]), scale);
+          V::Store(to, adds ? V::Add(V::Load(to), product) : product);
+        }
+      }
+    }
+    adds = true;
+    if (scales != nullptr) scales += args.scale_stride;
+  }
+}
+
+template <class V, class P>
+void NumberProduct(const NumberProductArgs& args) {
+  constexpr int kVectors = V::kLanes == kCodeLanes ? 16 / P::kField : 1;
+  const int tiles = (args.rows + P::kMostRows - 1) / P::kMostRows;
+  // Each tile of the first rows fetches its share of what comes next.
+  const auto share = static_cast<int64_t>(static_cast<uint64_t>(args.next_bytes) / 64 /
+                                          static_cast<unsigned>(args.vectors / kVectors)) *
+                     64;
+  int row = 0;
+  for (int t = 0; t < tiles; ++t) {
+    const int rows = (args.rows - row + tiles - t - 1) / (tiles - t);
+    const char* next = args.next;
+    for (int vector = 0; vector < args.vectors; vector += kVectors) {
+      const bool last = vector + kVectors == args.vectors;
+      const char* end = t > 0 ? next : last ? args.next + args.next_bytes : next + share;
+      const float* a = args.a + vector / args.vectors_of_rows * args.rows_stride;
+      if (rows == 1) NumberTile<V, P, 1>(args, row, vector, a, next, end);
+      if (rows == 2) NumberTile<V, P, 2>(args, row, vector, a, next, end);
+      if constexpr (P::kMostRows > 2) {
+        if (rows == 3) NumberTile<V, P, 3>(args, row, vector, a, next, end);
+        if (rows == 4) NumberTile<V, P, 4>(args, row, vector, a, next, end);
+      }
+      next = end;
+    }
+    row += rows;
+  }
+}
+
+}  // namespace kvgauge
