@@ -230,6 +230,24 @@ CountBitsKernel(const uint64_t* words, int64_t n, int64_t stride, const int64_t*
   if (Thread() == 0) out[BlockX()] = base[BlockX()] + count;
 }
 
+// A block a group of rows.
+KVG_KERNEL(kBlockThreads)
+CountAnyBitsKernel(const uint64_t* words, int64_t stride, int64_t rows, const int32_t* range,
+                   const int64_t* base, int64_t* out) {
+  const uint64_t* group = words + BlockX() * rows * stride;
+  const int64_t first = range[2 * BlockX()], last = range[2 * BlockX() + 1];
+  int32_t count = 0;
+  for (int64_t w = first / 64 + Thread(); 64 * w < last; w += kBlockThreads) {
+    uint64_t any = 0;
+    for (int64_t i = 0; i < rows; ++i) any |= group[i * stride + w];
+    if (64 * w < first) any &= ~uint64_t{0} << (first - 64 * w);
+    if (64 * (w + 1) > last) any &= ~uint64_t{0} >> (64 * (w + 1) - last);
+    count += PopCount(any);
+  }
+  count = TeamSum<BlockTeam>(count);
+  if (Thread() == 0) out[BlockX()] = base[BlockX()] + count;
+}
+
 // Bits [from, from + 64) of a row of n words.
 KVG_DEVICE uint64_t WordFrom(const uint64_t* row, int64_t n, int64_t from) {
   if (from <= -64) return 0;
@@ -372,6 +390,14 @@ class DeviceSelect final : public SelectOps {
     KVG_LAUNCH(CountBitsKernel, {.grid_x = words.shape[0], .threads = kBlockThreads},
                context_.stream(), words.As<const uint64_t>(), words.shape[1], words.stride[0],
                base.As<const int64_t>(), out.As<int64_t>());
+  }
+
+  void DoCountAnyBits(const Tensor& words, const Tensor& range, const Tensor& base,
+                      Tensor out) override {
+    KVG_LAUNCH(CountAnyBitsKernel, {.grid_x = range.shape[0], .threads = kBlockThreads},
+               context_.stream(), words.As<const uint64_t>(), words.stride[0],
+               words.shape[0] / range.shape[0], range.As<const int32_t>(), base.As<const int64_t>(),
+               out.As<int64_t>());
   }
 
   void DoMoveBits(const Tensor& words, int64_t first, int64_t skip, Tensor out) override {

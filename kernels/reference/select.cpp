@@ -218,6 +218,21 @@ class ReferenceSelect final : public SelectOps {
     }
   }
 
+  void DoCountAnyBits(const Tensor& words, const Tensor& range, const Tensor& base,
+                      Tensor out) override {
+    const int64_t rows = words.shape[0] / range.shape[0];
+    for (int64_t g = 0; g < range.shape[0]; ++g) {
+      const auto* ends = range[g].As<int32_t>();
+      int64_t count = base.As<int64_t>()[g];
+      for (int64_t bit = ends[0]; bit < ends[1]; ++bit) {
+        bool any = false;
+        for (int64_t i = 0; i < rows; ++i) any |= BitOf(words, g * rows + i, bit);
+        count += any ? 1 : 0;
+      }
+      out.As<int64_t>()[g] = count;
+    }
+  }
+
   void DoMoveBits(const Tensor& words, int64_t first, int64_t skip, Tensor out) override {
     for (int64_t i = 0; i < out.shape[0]; ++i) {
       auto* row = out[i].As<uint64_t>();

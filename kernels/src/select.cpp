@@ -122,6 +122,20 @@ void SelectOps::CountBits(const Tensor& words, const Tensor& base, Tensor out) {
   if (out.Numel() > 0) DoCountBits(words, base, out);
 }
 
+void SelectOps::CountAnyBits(const Tensor& words, const Tensor& range, const Tensor& base,
+                             Tensor out) {
+  constexpr const char* kOp = "CountAnyBits";
+  KVG_OP_CHECK(IsMatrix(words, DType::kI64) && IsMatrix(range, DType::kI32), kOp, words, range,
+               base, out);
+  const int64_t groups = range.shape[0];
+  KVG_OP_CHECK(range.shape[1] == 2 && range.IsContiguous() && groups > 0 &&
+                   words.shape[0] % groups == 0 && IsVector(base, DType::kI64, groups) &&
+                   IsVector(out, DType::kI64, groups),
+               kOp, words, range, base, out);
+  KVG_OP_CHECK(SameDevice({words, range, base, out}), kOp, words, range, base, out);
+  DoCountAnyBits(words, range, base, out);
+}
+
 void SelectOps::MoveBits(const Tensor& words, int64_t first, int64_t skip, Tensor out) {
   constexpr const char* kOp = "MoveBits";
   KVG_OP_CHECK(IsMatrix(words, DType::kI64) && IsMatrix(out, DType::kI64), kOp, words, out);

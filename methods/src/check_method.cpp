@@ -457,6 +457,20 @@ Status CheckDistances(const Method& method, const Pipeline& p, const ModelShape&
   return {};
 }
 
+// What is said of entries and their sides must be true of them.
+Status CheckPlace(const Method& method, const Pipeline& p, const ModelShape& shape) {
+  KVG_TRY(method.place.Check(shape, p.read != nullptr));
+  if (!method.place.any() || (method.place.keys && method.place.values)) return {};
+  for (int64_t layer = 0; layer < shape.layers; ++layer) {
+    const Result<StorePlan> plan = p.store->Plan(shape, layer);
+    if (!plan.ok() || !plan->layout->traits().model_latents) continue;
+    return BadInput(StrCat("place.sides is ", method.place.keys ? "keys" : "values", ", but ",
+                           Owner(StageKind::kStore, *method.store),
+                           " holds the model's latents, which are both; use both"));
+  }
+  return {};
+}
+
 ModelShape Prepared(const Pipeline& p, const ModelShape& shape) {
   return p.prepare == nullptr ? shape : p.prepare->ShapeAfter(shape);
 }
@@ -488,6 +502,7 @@ Status CheckAll(const Method& method, const ModelShape& shape, const Budget& bud
   KVG_TRY(CheckStore(method, p, after));
   KVG_TRY(CheckSharedChoices(method, p, after));
   KVG_TRY(CheckFarDistance(method, p, after));
+  KVG_TRY(CheckPlace(method, p, after));
   return CheckBudget(method, p, after, budget, prompt_tokens);
 }
 

@@ -211,13 +211,13 @@ Status Override(const std::string& text, Json& method) {
   // Numbers, true and false are JSON; anything else is text.
   const Result<Json> parsed = ParseJson(given, "override");
   const Json value = parsed.ok() && !parsed->is_structured() ? *parsed : Json(given);
-  if (owner == "protect") {
-    method["protect"][name] = value;
+  if (owner == "protect" || owner == "place") {
+    method[owner][name] = value;
     return {};
   }
-  std::vector<std::string> owners = {"protect"};
+  std::vector<std::string> owners = {"protect", "place"};
   for (const Slot& slot : kSlots) owners.emplace_back(slot.name);
-  if (std::find(owners.begin() + 1, owners.end(), owner) == owners.end()) {
+  if (std::find(owners.begin() + 2, owners.end(), owner) == owners.end()) {
     return BadInput(StrCat("override ", Quoted(text), ": unknown stage ", Quoted(owner),
                            DidYouMean(owner, owners), "; known: ", Join(owners, ", ")));
   }
@@ -242,7 +242,7 @@ Status Override(const std::string& text, Json& method) {
 Result<Method> ParseMethod(const Json& json, const std::string& origin) {
   KVG_TRY(KnownKeys(json,
                     {"id", "title", "family", "paper", "version", "departures", "published",
-                     "experimental", "conformance", "protect", "stages"},
+                     "experimental", "conformance", "protect", "place", "stages"},
                     origin));
   Method method;
   KVG_TRY(ParseHead(json, origin, method));
@@ -253,6 +253,12 @@ Result<Method> ParseMethod(const Json& json, const std::string& origin) {
   method.recent = kept.Int("recent");
   method.recent_share = kept.Real("recent_share");
   method.coming = kept.Int("coming");
+
+  if (json.contains("place")) {
+    KVG_ASSIGN(const Params place,
+               Params::Parse(Placement::Specs(), json["place"], origin + ": place"));
+    method.place = Placement::From(place);
+  }
 
   Json stages = json.contains("stages") ? json["stages"] : Json::object();
   std::vector<std::string> kinds;
@@ -355,7 +361,9 @@ Json Method::ToJson() const {
   }
   Json protect = {{"sinks", sinks}, {"recent", recent}, {"recent_share", recent_share}};
   if (coming > 0) protect["coming"] = coming;
-  return {{"id", id}, {"version", version}, {"protect", protect}, {"stages", stages}};
+  Json json = {{"id", id}, {"version", version}, {"protect", protect}, {"stages", stages}};
+  if (place.any()) json["place"] = place.ToJson();
+  return json;
 }
 
 }  // namespace kvgauge

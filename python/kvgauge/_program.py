@@ -139,11 +139,12 @@ def _stage(value):
     return {"id": value} if isinstance(value, str) else dict(value)
 
 
-def method(id, *, title=None, family="composition", paper=None, protect=None, **stages):
+def method(id, *, title=None, family="composition", paper=None, protect=None, place=None,
+           **stages):
     """Composes a method: `method("mine", score="short_keys", allocate="pyramid")`.
 
     A stage is an id, or a dict with `id` and parameters. With a score, the default of `reduce` is
-    `top_k`. See docs/formats/methods.md.
+    `top_k`. `protect` and `place` are dicts of their keys. See docs/formats/methods.md.
 
     >>> method("mine", score={"id": "knorm"}).content["stages"]
     {'score': {'id': 'knorm'}, 'reduce': {'id': 'top_k'}}
@@ -161,6 +162,8 @@ allocate, reduce, store, read, narrow, trigger
         content["paper"] = paper
     if protect:
         content["protect"] = dict(protect)
+    if place:
+        content["place"] = dict(place)
     chosen = {kind: _stage(stages[kind]) for kind in kinds if kind in stages}
     if "score" in chosen:
         chosen.setdefault("reduce", {"id": "top_k"})

@@ -31,17 +31,35 @@ struct Draft {
 // Means over tasks of what each task says of its samples.
 void MergeBytes(const DraftLine& line, ByteSummary& out) {
   int64_t tasks = 0;
-  double* const to[] = {
-      &out.nominal,           &out.logical,           &out.resident,       &out.full,
-      &out.nominal_ratio,     &out.logical_ratio,     &out.resident_ratio, &out.nominal_per_token,
-      &out.logical_per_token, &out.resident_per_token};
+  double* const to[] = {&out.nominal,
+                        &out.logical,
+                        &out.resident,
+                        &out.full,
+                        &out.nominal_ratio,
+                        &out.logical_ratio,
+                        &out.resident_ratio,
+                        &out.nominal_per_token,
+                        &out.logical_per_token,
+                        &out.resident_per_token,
+                        &out.host,
+                        &out.host_ratio,
+                        &out.host_per_token};
   for (const TaskLine* part : line.parts) {
     if (!part || part->bytes.samples == 0) continue;
     const ByteSummary& b = part->bytes;
-    const double from[] = {
-        b.nominal,           b.logical,           b.resident,       b.full,
-        b.nominal_ratio,     b.logical_ratio,     b.resident_ratio, b.nominal_per_token,
-        b.logical_per_token, b.resident_per_token};
+    const double from[] = {b.nominal,
+                           b.logical,
+                           b.resident,
+                           b.full,
+                           b.nominal_ratio,
+                           b.logical_ratio,
+                           b.resident_ratio,
+                           b.nominal_per_token,
+                           b.logical_per_token,
+                           b.resident_per_token,
+                           b.host,
+                           b.host_ratio,
+                           b.host_per_token};
     for (size_t i = 0; i < std::size(from); ++i) *to[i] += from[i];
     out.samples += b.samples;
     ++tasks;
@@ -92,6 +110,7 @@ LeaderboardLine Describe(const DraftLine& draft) {
   line.kl_divergence = MergeTally(draft, &TaskLine::kl_divergence);
   line.top1_agreement = MergeTally(draft, &TaskLine::top1_agreement);
   line.read_share = MergeTally(draft, &TaskLine::read_share);
+  line.fetched_per_step = MergeTally(draft, &TaskLine::fetched_per_step);
   return line;
 }
 

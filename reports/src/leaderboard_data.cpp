@@ -217,6 +217,7 @@ void AddBytes(const SampleTable::Row& row, double full_token_bytes, ByteSummary&
   bytes.logical += static_cast<double>(row.logical_bytes);
   bytes.resident += static_cast<double>(std::max<int64_t>(row.resident_bytes, 0));
   bytes.full += static_cast<double>(row.full_bytes);
+  bytes.host += static_cast<double>(row.host_bytes);
   tokens += HeldTokens(static_cast<double>(row.full_bytes), full_token_bytes,
                        static_cast<double>(row.tokens_in));
 }
@@ -226,12 +227,14 @@ void Finish(ByteSummary& b, double tokens) {
   b.nominal_ratio = b.nominal / b.full;
   b.logical_ratio = b.logical / b.full;
   b.resident_ratio = b.resident / b.full;
+  b.host_ratio = b.host / b.full;
   if (tokens > 0) {
     b.nominal_per_token = b.nominal / tokens;
     b.logical_per_token = b.logical / tokens;
     b.resident_per_token = b.resident / tokens;
+    b.host_per_token = b.host / tokens;
   }
-  for (double* sum : {&b.nominal, &b.logical, &b.resident, &b.full}) {
+  for (double* sum : {&b.nominal, &b.logical, &b.resident, &b.full, &b.host}) {
     *sum /= static_cast<double>(b.samples);
   }
 }
@@ -272,6 +275,7 @@ void FillLine(const Union& all, const std::vector<const UnionCell*>& cells, cons
       AddBytes(row, full_token_bytes, line.bytes, tokens);
       if (!std::isnan(row.kl_divergence)) line.kl_divergence.Add(row.kl_divergence);
       if (!std::isnan(row.read_share)) line.read_share.Add(row.read_share);
+      if (!std::isnan(row.fetched_per_step)) line.fetched_per_step.Add(row.fetched_per_step);
       if (!std::isnan(row.top1_agreement)) line.top1_agreement.Add(row.top1_agreement);
     }
   }

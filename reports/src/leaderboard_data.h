@@ -39,7 +39,7 @@ struct TaskLine {
   int64_t samples = 0, ok = 0, failed = 0, skipped = 0, not_engaged = 0, scored = 0;
   std::map<std::string, int64_t> troubles;  // reason -> how often
   ByteSummary bytes;
-  TaskTally kl_divergence, top1_agreement, read_share;
+  TaskTally kl_divergence, top1_agreement, read_share, fetched_per_step;
   std::vector<LatencyRow> latency;
 };
 

@@ -150,9 +150,9 @@ bool SampleRow::SameResult(const SampleRow& other) const {
          compressions == other.compressions && kl_divergence == other.kl_divergence &&
          top1_agreement == other.top1_agreement && facts == other.facts &&
          answer_depth == other.answer_depth && reads_per_step == other.reads_per_step &&
-         read_share == other.read_share && parts == other.parts && answers == other.answers &&
-         layers == other.layers && modalities == other.modalities && SameVisuals(*this, other) &&
-         SameSight(*this, other);
+         read_share == other.read_share && fetched_per_step == other.fetched_per_step &&
+         parts == other.parts && answers == other.answers && layers == other.layers &&
+         modalities == other.modalities && SameVisuals(*this, other) && SameSight(*this, other);
 }
 
 }  // namespace kvgauge

@@ -365,6 +365,11 @@ CREATE TABLE speculation (
   UNIQUE (key, run_id, prompt, repetition)
 ) STRICT;
 )sql",
+    // 11 -> 12: what of a cache lies on the host, and what a step fetches of it.
+    R"sql(
+ALTER TABLE memory ADD COLUMN host_bytes INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE sample ADD COLUMN fetched_per_step REAL;
+)sql",
 };
 static_assert(std::size(kMigrations) == kSchemaVersion);
 
@@ -480,7 +485,8 @@ std::span<const char* const> ResultQueries() {
       " s.tokens_in, s.tokens_out, s.engagement, s.engagement_reason, s.compressions,"
       " s.logical_bytes, s.full_bytes, s.kl_divergence, s.top1_agreement,"
       " s.facts, s.answer_depth, s.reads_per_step, s.read_share, s.parts, s.images, s.frames,"
-      " s.visual_tokens, g.spec, s.patches FROM sample s JOIN cell c ON c.id = s.cell_id"
+      " s.visual_tokens, g.spec, s.patches, s.fetched_per_step FROM sample s JOIN cell c ON c.id = "
+      "s.cell_id"
       " LEFT JOIN sight g ON g.id = s.sight_id ORDER BY c.key, s.sample_key",
       "SELECT c.key, s.sample_key, a.turn, a.prediction, a.answers, a.score, a.tokens_out,"
       " a.stopped, q.text, q.excerpt FROM answer a JOIN sample s ON s.id = a.sample_id"
@@ -496,7 +502,8 @@ std::span<const char* const> ResultQueries() {
       "s.sample_key, l.layer, l.modality",
       "SELECT c.key, s.sample_key, y.moment, y.nominal_bytes, y.full_bytes, y.payload_bytes,"
       " y.scales_bytes, y.indices_bytes, y.outliers_bytes, y.low_rank_bytes, y.biases_bytes,"
-      " y.codebooks_bytes, y.projections_bytes, y.reader_bytes, y.slack_bytes, y.resident_bytes"
+      " y.codebooks_bytes, y.projections_bytes, y.reader_bytes, y.slack_bytes, y.resident_bytes,"
+      " y.host_bytes"
       " FROM memory y JOIN sample s ON s.id = y.sample_id JOIN cell c ON c.id = s.cell_id"
       " ORDER BY c.key, s.sample_key, y.moment",
   };

@@ -13,7 +13,7 @@
 
 namespace kvgauge {
 
-inline constexpr int64_t kSchemaVersion = 11;
+inline constexpr int64_t kSchemaVersion = 12;
 inline constexpr int64_t kApplicationId = 0x4b564753;  // "KVGS", at byte 68 of the file
 
 // Brings the tables from `version` (0: empty) to kSchemaVersion and makes the views, in one

@@ -188,11 +188,12 @@ Status ResultStore::Impl::ReadModalities(int64_t sample, SampleRow& row) {
 }
 
 Status ResultStore::Impl::ReadMemory(int64_t sample, SampleRow& row) {
-  KVG_ASSIGN(auto m, Cached("SELECT moment, nominal_bytes, full_bytes, payload_bytes, scales_bytes,"
-                            " indices_bytes, outliers_bytes, low_rank_bytes, biases_bytes,"
-                            " codebooks_bytes, projections_bytes, reader_bytes, slack_bytes,"
-                            " resident_bytes, peak_bytes FROM memory WHERE sample_id = ?"
-                            " ORDER BY moment"));
+  KVG_ASSIGN(auto m,
+             Cached("SELECT moment, nominal_bytes, full_bytes, payload_bytes, scales_bytes,"
+                    " indices_bytes, outliers_bytes, low_rank_bytes, biases_bytes,"
+                    " codebooks_bytes, projections_bytes, reader_bytes, slack_bytes,"
+                    " resident_bytes, peak_bytes, host_bytes FROM memory WHERE sample_id = ?"
+                    " ORDER BY moment"));
   m->Bind(sample);
   while (true) {
     KVG_ASSIGN(const bool more, m->Step());
@@ -205,7 +206,7 @@ Status ResultStore::Impl::ReadMemory(int64_t sample, SampleRow& row) {
         &memory.scales_bytes,      &memory.indices_bytes, &memory.outliers_bytes,
         &memory.low_rank_bytes,    &memory.biases_bytes,  &memory.codebooks_bytes,
         &memory.projections_bytes, &memory.reader_bytes,  &memory.slack_bytes,
-        &memory.resident_bytes,    &memory.peak_bytes};
+        &memory.resident_bytes,    &memory.peak_bytes,    &memory.host_bytes};
     int column = 1;
     for (int64_t* value : bytes) *value = m->Int(column++);
     row.memory.push_back(memory);
@@ -218,12 +219,14 @@ Result<std::optional<SampleRow>> ResultStore::Impl::ReadSample(int64_t cell,
   int64_t id = 0;
   std::optional<int64_t> sight;
   {
-    KVG_ASSIGN(auto s, Cached("SELECT id, run_id, hash, group_key, position, status, reason, score,"
-                              " tokens_in, tokens_out, engagement, engagement_reason, compressions,"
-                              " kl_divergence, top1_agreement, facts, answer_depth, reads_per_step,"
-                              " read_share, parts, images, frames, visual_tokens, patches, sight_id"
-                              " FROM sample"
-                              " WHERE cell_id = ? AND sample_key = ?"));
+    KVG_ASSIGN(auto s,
+               Cached("SELECT id, run_id, hash, group_key, position, status, reason, score,"
+                      " tokens_in, tokens_out, engagement, engagement_reason, compressions,"
+                      " kl_divergence, top1_agreement, facts, answer_depth, reads_per_step,"
+                      " read_share, parts, images, frames, visual_tokens, patches, sight_id,"
+                      " fetched_per_step"
+                      " FROM sample"
+                      " WHERE cell_id = ? AND sample_key = ?"));
     s->Bind(cell, sample_id);
     KVG_ASSIGN(const bool found, s->Step());
     if (!found) return std::optional<SampleRow>();
@@ -254,6 +257,7 @@ Result<std::optional<SampleRow>> ResultStore::Impl::ReadSample(int64_t cell,
     row.visual_tokens = s->Int(22);
     row.patches = s->Text(23);
     sight = s->MaybeInt(24);
+    row.fetched_per_step = s->MaybeReal(25);
   }
   if (sight) {
     KVG_ASSIGN(row.sight, ReadSight(*sight));

@@ -70,8 +70,8 @@ class ItemNumbers {
 };
 
 constexpr char kMemorySql[] =
-    "SELECT sample_id, nominal_bytes, resident_bytes FROM memory WHERE moment = 'compressed'"
-    " ORDER BY sample_id";
+    "SELECT sample_id, nominal_bytes, resident_bytes, host_bytes FROM memory"
+    " WHERE moment = 'compressed' ORDER BY sample_id";
 
 // Bytes of samples that are asked for in the order of their ids: both tables are walked once, side
 // by side, where a join would look every sample up.
@@ -85,6 +85,7 @@ class MemoryScan {
     if (sample_ != sample) return {};
     row.nominal_bytes = statement_.Int(1);
     row.resident_bytes = statement_.Int(2);
+    row.host_bytes = statement_.Int(3);
     return {};
   }
 
@@ -134,11 +135,12 @@ void SortRows(SampleTable& table) {
 }  // namespace
 
 Result<SampleTable> ResultStore::Samples() {
-  KVG_ASSIGN(auto s,
-             impl_->Cached("SELECT s.cell_id, s.position, s.sample_key, s.group_key, s.hash,"
-                           " s.status, s.engagement, s.score, s.kl_divergence, s.top1_agreement,"
-                           " s.tokens_in, s.tokens_out, s.logical_bytes, s.full_bytes,"
-                           " s.id, s.read_share, s.reason, s.parts FROM sample s ORDER BY s.id"));
+  KVG_ASSIGN(auto s, impl_->Cached(
+                         "SELECT s.cell_id, s.position, s.sample_key, s.group_key, s.hash,"
+                         " s.status, s.engagement, s.score, s.kl_divergence, s.top1_agreement,"
+                         " s.tokens_in, s.tokens_out, s.logical_bytes, s.full_bytes,"
+                         " s.id, s.read_share, s.reason, s.parts, s.fetched_per_step FROM sample s"
+                         " ORDER BY s.id"));
   KVG_ASSIGN(auto memory_rows, impl_->Cached(kMemorySql));
   MemoryScan memory(*memory_rows);
   SampleTable table;
@@ -165,6 +167,7 @@ Result<SampleTable> ResultStore::Samples() {
     row.full_bytes = IntOrMinusOne(*s, 13);
     KVG_TRY(memory.Fill(s->Int(14), row));
     row.read_share = RealOrNan(*s, 15);
+    row.fetched_per_step = RealOrNan(*s, 18);
     if (row.status != SampleStatus::kOk) {
       const std::string reason = s->Text(16);
       const auto at = reasons.try_emplace(reason, static_cast<uint32_t>(table.reasons.size()));

@@ -89,7 +89,7 @@ Status CheckSample(const std::string& path, const SampleRow& row) {
   }
   bool finite = Finite(row.score) && Finite(row.kl_divergence) && Finite(row.top1_agreement) &&
                 Finite(row.answer_depth) && Finite(row.reads_per_step) && Finite(row.read_share) &&
-                Finite(row.parts);
+                Finite(row.fetched_per_step) && Finite(row.parts);
   for (const AnswerRow& answer : row.answers) finite = finite && Finite(answer.score);
   for (const LayerStatRow& l : row.layers) {
     finite = finite && Finite(l.bits) && Finite(l.reads) && Finite(l.attention_error) &&
@@ -361,15 +361,15 @@ Result<WriteOutcome> ResultStore::Impl::PutSample(const SampleRow& sample) {
                      " status, reason, score, tokens_in, tokens_out, engagement, engagement_reason,"
                      " compressions, logical_bytes, full_bytes, kl_divergence, top1_agreement,"
                      " facts, answer_depth, reads_per_step, read_share, parts, images, frames,"
-                     " visual_tokens, sight_id, patches)"
+                     " visual_tokens, sight_id, patches, fetched_per_step)"
                      " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?,"
-                     " ?, ?, ?, ?, ?, ?)",
+                     " ?, ?, ?, ?, ?, ?, ?)",
                      row.cell, row.run, row.sample_id, row.hash, row.group, row.position,
                      NameOf(row.status), row.reason, row.score, row.tokens_in, row.tokens_out,
                      NameOf(row.engagement), row.engagement_reason, row.compressions, logical_bytes,
                      full_bytes, row.kl_divergence, row.top1_agreement, row.facts, row.answer_depth,
                      row.reads_per_step, row.read_share, NumbersJson(row.parts), row.images,
-                     row.frames, row.visual_tokens, sight, patches));
+                     row.frames, row.visual_tokens, sight, patches, row.fetched_per_step));
   int64_t turn = 0;
   for (const AnswerRow& a : row.answers) {
     KVG_ASSIGN(const std::optional<int64_t> question, PutQuestion(*this, a));
@@ -389,15 +389,17 @@ Result<WriteOutcome> ResultStore::Impl::PutSample(const SampleRow& sample) {
                     m.attention, m.attention_kept));
   }
   for (const MemoryRow& m : row.memory) {
-    KVG_TRY(Execute(
-        *this,
-        "INSERT INTO memory (sample_id, moment, nominal_bytes, full_bytes, payload_bytes,"
-        " scales_bytes, indices_bytes, outliers_bytes, low_rank_bytes, biases_bytes,"
-        " codebooks_bytes, projections_bytes, reader_bytes, slack_bytes, resident_bytes,"
-        " peak_bytes) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        id, NameOf(m.moment), m.nominal_bytes, m.full_bytes, m.payload_bytes, m.scales_bytes,
-        m.indices_bytes, m.outliers_bytes, m.low_rank_bytes, m.biases_bytes, m.codebooks_bytes,
-        m.projections_bytes, m.reader_bytes, m.slack_bytes, m.resident_bytes, m.peak_bytes));
+    KVG_TRY(
+        Execute(*this,
+                "INSERT INTO memory (sample_id, moment, nominal_bytes, full_bytes, payload_bytes,"
+                " scales_bytes, indices_bytes, outliers_bytes, low_rank_bytes, biases_bytes,"
+                " codebooks_bytes, projections_bytes, reader_bytes, slack_bytes, resident_bytes,"
+                " peak_bytes, host_bytes)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                id, NameOf(m.moment), m.nominal_bytes, m.full_bytes, m.payload_bytes,
+                m.scales_bytes, m.indices_bytes, m.outliers_bytes, m.low_rank_bytes, m.biases_bytes,
+                m.codebooks_bytes, m.projections_bytes, m.reader_bytes, m.slack_bytes,
+                m.resident_bytes, m.peak_bytes, m.host_bytes));
   }
   if (row.latency) KVG_TRY(PutLatency(row.cell, row.run, id, *row.latency));
   return old ? WriteOutcome::kReplaced : WriteOutcome::kNew;

@@ -28,6 +28,7 @@ struct Given {
   double score = 1;
   int64_t bytes = 1000;
   EngagementMark engagement = EngagementMark::kEngaged;
+  int64_t host = 0;  // of the bytes; a step fetches a tenth of them
 };
 
 class ResultsTest : public ::testing::Test {
@@ -85,6 +86,8 @@ class ResultsTest : public ::testing::Test {
       memory.payload_bytes = g.bytes;
       memory.resident_bytes = g.bytes;
       memory.full_bytes = 4000;
+      memory.host_bytes = g.host;
+      if (g.host > 0) s.fetched_per_step = 0.1 * static_cast<double>(g.host);
       s.memory.push_back(memory);
       LayerStatRow head;
       head.entries_before = 100;
@@ -163,6 +166,25 @@ TEST_F(ResultsTest, ReportTellsWhatItWroteAndPrintsItsTables) {
   const std::string text = Must(ReadFile(Path("tables.md")));
   EXPECT_THAT(text, StartsWith("## Scores of groups of tasks\n\n| method | budget | group |"));
   EXPECT_THAT(text, HasSubstr("| h2o | 20% | needle/single | partial_match | 95.00 |"));
+}
+
+// Bytes of both memories are shown where some row has entries on the host, and nowhere else.
+TEST_F(ResultsTest, TiersOfMemory) {
+  Fill("a.db");
+  EXPECT_THAT(Run("leaderboard a.db --format markdown").out, Not(HasSubstr("fetched")));
+  EXPECT_THAT(Run("report a.db -o a.html").err, "");
+  EXPECT_THAT(Must(ReadFile(Path("a.html"))), Not(HasSubstr("on the device")));
+  Add("a.db", "placed", "none", 400, [](int) { return Given{.bytes = 4000, .host = 3000}; });
+  const Outcome board =
+      Run("leaderboard a.db --format markdown --columns method,resident,device,fetched");
+  EXPECT_THAT(board.out, HasSubstr("| placed | 100.0% | 25.0% | 300 B |"));
+  EXPECT_THAT(board.out, HasSubstr("| snapkv | 20.0% |  |  |"));
+  const Outcome shown = Run("show a.db placed n1");
+  EXPECT_THAT(shown.out, HasSubstr("on the host 2.9 KiB (75.0%), on the device 1000 B (25.0%)"));
+  EXPECT_THAT(shown.out, HasSubstr("fetched a step"));
+  Run("report a.db -o a.html");
+  EXPECT_THAT(Must(ReadFile(Path("a.html"))),
+              AllOf(HasSubstr("on the device"), HasSubstr(R"(class="c-fetched n" data-v="300")")));
 }
 
 TEST_F(ResultsTest, LeaderboardAcrossModels) {

@@ -132,6 +132,11 @@ class MirroredSelect final : public SelectOps {
     const Mirror on(memory_, {words, base, out});
     ops_.CountBits(on(words), on(base), on(out));
   }
+  void DoCountAnyBits(const Tensor& words, const Tensor& range, const Tensor& base,
+                      Tensor out) override {
+    const Mirror on(memory_, {words, range, base, out});
+    ops_.CountAnyBits(on(words), on(range), on(base), on(out));
+  }
   void DoMoveBits(const Tensor& words, int64_t first, int64_t skip, Tensor out) override {
     const Mirror on(memory_, {words, out});
     ops_.MoveBits(on(words), first, skip, on(out));

@@ -500,6 +500,30 @@ TEST_F(EverySelectBackend, CountsBits) {
   }
 }
 
+TEST_F(EverySelectBackend, CountsBitsOfAnyRow) {
+  for (const auto& [name, ops] : backends) {
+    // Two rows a group; the second group's range is empty.
+    const std::vector<uint64_t> words = {0b0110, 1, 0b0011, 1, ~uint64_t{0}, 0, 0, 0};
+    const std::vector<int32_t> ends = {1, 65, 7, 7};
+    std::vector<int64_t> base = {10, 20}, out(2);
+    ops->CountAnyBits(Words(words, 4, 2), View(ends, {2, 2}), Tensor(base.data(), DType::kI64, {2}),
+                      Tensor(out.data(), DType::kI64, {2}));
+    EXPECT_EQ(out, (std::vector<int64_t>{13, 20})) << name;
+    const std::vector<uint64_t> many = RandomWords(15 * 700, 82);
+    const std::vector<int32_t> parts = {0, 44800, 63, 64, 64, 128, 100, 120, 1000, 44799};
+    for (const int64_t groups : {1, 5}) {
+      std::vector<int64_t> none(5), got(5), want(5);
+      const Tensor zero(none.data(), DType::kI64, {groups});
+      const Tensor range(const_cast<int32_t*>(parts.data()), DType::kI32, {groups, 2});
+      ops->CountAnyBits(Words(many, 15, 700), range, zero,
+                        Tensor(got.data(), DType::kI64, {groups}));
+      twin->CountAnyBits(Words(many, 15, 700), range, zero,
+                         Tensor(want.data(), DType::kI64, {groups}));
+      EXPECT_EQ(got, want) << name << ", " << groups << " groups";
+    }
+  }
+}
+
 TEST_F(EverySelectBackend, MovesBits) {
   for (const auto& [name, ops] : backends) {
     const std::vector<uint64_t> one = {0b1011, uint64_t{1} << 63};

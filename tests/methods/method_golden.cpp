@@ -141,20 +141,20 @@ struct Loaded {
 struct Probed {
   std::unique_ptr<WeightSource> cache;
   std::vector<int32_t> decoded;
+  Json record;
 };
 
-// The tokens that `kvgauge probe` notes in the head of the file it writes.
-std::vector<int32_t> DecodedIn(const std::string& path) {
+// What `kvgauge probe` notes under a name in the head of the file it writes.
+Json NotedIn(const std::string& path, const char* name) {
   const Result<std::string> bytes = ReadFile(path);
   EXPECT_TRUE(bytes.ok());
   uint64_t length = 0;
   std::memcpy(&length, bytes->data(), sizeof(length));
   const Result<Json> head = ParseJson(bytes->substr(sizeof(length), length), path);
   EXPECT_TRUE(head.ok());
-  const Result<Json> decoded =
-      ParseJson(head->at("__metadata__").at("decoded").get<std::string>(), path);
-  EXPECT_TRUE(decoded.ok());
-  return decoded->get<std::vector<int32_t>>();
+  const Result<Json> noted = ParseJson(head->at("__metadata__").at(name).get<std::string>(), path);
+  EXPECT_TRUE(noted.ok());
+  return *noted;
 }
 
 // Asks the probe command as the case says.
@@ -175,7 +175,8 @@ Probed Probe(const std::string& name, const std::string& model, const std::strin
   options.json = true;
   const Status status = RunProbe(options);
   EXPECT_TRUE(status.ok()) << status.error().message;
-  Probed probed = {Open(out), DecodedIn(out)};
+  Probed probed = {Open(out), NotedIn(out, "decoded").get<std::vector<int32_t>>(),
+                   NotedIn(out, "record")};
   std::filesystem::remove(out);  // the map stays
   return probed;
 }
@@ -213,6 +214,13 @@ TEST_P(PromptGolden, TheCacheHoldsWhatTheOracleSays) {
         held.erase(held.begin(), held.end() - std::ssize(want));
         EXPECT_TRUE(AllWithin(held, want, std::max(tolerance, 1e-4) * Largest(want)))
             << name << " of " << backend;
+      } else if (name == "tiers") {
+        // Bytes on the host at the end, and those that all steps fetched from there.
+        const std::vector<int32_t> want = ReadFixture<int32_t>(*expected, name, DType::kI32);
+        EXPECT_EQ(probed.record.at("final_host_bytes"), want[0]) << backend;
+        const double steps = probed.record.at("steps").get<double>();
+        EXPECT_NEAR(steps * probed.record.at("fetched_bytes_per_step").get<double>(), want[1], 0.5)
+            << backend;
       } else {
         EXPECT_TRUE(name.starts_with("scores.")) << name << ": nothing compares it";
       }

@@ -154,6 +154,9 @@ TEST(MethodFiles, FaultsNameFileKeyValueAndCure) {
        {"score.random has no effect without a reduce stage", "top_k"}},
       {File(R"("trigger": {"id": "prefill"})"), {"trigger.prefill has no effect"}},
       {File("", R"("protect": {"sinks": 4}, )"), {"protect has no effect"}},
+      {File("", R"("place": {"share": 2}, )"), {"mine.json: place.share: 2 is not valid"}},
+      {File("", R"("place": {"side": "keys"}, )"), {"mine.json: place", "did you mean 'sides'"}},
+      {File("", R"("place": "host", )"), {"mine.json: place", "JSON object"}},
       {File(R"("reduce": {"id": "top_k"})"), {"reduce.top_k needs scores"}},
       {File(R"("score": {"id": "lava"}, "reduce": {"id": "top_k"},
                "trigger": {"id": "every_step"})"),
@@ -240,6 +243,8 @@ TEST(MethodFiles, OverridesReachEveryParameter) {
       {"score.window", "must be stage.param=value"},
       {"score.window=x", "score.snapkv.window: \"x\" is not valid"},
       {"protect.sink=1", "did you mean 'sinks'"},
+      {"place.side=keys", "did you mean 'sides'"},
+      {"plac.share=1", "did you mean 'place'"},
       {"read.page=8", "has no read stage; name one with read.id=..."},
   };
   for (const auto& [text, part] : wrong) {

@@ -26,6 +26,7 @@ struct Given {
   SampleStatus status = SampleStatus::kOk;
   EngagementMark engagement = EngagementMark::kEngaged;
   std::optional<double> kl = {};
+  int64_t host = 0;  // of the bytes
 };
 
 CellRow Cell(const std::string& method, const std::string& budget = "none",
@@ -79,6 +80,8 @@ class Board {
       memory.payload_bytes = g.bytes;
       memory.resident_bytes = g.bytes + 60;
       memory.full_bytes = 4000;
+      memory.host_bytes = g.host;
+      if (g.host > 0) s.fetched_per_step = static_cast<double>(i);
       s.memory.push_back(memory);
       s.answers.push_back({.prediction = "x", .references = {"1"}, .score = s.score});
       Must(store_->Write(s));
@@ -119,6 +122,28 @@ std::function<Given(int)> Losing(int lost, int64_t bytes = 1000) {
     g.bytes = bytes;
     return g;
   };
+}
+
+// Sums of bytes on the host like the others; means of what steps fetch.
+TEST(Leaderboard, TiersOfMemory) {
+  Board board;
+  board.Add(Cell("full"), 4, Half);
+  board.Add(Cell("placed"), 4, [](int i) {
+    Given g = Half(i);
+    g.host = 3000;
+    return g;
+  });
+  const LeaderboardModel made = board.Make();
+  const LeaderboardLine& placed = LineOf(made.tables[0], "placed");
+  EXPECT_EQ(placed.bytes.host, 3000);
+  EXPECT_EQ(placed.bytes.host_ratio, 0.75);
+  EXPECT_DOUBLE_EQ(placed.bytes.device_ratio(), 1060.0 / 4000);
+  EXPECT_EQ(placed.bytes.host_per_token, 0.75 * placed.bytes.logical_per_token);
+  EXPECT_EQ(placed.fetched_per_step, 1.5);
+  const LeaderboardLine& full = LineOf(made.tables[0], "full");
+  EXPECT_EQ(full.bytes.host, 0);
+  EXPECT_EQ(full.bytes.device_ratio(), full.bytes.resident_ratio);
+  EXPECT_FALSE(full.fetched_per_step);
 }
 
 TEST(Leaderboard, ByHand) {

@@ -111,7 +111,7 @@ TEST(StoreFaults, SchemasThisProgramDoesNotKnow) {
   ExpectRefused(path, "schema version 1000, this program knows versions up to");
   RunSql(path, "PRAGMA user_version = -1");
   ExpectRefused(path, "schema version -1");
-  RunSql(path, "PRAGMA user_version = 11; DROP VIEW result; ALTER TABLE answer DROP COLUMN score");
+  RunSql(path, "PRAGMA user_version = 12; DROP VIEW result; ALTER TABLE answer DROP COLUMN score");
   ExpectRefused(path, "tables differ");
 }
 

@@ -101,6 +101,7 @@ inline SampleRow TestSample(int64_t cell_id, int64_t run_id, int64_t c, int64_t 
   s.answer_depth = static_cast<double>(i * 10 % 100) / 100;
   s.reads_per_step = 100.5;
   s.read_share = 0.5;
+  s.fetched_per_step = 2048.5;
   s.parts = {1.0, 0.125 * static_cast<double>(i)};
   s.answers.push_back({.question = StrCat("What is number ", i, "?"),
                        .excerpt = StrCat("... number ", i, " is ", i, " ..."),

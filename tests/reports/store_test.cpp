@@ -158,6 +158,7 @@ TEST(Store, EveryResultColumnIsCompared) {
       [](SampleRow& s) { s.answer_depth = 0.75; },
       [](SampleRow& s) { s.reads_per_step = 1; },
       [](SampleRow& s) { s.read_share.reset(); },
+      [](SampleRow& s) { s.fetched_per_step = 4; },
       [](SampleRow& s) { s.parts[0] = 7; },
       [](SampleRow& s) { s.answers[0].question = "x"; },
       [](SampleRow& s) { s.answers[0].excerpt = "x"; },
@@ -198,6 +199,7 @@ TEST(Store, EveryResultColumnIsCompared) {
         });
       },
       [](SampleRow& s) { s.memory[0].nominal_bytes = 1; },
+      [](SampleRow& s) { s.memory[0].host_bytes = 1; },
       [](SampleRow& s) { s.memory[0].full_bytes = 1; },
       [](SampleRow& s) { s.memory[0].payload_bytes = 1; },
       [](SampleRow& s) { s.memory[0].scales_bytes = 1; },

@@ -519,6 +519,35 @@ TEST_F(StoreTest, OtherTiersHoldTheBody) {
   }
 }
 
+// Bytes of some of a head's entries, whatever parts they lie in: codes, scales and floats.
+TEST_F(StoreTest, BytesOfEntries) {
+  CachePools pools(*ops_);
+  KvCache plain = NewCache(pools, DType::kBF16);
+  ASSERT_TRUE(Feed(plain, 100).ok());
+  EXPECT_EQ(plain.EntryBytes(1, 1, KvSide::kKeys, 10, 30), 20 * kDim * 2);
+  KvCache cache = plain.Fork();
+  Coded plan;
+  plan.sinks = 4;
+  plan.keys = Affine(4, CodeAxis::kToken, kDim);
+  plan.seal_keys = {.unit = 1, .keep_recent = 16};
+  ASSERT_TRUE(StoreAll(cache, PlanOf(plan)).ok());
+  ASSERT_TRUE(cache.Seal().ok());
+  // 4 sinks, 80 in 4 bits with a scale and a zero of 2 bytes, 16 that wait.
+  constexpr int64_t kCoded = kDim / 2 + 4;
+  EXPECT_EQ(cache.EntryBytes(0, 0, KvSide::kKeys, 4, 84), 80 * kCoded);
+  EXPECT_EQ(cache.EntryBytes(0, 0, KvSide::kKeys, 2, 90), 80 * kCoded + 8 * kDim * 2);
+  EXPECT_EQ(cache.EntryBytes(0, 1, KvSide::kValues, 2, 90), 88 * kDim * 2);
+  EXPECT_EQ(cache.EntryBytes(0, 1, KvSide::kValues, 90, 90), 0);
+  const KvBytes all = cache.Bytes(0);
+  double sum = 0;
+  for (int64_t head = 0; head < kHeads; ++head) {
+    for (const KvSide side : {KvSide::kKeys, KvSide::kValues}) {
+      sum += cache.EntryBytes(0, head, side, 0, 100);
+    }
+  }
+  EXPECT_EQ(sum, static_cast<double>(all.logical()));
+}
+
 // Words count over all entries of a head, whatever parts they lie in.
 TEST_F(StoreTest, ReadingSomeEntriesOfParts) {
   CachePools pools(*ops_);

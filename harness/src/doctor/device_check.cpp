@@ -222,6 +222,13 @@ void AddSelect(std::vector<Case>& cases) {
                      s.ops().select->CountBits(RandomBits(s, 3, 5), none, out);
                      return s.Indices(Halves(out.Reshape({3, 1})));
                    }});
+  cases.push_back({"CountAnyBits", "2 of 3 x 320, 5 to 300", 0, [](CaseTensors& s) {
+                     const Tensor out = s.New({2}, DType::kI64), none = s.New({2}, DType::kI64);
+                     const std::vector<int32_t> ends = {5, 300, 64, 64};
+                     s.ops().select->CountAnyBits(RandomBits(s, 6, 5),
+                                                  s.Integers(ends).Reshape({2, 2}), none, out);
+                     return s.Indices(Halves(out.Reshape({2, 1})));
+                   }});
   cases.push_back({"ReadBits", "3 x 200, from 70", 0, [](CaseTensors& s) {
                      const Tensor out = s.New({3, 200});
                      s.ops().select->ReadBits(RandomBits(s, 3, 5), 70, out);

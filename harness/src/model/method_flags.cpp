@@ -2,6 +2,7 @@
 #include "src/model/method_flags.h"
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 
 #include "core/strings.h"
@@ -117,6 +118,15 @@ std::string DescribeRecord(const ChosenMethod& chosen, const CompressionRecord& 
   if (record.steps > 0) {
     text += StrCat("reads    ", Fixed(record.reads_per_step, 1), " entries a head and step, ",
                    Fixed(100 * record.read_share, 1), "% of those held\n");
+  }
+  if (record.host_bytes > 0) {
+    const double fetched = record.fetched_bytes_per_step;
+    text += StrCat("host     ", HumanBytes(record.host_bytes), " of ",
+                   HumanBytes(record.bytes.logical() + record.reader_bytes), " by place");
+    if (record.steps > 0) {
+      text += StrCat(", ", HumanBytes(std::llround(fetched)), " fetched a step");
+    }
+    text += " (counted; the cache lies in one memory)\n";
   }
   const PhaseSeconds& s = record.seconds;
   text += StrCat("time     prefill ", Milliseconds(s.prefill), ", score ", Milliseconds(s.score),

@@ -64,6 +64,7 @@ Json MethodToJson(const Method& method) {
             {"recent", method.recent},
             {"recent_share", method.recent_share},
             {"coming", method.coming}}},
+          {"place", method.place.any() ? method.place.ToJson() : Json()},
           {"signals", SignalNames(method.needs())},
           {"departures", AllDepartures(method)},
           {"published", published},
@@ -90,6 +91,7 @@ void PrintMethod(const Method& method) {
                                                     : "",
                             method.coming > 0 ? StrCat("; ", method.coming, " left to come") : ""));
   }
+  if (method.place.any()) facts.emplace_back("on the host", method.place.Describe());
   PrintFacts(facts);
   std::vector<std::vector<std::string>> rows;
   for (const StageChoice* choice : method.stages()) {

@@ -130,6 +130,16 @@ const Column kColumns[] = {
      [](const LeaderboardTable&, const LeaderboardLine& l) {
        return Bytes(l, l.bytes.resident_ratio);
      }},
+    {"device", "device", true, 35, true,
+     [](const LeaderboardTable&, const LeaderboardLine& l) -> TableCell {
+       // Where all lies on the device this is `resident`.
+       return l.bytes.host > 0 ? Bytes(l, l.bytes.device_ratio()) : TableCell();
+     }},
+    {"fetched", "fetched", true, 25, true,
+     [](const LeaderboardTable&, const LeaderboardLine& l) -> TableCell {
+       if (l.bytes.host <= 0 || !l.fetched_per_step) return {};
+       return Text(HumanBytes(std::llround(*l.fetched_per_step)));
+     }},
     {"token_bytes", "B/token", true, 45, true,
      [](const LeaderboardTable&, const LeaderboardLine& l) {
        return Text(l.bytes.samples > 0 ? Short(l.bytes.logical_per_token) : "");

@@ -367,6 +367,15 @@ std::string Legend(const LeaderboardModel& model, const std::vector<std::string>
              "samples show 4 times in 5, or none.\nbytes: all that a method must keep, of the full "
              "cache's; "
              "resident: what the allocator holds for it.");
+  const bool placed = std::ranges::any_of(model.tables, [](const LeaderboardTable& table) {
+    return std::ranges::any_of(table.lines,
+                               [](const LeaderboardLine& line) { return line.bytes.host > 0; });
+  });
+  if (placed) {
+    out +=
+        "\ndevice: resident without what the method's place puts on the host; fetched: what a "
+        "decode step reads from there. Both are counted, no entry is moved.";
+  }
   const bool turned = std::ranges::any_of(
       model.tables, [](const LeaderboardTable& table) { return table.lower_is_better; });
   if (turned) {

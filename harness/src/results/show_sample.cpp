@@ -47,6 +47,9 @@ void AddBytes(const SampleRow& row, std::vector<std::pair<std::string, std::stri
         m.moment == MemoryMoment::kCompressed ? "bytes, compressed" : "bytes, final",
         StrCat("logical ", show(m.logical_bytes()), ", nominal ", show(m.nominal_bytes),
                ", resident ", show(m.resident_bytes), " of ", HumanBytes(m.full_bytes)));
+    if (m.host_bytes == 0) continue;
+    facts.back().second.append(StrCat("; on the host ", show(m.host_bytes), ", on the device ",
+                                      show(m.resident_bytes - m.host_bytes)));
   }
 }
 
@@ -116,6 +119,9 @@ std::string Facts(const ShownSample& shown) {
   if (row.kl_divergence) facts.emplace_back("KL to full", Fixed(*row.kl_divergence, 5));
   if (row.top1_agreement) facts.emplace_back("top-1 agreement", ShareText(*row.top1_agreement));
   if (row.read_share) facts.emplace_back("read a step", ShareText(*row.read_share));
+  if (row.fetched_per_step) {
+    facts.emplace_back("fetched a step", HumanBytes(std::llround(*row.fetched_per_step)));
+  }
   if (row.answer_depth) {
     facts.emplace_back("answer stands at", StrCat(ShareText(*row.answer_depth), " of the context"));
   }
@@ -310,6 +316,7 @@ Json SampleToJson(const ShownSample& shown) {
                       {"nominal_bytes", m.nominal_bytes},
                       {"logical_bytes", m.logical_bytes()},
                       {"resident_bytes", m.resident_bytes},
+                      {"host_bytes", m.host_bytes},
                       {"full_bytes", m.full_bytes}});
   }
   Json json = {{"cell", c.Key()},
@@ -336,6 +343,7 @@ Json SampleToJson(const ShownSample& shown) {
                {"engagement", NameOf(row.engagement)},
                {"kl_divergence", Maybe(row.kl_divergence)},
                {"top1_agreement", Maybe(row.top1_agreement)},
+               {"fetched_per_step", Maybe(row.fetched_per_step)},
                {"answer_depth", Maybe(row.answer_depth)},
                {"answers", AnswersToJson(row)},
                {"full_answers", shown.full ? AnswersToJson(*shown.full) : Json()},

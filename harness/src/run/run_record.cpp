@@ -44,7 +44,7 @@ int64_t PeakBytes(int64_t full_bytes, int64_t resident_bytes) {
 }
 
 MemoryRow MemoryOf(MemoryMoment moment, const KvBytes& bytes, const CompressionRecord& record,
-                   int64_t full_bytes) {
+                   int64_t full_bytes, int64_t host_bytes) {
   MemoryRow row;
   row.moment = moment;
   row.nominal_bytes = record.nominal_bytes;
@@ -60,6 +60,7 @@ MemoryRow MemoryOf(MemoryMoment moment, const KvBytes& bytes, const CompressionR
   row.reader_bytes = record.reader_bytes;
   row.slack_bytes = bytes.slack;
   row.resident_bytes = bytes.resident() + record.reader_bytes;
+  row.host_bytes = host_bytes;
   row.peak_bytes = PeakBytes(std::max(record.full_bytes, full_bytes), row.resident_bytes);
   return row;
 }
@@ -362,6 +363,7 @@ SampleRow MakeSampleRow(const FinishedCell& cell) {
   if (record.steps > 0) {
     row.reads_per_step = record.reads_per_step;
     row.read_share = record.read_share;
+    if (record.host_bytes > 0) row.fetched_per_step = record.fetched_bytes_per_step;
   }
   if (result.fidelity && result.fidelity->steps > 0) {
     row.kl_divergence = result.fidelity->kl_divergence;
@@ -372,9 +374,10 @@ SampleRow MakeSampleRow(const FinishedCell& cell) {
   row.patches = cell.kept.patches;
   if (run_sample.reduced) AddUnseen(run_sample.unseen_compressed, record, row);
   row.memory.push_back(MemoryOf(MemoryMoment::kCompressed, record.bytes, record,
-                                FullBytes(record, run_sample.unseen_compressed)));
-  row.memory.push_back(
-      MemoryOf(MemoryMoment::kFinal, record.final_bytes, record, cell.kept.final_full_bytes));
+                                FullBytes(record, run_sample.unseen_compressed),
+                                record.host_bytes));
+  row.memory.push_back(MemoryOf(MemoryMoment::kFinal, record.final_bytes, record,
+                                cell.kept.final_full_bytes, record.final_host_bytes));
   row.latency = SharedLatency(record, record.prompt_tokens);
   row.latency->vision_s = run_sample.vision_s;
   return row;

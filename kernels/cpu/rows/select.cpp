@@ -357,6 +357,23 @@ class CpuSelect final : public SelectOps {
     }
   }
 
+  void DoCountAnyBits(const Tensor& words, const Tensor& range, const Tensor& base,
+                      Tensor out) override {
+    const int64_t rows = words.shape[0] / range.shape[0];
+    for (int64_t g = 0; g < range.shape[0]; ++g) {
+      const int64_t first = range[g].As<int32_t>()[0], last = range[g].As<int32_t>()[1];
+      int64_t count = base.As<int64_t>()[g];
+      for (int64_t w = first / 64; 64 * w < last; ++w) {
+        uint64_t any = 0;
+        for (int64_t i = 0; i < rows; ++i) any |= words[g * rows + i].As<uint64_t>()[w];
+        if (64 * w < first) any &= ~uint64_t{0} << (first - 64 * w);
+        if (64 * (w + 1) > last) any &= ~uint64_t{0} >> (64 * (w + 1) - last);
+        count += std::popcount(any);
+      }
+      out.As<int64_t>()[g] = count;
+    }
+  }
+
   void DoMoveBits(const Tensor& words, int64_t first, int64_t skip, Tensor out) override {
     const int64_t n = words.shape[1];
     for (int64_t i = 0; i < out.shape[0]; ++i) {

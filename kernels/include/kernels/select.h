@@ -76,6 +76,11 @@ class SelectOps {
   // out[i] = base[i] + how many bits of row i of `words` are set. words: [rows, n] i64; base, out:
   // [rows] i64.
   void CountBits(const Tensor& words, const Tensor& base, Tensor out);
+  // out[g] = base[g] + how many bits of [range[g, 0], range[g, 1]) are set in any row of group g;
+  // a group is as many neighbouring rows as `words` has for each of `out`. words: [groups * rows,
+  // n] i64; range: [groups, 2] i32, contiguous, ascending within 0 .. 64 n; base, out: [groups]
+  // i64.
+  void CountAnyBits(const Tensor& words, const Tensor& range, const Tensor& base, Tensor out);
   // Bit skip + i of a row of `out` is bit first + i of that row of `words`; bits without a source
   // are 0. words: [rows, n] i64; out: [rows, m] i64, contiguous.
   void MoveBits(const Tensor& words, int64_t first, int64_t skip, Tensor out);
@@ -102,6 +107,8 @@ class SelectOps {
                                const Tensor& correction, Tensor index, Tensor weight) = 0;
   virtual void DoAddWeighted(const Tensor& source, const Tensor& weight, Tensor out) = 0;
   virtual void DoCountBits(const Tensor& words, const Tensor& base, Tensor out) = 0;
+  virtual void DoCountAnyBits(const Tensor& words, const Tensor& range, const Tensor& base,
+                              Tensor out) = 0;
   virtual void DoMoveBits(const Tensor& words, int64_t first, int64_t skip, Tensor out) = 0;
   virtual void DoReadBits(const Tensor& words, int64_t first, Tensor out) = 0;
   virtual void DoAtLeast(const Tensor& x, int32_t least, Tensor out) = 0;

@@ -12,6 +12,7 @@
 #include "core/json_fwd.h"
 #include "core/params.h"
 #include "core/result.h"
+#include "methods/placement.h"
 #include "methods/registry.h"
 
 namespace kvgauge {
@@ -85,6 +86,7 @@ struct Method {
   int64_t sinks = 0, recent = 0;
   double recent_share = 0.0;
   int64_t coming = 0;  // entries of a budget that is not the whole prompt, left to tokens to come
+  Placement place;     // which entries lie on the host
   // `store` is always set; score, allocate, reduce and trigger are set together or not at all.
   // `see` acts on pictures before the prompt is made, `attend`, `reuse` and `thin` while it is
   // read.

@@ -47,9 +47,13 @@ struct LeaderboardOptions {
 struct ByteSummary {
   int64_t samples = 0;  // 0: nothing was counted, the rest means nothing
   double nominal = 0, logical = 0, resident = 0, full = 0;  // of a sample's cache
+  double host = 0;  // of the logical ones, what a placement puts on the host; it is no resident one
   // Ratios of the sums: to the full cache's bytes, and to the tokens seen when they were counted.
-  double nominal_ratio = 0, logical_ratio = 0, resident_ratio = 0;
-  double nominal_per_token = 0, logical_per_token = 0, resident_per_token = 0;
+  double nominal_ratio = 0, logical_ratio = 0, resident_ratio = 0, host_ratio = 0;
+  double nominal_per_token = 0, logical_per_token = 0, resident_per_token = 0, host_per_token = 0;
+
+  // What is held without what lies on the host, over the full cache's bytes.
+  double device_ratio() const { return resident_ratio - host_ratio; }
 };
 
 struct Percentiles {
@@ -105,8 +109,8 @@ struct LeaderboardLine {
 
   ByteSummary bytes;
   // Means over samples that have them. `read_share`: of the entries held, those a step attends
-  // over.
-  std::optional<double> kl_divergence, top1_agreement, read_share;
+  // over. `fetched_per_step`: bytes that it fetches from the host, where entries lie there.
+  std::optional<double> kl_divergence, top1_agreement, read_share, fetched_per_step;
   std::vector<LatencySummary> latency;  // isolated by length; else one shared
 
   std::optional<int64_t> rank;  // by score, then logical bytes; equals share a rank

@@ -77,10 +77,11 @@ struct SampleTable {
     SampleStatus status = SampleStatus::kOk;
     EngagementMark engagement = EngagementMark::kNone;
     // NaN: there is none.
-    double score = 0, kl_divergence = 0, top1_agreement = 0, read_share = 0;
+    double score = 0, kl_divergence = 0, top1_agreement = 0, read_share = 0, fetched_per_step = 0;
     int64_t tokens_in = 0, tokens_out = 0;
     // After compression; -1: not measured.
     int64_t nominal_bytes = -1, logical_bytes = -1, resident_bytes = -1, full_bytes = -1;
+    int64_t host_bytes = 0;  // of the logical ones
     // Where the score of a set is no mean: in `parts`, so many from there.
     uint32_t part_count = 0;
     size_t parts_at = 0;

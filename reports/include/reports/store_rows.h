@@ -176,6 +176,8 @@ struct MemoryRow {
           reader_bytes = 0, slack_bytes = 0;
   int64_t resident_bytes = 0;  // what the allocator holds
   int64_t peak_bytes = 0;      // while compressing; not a result column: it depends on company
+  // The part of logical_bytes that a method's placement puts on the host.
+  int64_t host_bytes = 0;
 
   int64_t logical_bytes() const {
     return payload_bytes + scales_bytes + indices_bytes + outliers_bytes + low_rank_bytes +
@@ -228,6 +230,7 @@ struct SampleRow {
   std::string facts = "{}";            // what the data set says of the sample, an object of texts
   std::optional<double> answer_depth;  // where its answer stands in the context, from 0 to 1
   std::optional<double> reads_per_step, read_share;  // entries attended over, of those held
+  std::optional<double> fetched_per_step;            // bytes, where entries lie on the host
   // If the score of a set is not a mean: this sample's contribution to its sums
   // (MetricSpec::parts).
   std::vector<double> parts;

@@ -38,16 +38,24 @@ Result<std::vector<KeySplits>> Splits(std::span<ResultStore* const> stores,
 }
 
 void AddMeans(const std::vector<const LeaderboardLine*>& of_tasks, RowMeans& means) {
-  double ByteSummary::*const fields[] = {
-      &ByteSummary::nominal,           &ByteSummary::logical,
-      &ByteSummary::resident,          &ByteSummary::full,
-      &ByteSummary::nominal_ratio,     &ByteSummary::logical_ratio,
-      &ByteSummary::resident_ratio,    &ByteSummary::nominal_per_token,
-      &ByteSummary::logical_per_token, &ByteSummary::resident_per_token};
-  TaskTally sums[std::size(fields)], full, kl, top1;
+  double ByteSummary::*const fields[] = {&ByteSummary::nominal,
+                                         &ByteSummary::logical,
+                                         &ByteSummary::resident,
+                                         &ByteSummary::full,
+                                         &ByteSummary::nominal_ratio,
+                                         &ByteSummary::logical_ratio,
+                                         &ByteSummary::resident_ratio,
+                                         &ByteSummary::nominal_per_token,
+                                         &ByteSummary::logical_per_token,
+                                         &ByteSummary::resident_per_token,
+                                         &ByteSummary::host,
+                                         &ByteSummary::host_ratio,
+                                         &ByteSummary::host_per_token};
+  TaskTally sums[std::size(fields)], full, kl, top1, fetched;
   for (const LeaderboardLine* line : of_tasks) {
     if (line->kl_divergence) kl.Add(*line->kl_divergence);
     if (line->top1_agreement) top1.Add(*line->top1_agreement);
+    if (line->fetched_per_step) fetched.Add(*line->fetched_per_step);
     if (line->bytes.samples == 0) continue;
     ++means.tasks;
     means.bytes.samples += line->bytes.samples;
@@ -62,6 +70,7 @@ void AddMeans(const std::vector<const LeaderboardLine*>& of_tasks, RowMeans& mea
   means.full_per_token = full.Mean().value_or(0);
   means.kl_divergence = kl.Mean();
   means.top1_agreement = top1.Mean();
+  means.fetched_per_step = fetched.Mean();
 }
 
 // Tasks that a group leaves out of its scores are left out here, too.

@@ -23,7 +23,7 @@ struct RowMeans {
   int64_t tasks = 0;  // that bytes were counted on; 0: `bytes` means nothing
   ByteSummary bytes;
   double full_per_token = 0;
-  std::optional<double> kl_divergence, top1_agreement;
+  std::optional<double> kl_divergence, top1_agreement, fetched_per_step;
 };
 
 // Times of a row at one length of context, measured alone. Repetitions during which other programs

@@ -41,6 +41,7 @@ class Table {
   Table(const Board& board, size_t index) : board_(board), index_(index) {
     for (const BoardRow& row : board.rows) {
       kl_ = kl_ || row.means.kl_divergence;
+      host_ = host_ || row.means.bytes.host > 0;
       agreement_ = agreement_ || row.means.top1_agreement;
       if (!row.times.empty()) {
         longest_ = std::max(longest_, row.times.back().summary.context_tokens);
@@ -168,6 +169,15 @@ class Table {
                         true, false});
     columns_.push_back(
         {"nominal", "bytes a token", "nominal", "What the budget promises.", true, false});
+    if (host_) {
+      columns_.push_back({"device", "bytes a token", "on the device",
+                          "What is held without the entries that the method's placement puts on "
+                          "the host; below it over the full cache's bytes. Counted: the program "
+                          "moves no entry."});
+      columns_.push_back({"fetched", "bytes a step", "fetched",
+                          "Bytes of entries that a decode step reads from the host, the mean over "
+                          "steps; nothing where attention to them is computed there."});
+    }
     for (size_t g = 0; g < board_.groups.size(); ++g) {
       const LeaderboardTable& table = *board_.groups[g];
       columns_.push_back({StrCat("rank", g), table.task, "rank",
@@ -297,6 +307,9 @@ class Table {
       Empty(html, "resident");
       html.Put(R"(<td class="c-ratio n nil opt">–</td>)");
       html.Put(R"(<td class="c-logical n nil opt">–</td><td class="c-nominal n nil opt">–</td>)");
+      for (const char* key : {"device", "fetched"}) {
+        if (host_) Empty(html, key);
+      }
       return;
     }
     const ByteSummary& bytes = row.means.bytes;
@@ -325,6 +338,18 @@ class Table {
              {bytes.logical_ratio, Format(bytes.logical_ratio, Unit::kPercent),
               bytes.logical_per_token, Format(bytes.logical_per_token, Unit::kBytes),
               bytes.nominal_per_token, Format(bytes.nominal_per_token, Unit::kBytes)});
+    if (host_) Tiers(html, row);
+  }
+
+  void Tiers(Html& html, const BoardRow& row) const {
+    const ByteSummary& bytes = row.means.bytes;
+    const double held = bytes.resident_per_token - bytes.host_per_token;
+    html.Put(R"(<td class="c-device n" data-v="{}">{}<small>{}</small></td>)",
+             {held, Format(held, Unit::kBytes),
+              StrCat(Format(bytes.device_ratio(), Unit::kPercent), " of full")});
+    if (!row.means.fetched_per_step) return Empty(html, "fetched");
+    html.Put(R"(<td class="c-fetched n" data-v="{}">{}</td>)",
+             {*row.means.fetched_per_step, Format(*row.means.fetched_per_step, Unit::kBytes)});
   }
 
   void Score(Html& html, const BoardRow& row, size_t g) const {
@@ -516,6 +541,7 @@ class Table {
   std::vector<Column> columns_;
   std::map<std::pair<std::string, std::string>, std::vector<SparkPoint>> sparks_;
   bool kl_ = false, agreement_ = false;
+  bool host_ = false;  // entries of some row lie on the host
   int64_t longest_ = 0;
 };
 

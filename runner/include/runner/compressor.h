@@ -72,6 +72,10 @@ struct CompressionRecord {
   KvBytes bytes;             // after compression; logical() and resident()
   KvBytes final_bytes;       // now
   int64_t reader_bytes = 0;  // of the reader's index, and of queries that a score looks back from
+  // What of bytes and reader_bytes lies on the host, where the method places entries there; now;
+  // and what a decode step fetches of entries, mean over steps. Counted: nothing was moved.
+  int64_t host_bytes = 0, final_host_bytes = 0;
+  double fetched_bytes_per_step = 0;
   PhaseSeconds seconds;
 
   Json ToJson() const;

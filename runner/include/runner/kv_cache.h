@@ -176,6 +176,9 @@ class KvCache {
   // The bytes of this sequence as if it were alone: blocks that forks share count in full.
   KvBytes Bytes() const;
   KvBytes Bytes(int64_t layer) const;
+  // The numbers, codes and scales among these of entries [first, last) of a head: its part where
+  // heads share them. Positions, bases and all else that lies beside entries do not count.
+  double EntryBytes(int64_t layer, int64_t head, KvSide side, int64_t first, int64_t last) const;
 
   // Forgets the newest tokens, as far as they are held. Precondition: tokens <= tokens(). A state
   // of constant size cannot forget: an error that changes nothing.

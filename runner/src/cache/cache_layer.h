@@ -103,6 +103,10 @@ class CacheLayer {
   std::vector<int32_t> Positions(int64_t head) const { return entries_.Positions(head); }
   std::vector<float> LogWeights(int64_t head) const;
   KvBytes Bytes() const;
+  // As KvCache::EntryBytes.
+  double EntryBytes(KvSide side, int64_t head, int64_t first, int64_t last) const {
+    return entries_.BytesOf(side, head, first, last);
+  }
 
   // Not of every layout. Deserialize fills an empty, plain one from the front of `in`; after an
   // error it is not to be used.

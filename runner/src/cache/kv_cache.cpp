@@ -386,6 +386,11 @@ std::vector<float> KvCache::LogWeights(int64_t layer, int64_t head) const {
 
 KvBytes KvCache::Bytes(int64_t layer) const { return layers_[layer]->Bytes(); }
 
+double KvCache::EntryBytes(int64_t layer, int64_t head, KvSide side, int64_t first,
+                           int64_t last) const {
+  return layers_[layer]->EntryBytes(side, head, first, last);
+}
+
 KvBytes KvCache::Bytes() const {
   KvBytes bytes;
   for (const auto& layer : layers_) bytes += layer->Bytes();

@@ -91,6 +91,25 @@ void LayerEntries::ReadStream(KvSide side, int64_t owner, int64_t first, Tensor 
   }
 }
 
+double LayerEntries::BytesOf(KvSide side, int64_t head, int64_t first, int64_t last) const {
+  double bytes = 0;
+  int64_t begin = 0;
+  for (size_t p = 0; p < parts.size(); ++p) {
+    const std::vector<Stream>& streams = parts[p].of(side);
+    if (streams.empty()) continue;
+    const int64_t owner = OwnerOf(side, head, p);
+    const Stream& stream = streams[static_cast<size_t>(owner)];
+    const bool chosen = side == KvSide::kKeys && !key_owners.empty();
+    const int64_t sharing =
+        chosen ? std::count(key_owners.begin(), key_owners.end(), owner) : HeadsOf(side, p);
+    const int64_t from = std::max<int64_t>(first - begin, 0);
+    const int64_t to = std::min(last - begin, stream.length());
+    if (from < to) bytes += stream.BytesOf(from, to) / static_cast<double>(sharing);
+    begin += stream.length();
+  }
+  return bytes;
+}
+
 std::vector<int32_t> LayerEntries::Positions(int64_t head) const {
   const HeadEntries& one = heads[static_cast<size_t>(head)];
   if (one.has_positions) return one.positions.ToHost<int32_t>();

@@ -101,6 +101,9 @@ struct LayerEntries {
   LayerPart NewPart(const std::array<int64_t, 2>& owners, BlockPool& of, const SpecOf& spec) const;
   // Entries from `first` on of an owner's stream, over all parts, as stored.
   void ReadStream(KvSide side, int64_t owner, int64_t first, Tensor rows) const;
+  // Bytes of entries [first, last) of a head as they are stored, of its part where heads share a
+  // stream; nothing for values that are in the keys.
+  double BytesOf(KvSide side, int64_t head, int64_t first, int64_t last) const;
   std::vector<int32_t> Positions(int64_t head) const;
   // The numbers beside those entries, in that order; rotations are to be assigned anew.
   Result<HeadEntries> Gathered(int64_t head, const KeptEntries& kept,

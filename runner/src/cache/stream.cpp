@@ -358,4 +358,15 @@ void Stream::AddBytes(KvBytes& bytes) const {
   bytes += mine;
 }
 
+double Stream::BytesOf(int64_t first, int64_t last) const {
+  const int64_t entry_bytes = spec_.dim * SizeOf(spec_.dtype);
+  const int64_t in_codes = std::max<int64_t>(std::min(last, coded_) - first, 0);
+  auto bytes = static_cast<double>((last - first - in_codes) * entry_bytes);
+  if (in_codes == 0) return bytes;
+  KvBytes all;
+  AddBytes(all);
+  const auto codes = static_cast<double>(all.logical() - (length_ - coded_) * entry_bytes);
+  return bytes + codes * static_cast<double>(in_codes) / static_cast<double>(coded_);
+}
+
 }  // namespace kvgauge

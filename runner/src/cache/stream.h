@@ -74,6 +74,8 @@ class Stream {
   Status Append(const Tensor& rows);
   // Adds what this stream holds to the bins; slack is what its blocks have beyond that.
   void AddBytes(KvBytes& bytes) const;
+  // What of it entries [first, last) have, without slack; coded ones have alike.
+  double BytesOf(int64_t first, int64_t last) const;
   // What it holds, bit for bit. Coded pages are as this backend lays them out.
   void Serialize(std::string& out) const;
   // Fills an empty stream of the same spec from the front of `in`; what does not fit is refused.

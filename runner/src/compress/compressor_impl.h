@@ -28,7 +28,7 @@ class Compressor::Impl final : public LayerHook {
         needs_(method.needs()),
         pipeline_(MakePipeline(method)),
         step_(model.cache_config(), StepNeeds(), ops_),
-        reads_(pipeline_.read.get(), shape_, ops_),
+        reads_(pipeline_.read.get(), method_.place, shape_, ops_),
         recorder_(model, method, budget_, shape_),
         carried_(shape_, needs_, ops_) {
     for (int64_t i = 0; i < shape_.layers && pipeline_.reduce != nullptr; ++i) {

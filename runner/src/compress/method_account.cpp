@@ -95,6 +95,12 @@ void Recorder::RecordCompressed(const KvCache& cache, const Prompt* prompt, int6
     record_.bits.push_back(entries > 0 ? 8.0 * payload / numbers : 0.0);
   }
   record_.reader_bytes = index_bytes;
+  record_.host_bytes = HostBytes(method_.place, cache) + IndexOnHost();
+}
+
+// What of the index lies there.
+int64_t Recorder::IndexOnHost() const {
+  return method_.place.any() && method_.place.index ? record_.reader_bytes : 0;
 }
 
 bool Recorder::AddPlan(const LayerView& view, std::span<const HeadPlan> plan) {
@@ -179,7 +185,14 @@ CompressionRecord Recorder::Record(const KvCache& cache, const StepReads& reads,
     record.reads_per_step =
         read / static_cast<double>(record.steps * shape_.layers * shape_.query_heads);
     record.read_share = held_entries > 0 ? read / held_entries : 0;
+    record.fetched_bytes_per_step =
+        reads.tiers().FetchedBytes(cache) / static_cast<double>(record.steps);
   }
+  const int64_t on_host = HostBytes(method_.place, cache);
+  record.final_host_bytes = on_host + IndexOnHost();
+  // Where entries lie is all that such a method does.
+  const bool places = method_.place.any() && !reads.chooses() && !method_.reduce && !method_.thin &&
+                      !method_.attend && !stores_otherwise_;
   int64_t merged = 0;
   for (const int64_t count : record.merged) merged += count;
   const KvBytes now = cache.Bytes();
@@ -201,7 +214,8 @@ CompressionRecord Recorder::Record(const KvCache& cache, const StepReads& reads,
     attended = StrCat(NameOf(*method_.attend->spec), " left out nothing of what ",
                       record.prompt_tokens, " tokens attend to");
   }
-  if (dropped_ || weighted_ || merged > 0 || read_less || coded || sparse_) {
+  if (dropped_ || weighted_ || merged > 0 || read_less || coded || sparse_ ||
+      (places && on_host > 0)) {
     record.engagement = Engagement::kEngaged;
     record.reason = attended;
     if (codes_ && !coded) record.reason = unsealed;
@@ -212,6 +226,9 @@ CompressionRecord Recorder::Record(const KvCache& cache, const StepReads& reads,
         StrCat(NameOf(*method_.thin->spec), " let no row go of ", record.prompt_tokens, " tokens");
   } else if (stores_otherwise_) {
     record.reason = unsealed;
+  } else if (places) {
+    record.reason = StrCat("place put no entry of ", record.prompt_tokens,
+                           " tokens on the host; lower place.sinks or place.recent");
   } else if (reads.chooses()) {
     record.reason = StrCat("read.", method_.read->spec->id,
                            record.steps == 0 ? " saw no decode step" : " read every entry");

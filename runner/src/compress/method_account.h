@@ -47,6 +47,7 @@ class Recorder {
   CompressionRecord Record(const KvCache& cache, const StepReads& reads, int64_t allowed) const;
 
  private:
+  int64_t IndexOnHost() const;
   std::vector<std::vector<int64_t>> Entries(const KvCache& cache) const;
   std::vector<int32_t> Outcomes() const;
   void AddMergedOnDevice(std::vector<int64_t>& merged) const;

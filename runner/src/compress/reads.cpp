@@ -6,13 +6,15 @@
 
 namespace kvgauge {
 
-StepReads::StepReads(const Reader* reader, const ModelShape& shape, Ops& ops)
+StepReads::StepReads(const Reader* reader, const Placement& place, const ModelShape& shape,
+                     Ops& ops)
     : reader_(reader),
       joining_(dynamic_cast<const JoiningReader*>(reader)),
       biasing_(dynamic_cast<const BiasingReader*>(reader)),
       takes_turns_(dynamic_cast<const TurnTakingReader*>(reader) != nullptr),
       shape_(shape),
-      ops_(ops) {}
+      ops_(ops),
+      tiers_(place, shape, ops) {}
 
 void StepReads::Begin(const ViewSource& source) {
   const auto layers = static_cast<size_t>(shape_.layers);
@@ -27,6 +29,7 @@ void StepReads::BeginLayer(const ViewSource& source, int64_t layer) {
   const auto index = static_cast<size_t>(layer);
   CacheView view(source, layer);
   states_[index] = reader_->Begin(view);
+  tiers_.Forget(layer);
   indexed_[index].assign(view.lengths().begin(), view.lengths().end());
 }
 
@@ -42,6 +45,7 @@ bool StepReads::ContinueInTurns(const StepReads& other) {
 void StepReads::CountFrom(const StepReads& other) {
   whole_ = other.whole_;
   held_ = other.held_;
+  tiers_.CountFrom(other.tiers_);
   if (other.counts_[0].size_bytes() == 0) return;
   AllocateCounts();
   for (size_t which : {0, 1}) ops_.memory->Copy(other.Counts(0), Counts(which));
@@ -54,7 +58,10 @@ void StepReads::AllocateCounts() {
   }
 }
 
-void StepReads::BeginStep() { step_whole_ = step_held_ = 0; }
+void StepReads::BeginStep() {
+  step_whole_ = step_held_ = 0;
+  tiers_.BeginStep();
+}
 
 void StepReads::Choose(const ViewSource& source, KvCache& cache, int64_t layer, const Tensor& q,
                        double& seconds) {
@@ -69,7 +76,9 @@ void StepReads::Choose(const ViewSource& source, KvCache& cache, int64_t layer, 
     const Stopwatch watch(ops_, seconds, During::kStep);
     chosen = ChooseEntries(source, cache, layer, q[0]);
   }
-  if (!chosen) step_whole_ += held;
+  if (chosen) return;
+  step_whole_ += held;
+  tiers_.AddWhole(cache, layer);
 }
 
 // False where all is read.
@@ -91,11 +100,13 @@ bool StepReads::ChooseEntries(const ViewSource& source, KvCache& cache, int64_t 
   if (!chosen_[index]) return false;
   cache.SetRead(layer, words, bias);
   ops_.select->CountBits(words, Counts(0)[layer], Counts(1)[layer]);
+  Tensor joined;
   if (joining_ != nullptr) {
-    const Tensor joined = view.Scratch(DType::kI64, {words.shape[0], words.shape[1]});
+    joined = view.Scratch(DType::kI64, {words.shape[0], words.shape[1]});
     joining_->MarkJoined(view, *states_[leader], joined);
     ops_.select->CountBits(joined, Counts(1)[layer], Counts(1)[layer]);
   }
+  tiers_.AddRead(view, cache, words, joined);
   step_chosen_ = true;
   return true;
 }
@@ -118,11 +129,13 @@ void StepReads::Correct(const ViewSource& source, int64_t layer, const Tensor& q
 void StepReads::EndPass() {
   whole_ += step_whole_;
   held_ += step_held_;
+  tiers_.EndPass();
 }
 
 void StepReads::KeepCounts() {
   if (step_chosen_) ops_.memory->Copy(Counts(1), Counts(0));
   step_chosen_ = false;
+  tiers_.KeepCounts();
 }
 
 double StepReads::read() const {

@@ -10,6 +10,7 @@
 
 #include "methods/biasing_reader.h"
 #include "methods/joining_reader.h"
+#include "src/compress/tier_counts.h"
 #include "src/compress/view.h"
 
 namespace kvgauge {
@@ -17,7 +18,7 @@ namespace kvgauge {
 class StepReads {
  public:
   // `reader` may be null: everything is read. It outlives this.
-  StepReads(const Reader* reader, const ModelShape& shape, Ops& ops);
+  StepReads(const Reader* reader, const Placement& place, const ModelShape& shape, Ops& ops);
 
   bool chooses() const { return reader_ != nullptr; }
   // Indexes all entries anew, of all layers or of one.
@@ -48,6 +49,7 @@ class StepReads {
 
   double read() const;  // waits for the device
   double held() const { return held_; }
+  const TierCounts& tiers() const { return tiers_; }
   int64_t index_bytes() const;
 
  private:
@@ -71,6 +73,7 @@ class StepReads {
   double step_whole_ = 0, step_held_ = 0;
   Buffer counts_[2];  // [layers, query_heads] i64 until the last step, and with this one
   bool step_chosen_ = false;
+  TierCounts tiers_;
 };
 
 }  // namespace kvgauge
