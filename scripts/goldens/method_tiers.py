@@ -2,7 +2,8 @@
 """What lies on the host and what decode steps fetch from there, in NumPy: FlexGen (FMInference/FlexLLMGen
 004ffef8, init_cache_one_gpu_batch and load_cache of pytorch_backend.py and flex_opt.py), which fetches all that
 is there for every step, and readers that fetch what they read (load of snu-comparch/InfiniGen's prefetched
-entries: what any query head of a KV head chose, once).
+entries: what any query head of a KV head chose, once). A2ATS (junhuihe-hjh/A2ATS 71f10b0, llama_masked.py and
+construct_codebooks.py), whose factors and codebooks are made of the prompt.
 """
 
 import math
@@ -10,7 +11,7 @@ import math
 import numpy as np
 
 from method_oracles import Sequence
-from method_reads import InfiniGen
+from method_reads import InfiniGen, cluster, masked_answer, nearest_centroid, spaced
 
 ENTRY_BYTES = 4  # of a number: cases are of f32
 
@@ -69,8 +70,63 @@ class FetchingInfiniGen(Placed, InfiniGen):
         return masks
 
 
+class A2ats(Sequence):
+    """Keys before rotation as the nearest codewords by x H x, H the queries' second moment at one distance;
+    the codewords' products with a query at that distance choose entries, for all query heads of a KV head."""
+
+    def compress(self, codewords, share, sinks, local, distance, rounds):
+        self.share, self.sinks, self.local, self.distance = share, sinks, local, distance
+        model, n = self.model, self.tokens
+        self.factors, self.words, self.codes = {}, {}, {}
+        for l in range(model.layers):
+            raw = model.rotate(self.prefill.queries[l], -np.arange(n))
+            there = model.rotate(raw, np.full(n, distance)).reshape(model.groups, -1, model.dim)
+            for h in range(model.groups):
+                H = there[h].T @ there[h]
+                H /= np.sqrt((H**2).mean())
+                self.factors[l, h] = np.linalg.cholesky(H + 1e-6 * np.eye(model.dim))
+                rows = self.prefill.raw[l][h] @ self.factors[l, h]
+                words = spaced(rows, min(codewords, n))
+                self.codes[l, h] = cluster(rows, words, rounds, self.margins, f"a2ats codes {l}.{h}")
+                self.words[l, h] = words
+
+    def append(self, l, h, raw, v):
+        super().append(l, h, raw, v)
+        own = nearest_centroid(raw @ self.factors[l, h], self.words[l, h], self.margins, f"a2ats code {l}.{h}")
+        self.codes[l, h] = np.append(self.codes[l, h], own)
+
+    def answer(self, l, queries):
+        model, masks = self.model, []
+        for h, own in enumerate(queries):
+            n = len(self.keys[l][h])
+            there = model.rotate(own, np.full(len(own), self.distance - self.tokens))
+            words = self.words[l, h] @ np.linalg.inv(self.factors[l, h])
+            found = (there @ words.T)[:, self.codes[l, h]][:, self.sinks : n - self.local]
+            mask = np.ones(n, bool)
+            mask[self.sinks : n - self.local] = False
+            for row in found:
+                # Entries of one codeword are equal; the first of them are taken.
+                best = np.argsort(-row, kind="stable")[: int(self.share * n)]
+                least, others = row[best].min(), row[row < row[best].min()]
+                if len(others):
+                    self.margins.note((least - others.max()) / np.abs(row).max(), f"a2ats {l}.{h}")
+                greater = row[row > least]
+                if len(greater):
+                    self.margins.note((greater.min() - least) / np.abs(row).max(), f"a2ats {l}.{h}")
+                mask[self.sinks + best] = True
+            masks.append(np.tile(mask, (len(own), 1)))
+        return masked_answer(self, l, queries, masks)
+
+
 # Name, what to ask the program for, the oracle in words, its class and settings.
 CASES = [
+    ("a2ats",
+     dict(method="a2ats", budget="none",
+          set=["read.codewords=16", "read.share=0.1", "read.sinks=4", "read.local=16", "read.distance=200",
+               "read.iterations=4"]),
+     "llama_attention_forward and the factors of construct_codebooks of junhuihe-hjh/A2ATS 71f10b0, restated in NumPy; "
+     "factors and codewords are the prompt's, and codewords start from evenly spaced keys",
+     A2ats, dict(codewords=16, share=0.1, sinks=4, local=16, distance=200, rounds=4)),
     ("flexgen_offload",
      dict(method="flexgen_offload", budget="none", set=["place.share=0.8"]),
      "the full cache of which FMInference/FlexLLMGen 004ffef puts a share on the processor and loads it for every "

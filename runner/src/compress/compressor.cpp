@@ -310,7 +310,9 @@ Status Compressor::Impl::Compress(const PromptState& state, const PromptScores* 
 bool Compressor::Impl::ContinueFrom(const Impl& other, KvCache& cache, bool in_turns) {
   // What the reader found out about the prompt's rows cannot be found anew.
   const Needs needs = pipeline_.read != nullptr ? pipeline_.read->needs() : Needs();
-  if (needs.window > 0 || needs.column_sums || needs.surprise) return false;
+  if (needs.window > 0 || needs.column_sums || needs.surprise || !needs.query_moments.empty()) {
+    return false;
+  }
   for (const auto& state : other.reduce_states_) {
     if (state != nullptr) return false;
   }
