@@ -46,6 +46,15 @@ std::string CalibrationPath(const StageChoice& choice) {
   return takes_file ? choice.params.Text(kCalibrationParam) : "";
 }
 
+std::string DraftModelPath(const StageChoice& choice) {
+  for (const ParamSpec& param : choice.spec->params) {
+    if (param.name != kDraftModelParam) continue;
+    const std::string& named = choice.params.Text(kDraftModelParam);
+    return named == kOwnDraft ? "" : named;
+  }
+  return "";
+}
+
 Status AttachCalibration(StageChoice& choice, std::shared_ptr<const Calibration> calibration) {
   const StageSpec& spec = *choice.spec;
   const std::string owner = NameOf(spec);

@@ -40,6 +40,10 @@ Status CheckStage(StageKind kind, const std::optional<StageChoice>& choice, cons
     return BadInput(StrCat(Owner(kind, *choice), ".calibration: ", Quoted(path),
                            " was not read, so the stage would do without"));
   }
+  if (const std::string path = DraftModelPath(*choice); !path.empty() && choice->draft == nullptr) {
+    return BadInput(StrCat(Owner(kind, *choice), ".", kDraftModelParam, ": ", Quoted(path),
+                           " was not looked at, so nothing would answer"));
+  }
   if (stage->needs().token_classes && !shape.token_classes) {
     return BadInput(StrCat(Owner(kind, *choice),
                            ": tells tokens apart by their text, and this model has no tokenizer; "

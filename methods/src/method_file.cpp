@@ -355,6 +355,7 @@ Json Method::ToJson() const {
     } else if (CalibrationPath(*choice).empty()) {
       params.erase(kCalibrationParam);  // as if the stage had no such parameter
     }
+    if (choice->draft != nullptr) params[kDraftModelParam] = choice->draft->fingerprint;
     Json& stage = stages[std::string(slot.name)];
     stage = {{"id", choice->spec->id}, {"version", choice->spec->version}, {"params", params}};
     if (!choice->spec->plugin.empty()) stage["plugin"] = "sha256:" + choice->spec->plugin;

@@ -8,6 +8,7 @@
 #include "core/check.h"
 #include "core/near_names.h"
 #include "core/strings.h"
+#include "methods/draft_model.h"
 
 namespace kvgauge {
 namespace {
@@ -25,6 +26,12 @@ std::map<Key, StageSpec>& Stages() {
 ParamSpec CalibrationParam() {
   return ChoiceParam(kCalibrationParam, "", {},
                      "side-file that `kvgauge calibrate` made on this model; none: does without");
+}
+
+ParamSpec DraftModelParam() {
+  return ChoiceParam(kDraftModelParam, "", {},
+                     "directory of a smaller checkpoint with the same tokenizer; self: the model "
+                     "that is measured, with its full cache");
 }
 
 std::string_view NameOf(StageKind kind) {

@@ -20,6 +20,7 @@ import numpy as np
 import method_attend as attend
 from method_oracles import Cam, D2o, Sequence, pool_average, pool_max, protect, softmax, top
 from pictures_reference import functions
+from method_drafts import speckv_cases
 from method_fetches import emllm_cases, infllm_cases, magicpig_cases, vattention_cases
 from method_reads import Sparq
 from method_thin import Aim, FastKv, GemFilter, Thinned
@@ -867,6 +868,7 @@ def cases(root):
         "thunlp/InfLLM": ("12b7079", infllm_cases),
         "em-llm/EM-LLM-model": ("e911d1f", emllm_cases),
         "xAlg-ai/sparse-attention-hub": ("1a048c9", vattention_cases),
+        "furiosa-ai/draft-based-approx-llm": ("d79e404", functools.partial(speckv_cases, definitions)),
     }
     found = {name for name in wanted if (root / name.replace("/", "+")).is_dir()}
     if not found and not cachegen(root) and not kvquant(root) and not (root / "KD-TAO+VidKV").is_dir():

@@ -13,6 +13,7 @@
 #include "runner/tokenizer.h"
 #include "src/cli/print.h"
 #include "src/cli/read_text.h"
+#include "src/model/draft_models.h"
 #include "src/model/method_flags.h"
 #include "src/model/model_flags.h"
 #include "src/model/safetensors_file.h"
@@ -211,6 +212,7 @@ Status RunCalibrate(const CalibrateOptions& options) {
   KVG_ASSIGN(StageChoice* const learner, FindLearner(method, options.stage));
   KVG_TRY(KeepCalibratedParams(*learner));
   KVG_TRY(AttachCalibrations(method));
+  KVG_TRY(AttachDraftModels(method));
   const bool imports = !options.import_file.empty();
   PublishedWeights published(options, *learner);
   Texts texts;

@@ -9,6 +9,7 @@
 #include "runner/calibrate.h"
 #include "runner/tokenizer.h"
 #include "src/cli/print.h"
+#include "src/model/draft_models.h"
 #include "src/model/model_flags.h"
 
 namespace kvgauge {
@@ -64,7 +65,8 @@ Status AttachCalibrations(Method& method) {
 Result<Method> ReadMethod(const std::string& name, const std::string& directory,
                           const std::vector<std::string>& overrides) {
   KVG_ASSIGN(Method method, LoadMethod(name, directory, overrides));
-  const Status attached = AttachCalibrations(method);
+  Status attached = AttachCalibrations(method);
+  if (attached.ok()) attached = AttachDraftModels(method);
   if (!attached.ok()) return attached.error().Wrap(StrCat("method ", method.id));
   return method;
 }
@@ -89,6 +91,7 @@ Result<LoadedModel> LoadModelFor(const ChosenMethod& chosen, const ModelFlags& f
     KVG_TRY(CheckCalibrations(chosen.method, fingerprint));
   }
   KVG_TRY(CheckMethod(chosen.method, shape, chosen.budget, prompt_tokens));
+  KVG_TRY(CheckDraftModels(chosen.method, flags.model, config, nullptr));
   const Pipeline pipeline = MakePipeline(chosen.method);
   options.prepare = pipeline.prepare.get();
   options.mla_latent = KeepsModelLatents(chosen.method, shape);
@@ -99,6 +102,8 @@ Result<LoadedModel> LoadModelFor(const ChosenMethod& chosen, const ModelFlags& f
   }
   LoadedModel loaded;
   KVG_ASSIGN(loaded.ops, MakeOps(flags.backend, MakeThreadSettings(flags.threads)));
+  const Method* method = &chosen.method;
+  KVG_ASSIGN(options.drafters, LoadDrafters({&method, 1}, *loaded.ops));
   KVG_ASSIGN(loaded.model, Model::Load(flags.model, options, *loaded.ops));
   return loaded;
 }

@@ -13,6 +13,7 @@
 #include "reports/drawn_by.h"
 #include "runner/chunk_prefill.h"
 #include "runner/vision.h"
+#include "src/model/draft_models.h"
 #include "src/run/recorded_rows.h"
 #include "src/run/sample_source.h"
 #include "src/run/sample_visuals.h"
@@ -71,6 +72,10 @@ void FindPrefills(const RunConfig& config, PlanModel& model, std::vector<PlanRef
     Status fits = CheckCalibrations(contender.method, model.fingerprint);
     if (fits.ok()) fits = CheckSee(contender.method, model.eyes);
     if (fits.ok()) fits = CheckMethod(contender.method, model.shape, contender.budget, kLongPrompt);
+    if (fits.ok()) {
+      fits = CheckDraftModels(contender.method, model.spec->directory(), model.config,
+                              model.tokenizer.get());
+    }
     if (!fits.ok()) {
       refused.push_back({model.spec->name, contender.Name(), fits.error().message});
       continue;
@@ -525,6 +530,11 @@ Result<LoadedModel> LoadPlanned(const RunPlan& plan, size_t model, size_t prefil
   }
   LoadedModel loaded;
   KVG_ASSIGN(loaded.ops, MakeOps(plan.config->backend, MakeThreadSettings(plan.config->threads)));
+  std::vector<const Method*> methods;
+  for (const size_t contender : contenders) {
+    methods.push_back(&plan.config->contenders[contender].method);
+  }
+  KVG_ASSIGN(options.drafters, LoadDrafters(methods, *loaded.ops));
   KVG_ASSIGN(loaded.model, Model::Load(planned.spec->path, options, *loaded.ops));
   return loaded;
 }

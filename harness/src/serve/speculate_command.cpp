@@ -203,11 +203,15 @@ class SpeculateBench {
   Json ToJson() const;
 
  private:
-  // One after the other; drafts differ in what of a tokenizer they need alone.
+  // One after the other; drafts differ in what they need of a tokenizer, or of models beside.
   Result<Model*> ModelFor(const ChosenMethod& chosen) {
     const Needs needs = chosen.method.needs();
     const bool tokens = needs.token_classes || needs.encoder;
-    if (!loaded_ || (tokens && !with_tokens_)) {
+    const std::optional<StageChoice>& score = chosen.method.score;
+    const bool drafts =
+        loaded_ && score && score->draft != nullptr &&
+        !loaded_->model->drafters().contains(score->draft->directory);
+    if (!loaded_ || drafts || (tokens && !with_tokens_)) {
       loaded_.reset();
       int64_t longest = 0;
       for (const auto& ids : prompts_) longest = std::max(longest, std::ssize(ids));

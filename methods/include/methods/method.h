@@ -12,6 +12,7 @@
 #include "core/json_fwd.h"
 #include "core/params.h"
 #include "core/result.h"
+#include "methods/draft_model.h"
 #include "methods/placement.h"
 #include "methods/registry.h"
 
@@ -37,6 +38,7 @@ struct StageChoice {
   std::string slot = {};  // where the method has it: its kind, or "decode_score", ...
   Params params;
   std::shared_ptr<const Calibration> calibration = nullptr;  // of the side-file, once attached
+  std::shared_ptr<const DraftModel> draft = nullptr;         // that it names, once attached
 };
 
 // The stage, with its calibration.
@@ -45,6 +47,8 @@ std::unique_ptr<Stage> MakeStage(const StageChoice& choice);
 std::string CalibrationPath(const StageChoice& choice);
 // Refuses a side-file of another stage, version or other parameters.
 Status AttachCalibration(StageChoice& choice, std::shared_ptr<const Calibration> calibration);
+// The checkpoint that a choice names to answer prompts; "": none, or the measured model itself.
+std::string DraftModelPath(const StageChoice& choice);
 // Canonical JSON of the parameters that a calibration depends on.
 std::string CalibratedParams(const StageChoice& choice);
 // Equal for choices whose stages compute the same: id, parameters, calibration. Precondition: of

@@ -31,6 +31,8 @@ using TextEncoder = std::function<Result<std::vector<int32_t>>(std::string_view)
 struct ProbeInput {
   std::span<const int32_t> prompt;  // the tokens of the prompt; -1 where pictures are shown
   TextEncoder encode;
+  // What the stage's draft model answers: Scorer::AnswerTokens of them at most.
+  std::span<const int32_t> answer = {};
 };
 
 }  // namespace kvgauge

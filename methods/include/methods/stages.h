@@ -95,6 +95,9 @@ class Scorer : public Stage {
   // Called once for a prompt, if ProbeRows is not 0; Score() then has ProbeMaxima. `encode` is set
   // if the encoder was declared.
   virtual Result<std::vector<Probe>> Probes(const ProbeInput& input) const;
+  // How many tokens of an answer Probes is given, from the model that the stage's parameter
+  // `draft_model` names (methods/draft_model.h); 0: none.
+  virtual int64_t AnswerTokens() const { return 0; }
   // How many tokens of an answer are drafted behind a prompt; 0: the scorer does not draft. Such a
   // scorer looks at whole prompts only, before anything is evicted; Score() then has DraftQueries.
   virtual int64_t DraftRows() const { return 0; }

@@ -14,6 +14,7 @@
 
 #include "core/result.h"
 #include "kernels/ops.h"
+#include "methods/draft_model.h"
 #include "methods/model_shape.h"
 #include "methods/stages.h"
 #include "runner/config.h"
@@ -42,6 +43,8 @@ struct ModelOptions {
   std::shared_ptr<const TokenClasses> token_classes = nullptr;
   // Ids of a text without special tokens, for methods that put words of their own behind a prompt.
   TextEncoder encode = nullptr;
+  // Models that answer prompts for methods; they run on the same Ops, between its own passes.
+  Drafters drafters = {};
 };
 
 // The tensors that a config needs, in the order of the forward pass, and how many numbers they
@@ -151,6 +154,7 @@ class Model {
   const ModelShape& checkpoint_shape() const { return checkpoint_shape_; }
   // Empty if Load was given none.
   const TextEncoder& encode() const { return encode_; }
+  const Drafters& drafters() const { return drafters_; }
   DType dtype() const { return dtype_; }
   int64_t parameter_count() const { return ParameterCount(config_); }
   int64_t weight_bytes() const { return weight_bytes_; }  // as held in memory
@@ -204,6 +208,7 @@ class Model {
   std::vector<Tensor> sinks_;  // of each layer that has a cache, or none
   std::shared_ptr<const TokenClasses> token_classes_;
   TextEncoder encode_;
+  Drafters drafters_;
   int64_t weight_bytes_ = 0, block_bytes_ = 0;
   std::string fingerprint_;
   std::unique_ptr<ModelWeights> weights_;

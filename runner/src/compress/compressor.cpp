@@ -290,7 +290,8 @@ Status Compressor::Impl::Compress(const PromptState& state, const PromptScores* 
   recorder_.Begin(cache, counted, state.capture);
   int64_t gate_bytes = 0;
   for (const GateNeed& need : needs_.gates) gate_bytes += need.gate->PlannedBytes(shape_);
-  recorder_.AddWeights(gate_bytes);
+  const bool drafted = method_.score && method_.score->draft != nullptr;
+  recorder_.AddWeights(gate_bytes + (drafted ? method_.score->draft->weight_bytes : 0));
   head_budget_ = HeadBudgetFor(method_, model_.checkpoint_shape(), budget_, cache.tokens());
   growth_ = allocated_growth_ = 0;
   const Status done = Guarded([&]() -> Status {

@@ -6,6 +6,7 @@
 
 #include "core/guarded.h"
 #include "runner/compressor.h"
+#include "runner/drafted_answer.h"
 #include "src/compress/draft_pass.h"
 #include "src/compress/probe_pass.h"
 #include "src/compress/stopwatch.h"
@@ -14,12 +15,16 @@
 namespace kvgauge {
 namespace {
 
-Status RunProbes(const Scorer& scorer, Model& model, const Prompt& prompt, ProbePass& pass) {
-  std::vector<int32_t> ids;
-  for (const PromptPosition& at : prompt.positions) ids.push_back(at.token_id);
+Status RunProbes(const Scorer& scorer, const StageChoice& stage, Model& model,
+                 const PromptState& state, ProbePass& pass) {
+  std::vector<int32_t> ids, answer;
+  for (const PromptPosition& at : state.prompt->positions) ids.push_back(at.token_id);
+  if (const int64_t most = scorer.AnswerTokens(); most > 0) {
+    KVG_ASSIGN(answer, DraftedAnswer(model, stage, state, most));
+  }
   KVG_ASSIGN(const std::vector<Probe> probes,
-             scorer.Probes({.prompt = ids, .encode = model.encode()}));
-  return pass.Run(probes, scorer.ProbeRows(prompt.size()));
+             scorer.Probes({.prompt = ids, .encode = model.encode(), .answer = answer}));
+  return pass.Run(probes, scorer.ProbeRows(state.prompt->size()));
 }
 
 }  // namespace
@@ -32,7 +37,10 @@ bool ProbesPrompt(const Method& method) {
 }
 
 bool DraftsAnswers(const Method& method) {
-  return method.score && static_cast<const Scorer&>(*MakeStage(*method.score)).DraftRows() > 0;
+  if (!method.score) return false;
+  const std::unique_ptr<Stage> stage = MakeStage(*method.score);
+  const auto& scorer = static_cast<const Scorer&>(*stage);
+  return scorer.DraftRows() > 0 || scorer.AnswerTokens() > 0;
 }
 
 PromptScores PromptScores::Compute(Model& model, const PromptState& state,
@@ -40,6 +48,7 @@ PromptScores PromptScores::Compute(Model& model, const PromptState& state,
   PromptScores scores;
   struct Job {
     std::unique_ptr<Stage> stage;
+    const StageChoice* choice;
     Scored* scored;
     std::string name;
     std::unique_ptr<ProbePass> probes = nullptr;  // if it probes
@@ -52,7 +61,8 @@ PromptScores PromptScores::Compute(Model& model, const PromptState& state,
     if (!method->score) continue;
     const auto [at, is_new] = scores.scored_.try_emplace(StageKey(*method->score));
     if (is_new) {
-      jobs.push_back({MakeStage(*method->score), &at->second, NameOf(*method->score->spec)});
+      jobs.push_back(
+          {MakeStage(*method->score), &*method->score, &at->second, NameOf(*method->score->spec)});
     }
   }
   const ModelShape shape = model.shape();
@@ -80,7 +90,7 @@ PromptScores PromptScores::Compute(Model& model, const PromptState& state,
       }
       if (scorer.ProbeRows(1) == 0) return {};
       job.probes = std::make_unique<ProbePass>(model, *state.cache, *state.prompt);
-      KVG_TRY(RunProbes(scorer, model, *state.prompt, *job.probes));
+      KVG_TRY(RunProbes(scorer, *job.choice, model, state, *job.probes));
       for (int64_t layer = 0; layer < shape.layers; ++layer) {
         job.maxima.push_back(job.probes->Maxima(layer));
       }

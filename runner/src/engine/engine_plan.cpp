@@ -205,6 +205,7 @@ void PlanPrefills(const PlannedModel& model, std::span<const PlannedContender> c
   std::set<std::string> scorers;
   std::vector<std::unique_ptr<Stage>> stages;
   std::vector<const Scorer*> probing;
+  std::map<const Scorer*, const DraftModel*> drafts;
   std::vector<const StageChoice*> thins;
   bool attends = false, reuses = false, shares = false;
   for (const PlannedContender& contender : contenders) {
@@ -225,6 +226,9 @@ void PlanPrefills(const PlannedModel& model, std::span<const PlannedContender> c
     stages.push_back(MakeStage(*contender.method->score));
     const auto* scorer = static_cast<const Scorer*>(stages.back().get());
     if (scorer->ProbeRows(1) > 0 || scorer->DraftRows() > 0) probing.push_back(scorer);
+    if (contender.method->score->draft != nullptr) {
+      drafts.emplace(scorer, contender.method->score->draft.get());
+    }
   }
   int64_t longest = 0;
   for (const SampleLength& length : lengths) {
@@ -241,6 +245,10 @@ void PlanPrefills(const PlannedModel& model, std::span<const PlannedContender> c
       if (scorer->ProbeRows(1) > 0) {
         probes += ProbePass::PlannedBytes(*model.config, shape, length.prefill,
                                           scorer->ProbeRows(length.prefill));
+      }
+      if (drafts.contains(scorer)) {
+        probes += FullCacheBytes(drafts.at(scorer)->shape,
+                                 WholePages(length.prefill + scorer->AnswerTokens()));
       }
       if (scorer->DraftRows() > 0) {
         probes += DraftPass::PlannedBytes(*model.config, shape,
@@ -477,10 +485,15 @@ Result<MemoryPlan> PlanMemory(std::span<const PlannedContender> contenders,
   int64_t original_bytes = 0;
   std::set<const PlannedModel*> models;
   std::set<const PlannedModel*> loaded;
+  std::set<std::string> drafting;
   for (const PlannedContender& contender : contenders) {
     models.insert(contender.model);
     for (const PlannedModel* model : {contender.model, contender.original}) {
       if (model != nullptr && loaded.insert(model).second) plan.weight_bytes += model->weight_bytes;
+    }
+    const std::optional<StageChoice>& score = contender.method->score;
+    if (score && score->draft != nullptr && drafting.insert(score->draft->directory).second) {
+      plan.weight_bytes += score->draft->weight_bytes;
     }
   }
   for (const PlannedModel* model : models) PlanPrefills(*model, contenders, lengths, options, plan);

@@ -231,6 +231,7 @@ Result<std::unique_ptr<Model>> Model::Load(const std::string& directory,
   model->token_classes_ = options.token_classes;
   model->checkpoint_shape_.token_classes = options.token_classes != nullptr;
   model->encode_ = options.encode;
+  model->drafters_ = options.drafters;
   model->fingerprint_ = std::move(fingerprint);
   return model;
 }
