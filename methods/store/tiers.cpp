@@ -6,7 +6,10 @@
 // PrefixQuant (arXiv:2410.05265). Needs scores; the queries of the last `window` prompt rows where
 // keys are balanced. The first tier holds a share of the entries, or as many of the best as hold a
 // share of the scores, or a number of them, or those whose scores are not below a limit; the second
-// as many more; the last what is left. New entries wait uncoded; when `wait` of them are behind the
+// as many more; the last what is left. By `layer` a share of the scores is one of all heads of the
+// layer together, whose scores are means over the rows that could see an entry: sums are counted,
+// means say which entries these are, and all heads have the same, as long as none left one of them
+// (ZipVL, arXiv:2410.08584). New entries wait uncoded; when `wait` of them are behind the
 // newest `recent`, they are put into tiers among themselves, or all entries of the head are anew:
 // then an entry falls as its score does. Without scores at that time new entries go to the first
 // tier.
@@ -115,6 +118,9 @@ class Tiers final : public Store {
   void Classify(LayerView& view, const ClassInput& input, Tensor classes) const override {
     Ops& ops = view.ops();
     const auto last = static_cast<int32_t>(has_second() ? 2 : 1);
+    const auto whole = [&](int64_t length) { return length == view.tokens(); };
+    const bool together =
+        by_ == "layer" && std::all_of(view.lengths().begin(), view.lengths().end(), whole);
     for (int64_t h = 0; h < view.shape().kv_heads; ++h) {
       const auto at = static_cast<size_t>(h);
       const int64_t length = view.lengths()[at], classed = input.classed[at];
@@ -127,11 +133,21 @@ class Tiers final : public Store {
         ops.memory->Copy(Numbers(view, n, 0, 0), row);
         continue;
       }
+      if (h > 0 && together) {
+        ops.memory->Copy(classes[0].Slice(begin, end), row);
+        continue;
+      }
       ops.memory->Copy(Numbers(view, n, last, 0), row);
-      const Tensor scores = input.scores[h].Slice(begin, end).Reshape({1, n});
+      Tensor scores = input.scores[h].Slice(begin, end).Reshape({1, n});
+      if (together) {
+        const Tensor mean = view.Scratch(DType::kF32, {1, n});
+        ops.rows->ReduceColumns(Columns(input.scores, begin, end), Reduction::kMean, mean[0]);
+        scores = mean;
+      }
       for (int32_t tier = last - 1; tier >= 0; --tier) {
         const double upto = tier == 0 ? first_ : second_;
-        const int64_t count = Count(view, scores, upto, all || begin == 0);
+        const int64_t count = by_ == "layer" ? CoveringRows(view, h, begin, scores, upto)
+                                             : Count(view, scores, upto, all || begin == 0);
         if (count == 0) continue;
         ops.select->Scatter(AsColumn(Numbers(view, count, tier, 0)), Best(view, scores, count),
                             AsColumn(row));
@@ -150,6 +166,18 @@ class Tiers final : public Store {
     if (by_ == "count") return whole_head ? std::min(n, static_cast<int64_t>(upto)) : 0;
     // As many as are not below it: 0.4 * 30 is a little more than 12.
     return n - static_cast<int64_t>(std::floor((1 - upto) * static_cast<double>(n) + 1e-9));
+  }
+
+  // By coverage of means [1, n] times the rows that could see each of the entries from `begin` on.
+  static int64_t CoveringRows(LayerView& view, int64_t head, int64_t begin, const Tensor& means,
+                              double share) {
+    const int64_t n = means.shape[1];
+    const Tensor sums = view.Scratch(DType::kF32, {1, n});
+    RowOps& rows = *view.ops().rows;
+    rows.Convert(view.Positions(head, begin).Slice(0, n).Reshape({1, n}), sums);
+    rows.Affine(sums, -1.0f, static_cast<float>(view.tokens()), sums);
+    rows.Combine(means, sums, Binary::kMultiply, sums);
+    return CoveringCount(view, sums, share);
   }
 
   static int64_t CountFrom(LayerView& view, const Tensor& scores, double least) {
@@ -215,9 +243,9 @@ class Tiers final : public Store {
 
 std::vector<ParamSpec> Specs() {
   std::vector<ParamSpec> specs = {
-      ChoiceParam("by", "share", {"share", "coverage", "count", "score"},
-                  "limits are shares of the entries, shares of the scores, numbers of entries, or "
-                  "the least scores"),
+      ChoiceParam("by", "share", {"share", "coverage", "layer", "count", "score"},
+                  "limits are shares of the entries, shares of the scores, of a head or of all "
+                  "heads of a layer together, numbers of entries, or the least scores"),
       RealParam("first", 0.5, 0, 1e6, "limit of the first tier"),
       RealParam("second", 0, 0, 1e6, "limit of both tiers before the last; 0: two tiers")};
   int64_t bits = 8;

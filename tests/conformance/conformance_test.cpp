@@ -100,8 +100,8 @@ TEST_P(Conformance, KeepsWithinItsBudget) {
         pipeline.reuse != nullptr && pipeline.reuse->texts() != ReusedTexts::kPrefixes;
     const bool has_stages = subject->method.score || subject->method.read || subject->method.thin ||
                             subject->method.attend || joins || !IsPlain(subject->method, shape);
-    // Codes of pictures have nothing to do in a text.
-    if (pipeline.store->needs().modality) {
+    // Codes of pictures alone have nothing to do in a text.
+    if (pipeline.store->needs().modality && !pipeline.store->needs_scores()) {
       EXPECT_EQ(record.engagement, Engagement::kNotEngaged);
       EXPECT_FALSE(record.reason.empty());
     } else if (has_stages) {

@@ -61,6 +61,47 @@ TEST(TiersTest, CoverageTakesTheFewestThatHoldTheShare) {
   EXPECT_THAT(Ints(ReduceWith(*reduce, view, scores, {6})[0].keep), ElementsAre(0, 2, 3));
 }
 
+// Sums over rows are counted, means say which entries these are.
+TEST(TiersTest, AShareOfALayerIsThatOfAllHeads) {
+  FakeView view(SmallShape(1, 2, 2), 4);
+  const std::vector<float> scores = {2, 0, 0, 4, 0, 2, 0, 4};
+  // Mean 1 1 0 4, rows that see them 4 3 2 1: sums 4 3 0 4.
+  EXPECT_THAT(ClassesOf(R"({"by": "layer", "first": 0.7})", view, scores),
+              ElementsAre(0, 1, 1, 0, 0, 1, 1, 0));
+  EXPECT_THAT(ClassesOf(R"({"by": "layer", "first": 0.75})", view, scores),
+              ElementsAre(0, 0, 1, 0, 0, 0, 1, 0));
+  // Where entries have left a head each has its own: 8 0 0 4 are the sums of the first.
+  view.SetLength(1, 3);
+  EXPECT_THAT(ClassesOf(R"({"by": "layer", "first": 0.6})", view, scores),
+              ElementsAre(1, 1, 1, 0, 1, 0, 1, -1));
+}
+
+// Text of the first layers, and later the entries that all heads look at most.
+TEST(AkvqTest, TextAndPivotsHaveMoreBits) {
+  const std::vector<int64_t> none = {0, 0};
+  const auto classes = [&](int64_t layer, const std::vector<float>& scores,
+                           const std::vector<int64_t>& classed) {
+    FakeView view(SmallShape(2, 2, 2), 6, layer);
+    VisualSpan picture;
+    picture.first = 1;
+    picture.count = 3;
+    picture.grid = {1, 1, 3};
+    view.spans = {picture};
+    const auto store = MakeStage<Store>(
+        StageKind::kStore, "akvq", R"({"text_layers": 1, "pivots": 2, "recent": 1, "wait": 2})");
+    const Tensor out = view.Scratch(DType::kI32, {2, 6});
+    for (int64_t i = 0; i < 12; ++i) out.i32()[i] = -1;
+    const Tensor given = scores.empty() ? Tensor() : View(scores, {2, 6});
+    store->Classify(view, {.scores = given, .classed = classed}, out);
+    return Ints(out);
+  };
+  const std::vector<float> scores = {1, 5, 0, 0, 0, 9, 3, 0, 0, 1, 0, 9};
+  EXPECT_THAT(classes(0, scores, none), ElementsAre(0, 1, 1, 1, 0, -1, 0, 1, 1, 1, 0, -1));
+  // Means 2 2.5 0 .5 0 9: a pivot among the newest is one at once.
+  EXPECT_THAT(classes(1, scores, none), ElementsAre(1, 0, 1, 1, 1, 0, 1, 0, 1, 1, 1, 0));
+  EXPECT_THAT(classes(1, {}, {3, 3}), ElementsAre(-1, -1, -1, 1, 1, -1, -1, -1, -1, 1, 1, -1));
+}
+
 TEST(TiersTest, NewEntriesAreRankedAmongThemselvesOrWithAll) {
   FakeView view(SmallShape(1, 1), 10);
   const std::vector<float> scores = {9, 9, 9, 9, 9, 9, 1, 2, 3, 4};

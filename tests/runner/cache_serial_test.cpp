@@ -6,6 +6,7 @@
 
 #include "methods/basis_change.h"
 #include "methods/layouts/coded.h"
+#include "methods/layouts/learning_basis.h"
 #include "methods/layouts/narrow_keys.h"
 #include "methods/layouts/plain.h"
 #include "methods/layouts/shared_directions.h"
@@ -96,7 +97,25 @@ class SerialTest : public CacheTest {
     turned.keys.dim = turned.values.dim = kDim;
     plans.push_back(
         PlanOf(Transformed(turned, HadamardBasis(kDim), RandomBasis(kDim, 2 * kDim, 0.5, 3))));
+    // Coordinates in bases that learn.
+    LearningBasis learning;
+    learning.key_rank = learning.value_rank = kNarrow;
+    learning.sinks = 2;
+    learning.recent = 9;
+    learning.every = 8;
+    learning.step = 0.1f;
+    learning.key_basis = learning.value_basis = View(basis_, {kHeads * kDim, kNarrow});
+    plans.push_back(PlanOf(learning));
     return plans;
+  }
+
+  // The first units of each head.
+  static std::vector<float> Units() {
+    std::vector<float> units(static_cast<size_t>(kHeads * kDim * kNarrow));
+    for (int64_t h = 0; h < kHeads; ++h) {
+      for (int64_t i = 0; i < kNarrow; ++i) units[(h * kDim + i) * kNarrow + i] = 1.0f;
+    }
+    return units;
   }
 
   Status Fill(KvCache& cache, const StorePlan& plan) {
@@ -113,6 +132,7 @@ class SerialTest : public CacheTest {
   }
 
   static constexpr int64_t kNarrow = 3;
+  const std::vector<float> basis_ = Units();
   const std::vector<int32_t> channels_ = {0, 7, 31, 2, 3, 4};
   const std::vector<float> one_scale_ = {2.0f}, head_scales_ = {0.5f, 0.0625f};
   const std::vector<float> scales_ = std::vector<float>(kHeads * kDim, 0.03125f);

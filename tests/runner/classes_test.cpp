@@ -176,6 +176,50 @@ TEST_F(ClassesTest, ScalesOfChannelsAreUndoneWhenEntriesAreRead) {
   }
 }
 
+// Behind a rotation, with ranges cut: what is read is near what was there, cut or not, and bytes
+// bring it back.
+TEST_F(ClassesTest, TurnedEntriesComeBackAndRangesAreCut) {
+  CachePools pools(*ops_);
+  const std::vector<float> scales(kHeads * kDim, 0.5f);
+  std::vector<float> errors;
+  for (const float clip : {1.0f, 0.5f}) {
+    Classes layout = Layout();
+    layout.classes.pop_back();
+    layout.classes[1].keys.bits = layout.classes[1].values.bits = 8;
+    layout.classes[1].value_clip = clip;
+    layout.turns_keys = layout.turns_values = true;
+    layout.value_scales = View(scales, {kHeads, kDim});
+    KvCache cache = NewCache(pools);
+    ASSERT_TRUE(Feed(cache, 60).ok());
+    const std::vector<float> keys = Keys(cache, 1, 0), values = Values(cache, 1, 0);
+    ASSERT_TRUE(StoreAll(cache, layout).ok());
+    for (int64_t l = 0; l < kLayers; ++l) {
+      ASSERT_TRUE(Put(cache, l, [](int64_t i) { return i < 40 ? 1 : -1; }).ok());
+    }
+    EXPECT_TRUE(AllWithin(Keys(cache, 1, 0), keys, 0.05));
+    EXPECT_NE(Keys(cache, 1, 0), keys);
+    double most = 0;
+    const std::vector<float> held = Values(cache, 1, 0);
+    for (size_t i = 0; i < held.size(); ++i) {
+      most = std::max(most, std::abs(double{held[i]} - values[i]));
+    }
+    errors.push_back(static_cast<float>(most));
+    for (int64_t l = 0; l < kLayers; ++l) ExpectAttendsAsRead(cache, l);
+    EXPECT_GE(cache.Bytes().slack, 0);
+    const Result<std::string> bytes = cache.Serialize();
+    ASSERT_TRUE(bytes.ok());
+    KvCache again = NewCache(pools);
+    ASSERT_TRUE(again.Deserialize(*bytes).ok());
+    EXPECT_EQ(Values(again, 1, 0), held);
+    EXPECT_EQ(*again.Serialize(), *bytes);
+    layout.classes[1].key_clip = 1.5f;
+    KvCache other = NewCache(pools);
+    EXPECT_THAT(other.Store(0, PlanOf(layout)).error().message, HasSubstr("clip 1.5"));
+  }
+  EXPECT_LT(errors[0], 0.05f);
+  EXPECT_GT(errors[1], 0.5f);
+}
+
 // One bit a number, whose two levels are those of a head's channel.
 TEST_F(ClassesTest, CodewordsAreThoseOfAHead) {
   std::vector<float> words;

@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // Entries in classes: a part for each, and one behind them for entries that wait. Where channels
-// have scales, coded parts hold entries divided by them, and attention takes the scales as the
-// basis of latents: a diagonal matrix. Codewords are tables of a class, a row for each head.
+// have scales, coded parts hold entries divided by them, and where entries turn, turned ones;
+// attention takes what undoes both as the basis of latents: a diagonal matrix, or the turn's.
+// Codewords are tables of a class, a row for each head.
 #include "methods/layouts/classes.h"
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <numeric>
 
 #include "core/strings.h"
+#include "methods/basis_change.h"
 #include "src/cache/bytes.h"
 #include "src/cache/layer_layout.h"
 
@@ -62,6 +65,32 @@ Status TakeClassTable(std::string_view& in, int64_t heads, std::vector<float>* m
   return {};
 }
 
+// What is written of the classes beside their number: which sides turn, and whether ranges are cut.
+constexpr int64_t kTurnedKeys = 256, kTurnedValues = 512, kCutRanges = 1024;
+
+bool CutsRanges(const ClassesPlan& plan) {
+  return std::any_of(plan.classes.begin(), plan.classes.end(), [](const ClassesPlan::Class& one) {
+    return one.key_clip != 1 || one.value_clip != 1;
+  });
+}
+
+// Numbers of each row [n, dim] that are beyond `clip` of its extremes become these.
+void ClipRows(Ops& ops, float clip, const Tensor& rows) {
+  const int64_t n = rows.shape[0], dim = rows.shape[1];
+  const Buffer memory = ops.memory->Allocate((n + dim + n * dim) * SizeOf(DType::kF32));
+  const Tensor all = memory.As(DType::kF32, {n + dim + n * dim});
+  const Tensor end = all.Slice(0, n), ones = all.Slice(n, n + dim);
+  const Tensor spread = all.Slice(n + dim, all.shape[0]).Reshape({1, n, dim});
+  ops.rows->Fill(1.0f, ones);
+  for (const auto& [of, cut] :
+       {std::pair{Reduction::kMin, Binary::kMax}, std::pair{Reduction::kMax, Binary::kMin}}) {
+    ops.rows->ReduceRows(rows, of, end);
+    ops.rows->Affine(end, clip, 0.0f, end);
+    ops.linear->MatMulNN(end.Reshape({1, n, 1}), ones.Reshape({1, 1, dim}), 1.0f, spread);
+    ops.rows->Combine(rows, spread[0], cut, rows);
+  }
+}
+
 std::vector<int32_t> PickedOf(const std::vector<int32_t>& all, std::span<const int32_t> picked) {
   std::vector<int32_t> numbers;
   numbers.reserve(picked.size());
@@ -111,7 +140,8 @@ class ClassesLayer final : public LayerLayout {
     std::vector<float> host;       // [kv_heads, dim], or none
     std::array<int64_t, 2> shape;  // that they came in
     Tensor rows;                   // the same, in memory_
-    std::vector<Tensor> diagonal;  // [kv_heads] of [dim, dim], in memory_
+    Tensor turn;                   // [dim, dim], or none, in memory_
+    std::vector<Tensor> back;      // [kv_heads] of [dim, dim], in memory_
   };
 
   const Scales& ScalesOf(KvSide side) const { return scales_[static_cast<size_t>(side)]; }
@@ -129,10 +159,18 @@ class ClassesLayer final : public LayerLayout {
   }
   // Copies the plan's tables to host memory of a pool, where codecs want them.
   Status OwnTables(const LayerEntries& entries);
-  // Whether what a part holds is divided by scales.
-  bool IsScaled(KvSide side, size_t part) const {
-    return part < plan_.classes.size() && !ScalesOf(side).host.empty() &&
+  bool Turns(KvSide side) const {
+    return side == KvSide::kKeys ? plan_.turns_keys : plan_.turns_values;
+  }
+  // Whether what a part holds is divided by scales, or turned.
+  bool IsChanged(KvSide side, size_t part) const {
+    return part < plan_.classes.size() && (!ScalesOf(side).host.empty() || Turns(side)) &&
            CodecOf(side, part).coded();
+  }
+  float ClipOf(KvSide side, size_t part) const {
+    if (part >= plan_.classes.size()) return 1;
+    const ClassesPlan::Class& one = plan_.classes[part];
+    return side == KvSide::kKeys ? one.key_clip : one.value_clip;
   }
   Status MakeScales(const LayerEntries& entries);
   // The entries that each part is to hold, in the order of positions.
@@ -187,10 +225,13 @@ Status ClassesLayer::OwnTables(const LayerEntries& entries) {
 
 Status ClassesLayer::Put(std::string& out) const {
   PutNumber(out, plan_.waiting);
-  PutNumber(out, std::ssize(plan_.classes));
+  const bool cuts = CutsRanges(plan_);
+  PutNumber(out, std::ssize(plan_.classes) + (plan_.turns_keys ? kTurnedKeys : 0) +
+                     (plan_.turns_values ? kTurnedValues : 0) + (cuts ? kCutRanges : 0));
   for (const ClassesPlan::Class& one : plan_.classes) {
     PutClassCodec(out, one.keys);
     PutClassCodec(out, one.values);
+    if (cuts) PutArray(out, std::vector<float>{one.key_clip, one.value_clip});
     if (IsRecord(one.keys.kind)) PutClassTable(out, one.key_table);
     if (IsRecord(one.values.kind)) PutClassTable(out, one.value_table);
   }
@@ -201,7 +242,15 @@ Status ClassesLayer::Put(std::string& out) const {
 Status ClassesLayer::Take(std::string_view& in, const LayerEntries& entries) {
   int64_t count = 0;
   KVG_TRY(TakeNumber(in, "entries that wait", 1, INT32_MAX, &plan_.waiting));
-  KVG_TRY(TakeNumber(in, "classes of entries", 1, ClassesPlan::kMost, &count));
+  KVG_TRY(TakeNumber(in, "classes of entries", 1, 2 * kCutRanges - 1, &count));
+  plan_.turns_keys = (count & kTurnedKeys) != 0;
+  plan_.turns_values = (count & kTurnedValues) != 0;
+  const bool cuts = (count & kCutRanges) != 0;
+  count %= kTurnedKeys;
+  if (count < 1 || count > ClassesPlan::kMost) {
+    return BadInput(
+        StrCat("cache bytes: ", count, " classes of entries; right is 1 .. ", ClassesPlan::kMost));
+  }
   plan_.classes.resize(static_cast<size_t>(count));
   const int64_t heads = entries.setup->kv_heads;
   std::vector<std::vector<float>> tables(2 * plan_.classes.size());
@@ -209,6 +258,13 @@ Status ClassesLayer::Take(std::string_view& in, const LayerEntries& entries) {
     ClassesPlan::Class& one = plan_.classes[i];
     KVG_TRY(TakeClassCodec(in, KvSide::kKeys, entries.HeadDim(KvSide::kKeys), &one.keys));
     KVG_TRY(TakeClassCodec(in, KvSide::kValues, entries.HeadDim(KvSide::kValues), &one.values));
+    if (cuts) {
+      std::vector<float> clips;
+      KVG_TRY(TakeArray(in, &clips));
+      if (clips.size() != 2) return BadInput(StrCat("cache bytes: ", clips.size(), " cuts of two"));
+      one.key_clip = clips[0];
+      one.value_clip = clips[1];
+    }
     if (IsRecord(one.keys.kind)) {
       KVG_TRY(TakeClassTable(in, heads, &tables[2 * i], &one.key_table));
     }
@@ -236,6 +292,7 @@ Status ClassesLayer::Check(const LayerEntries& entries) const {
     return BadInput(StrCat("classes: ", plan_.classes.size(), " classes, and ", plan_.waiting,
                            " entries wait; both must be at least 1"));
   }
+  for (const ClassesPlan::Class& one : plan_.classes) KVG_TRY(CheckClassClips(one));
   for (const KvSide side : kClassSides) {
     for (size_t i = 0; i < plan_.classes.size(); ++i) {
       const bool tabled = IsRecord(CodecOf(side, i).kind);
@@ -267,22 +324,37 @@ Status ClassesLayer::MakeScales(const LayerEntries& entries) {
   memory_ = std::make_shared<BlockList>(*entries.pool);
   for (const KvSide side : kClassSides) {
     Scales& own = scales_[static_cast<size_t>(side)];
-    if (own.host.empty()) continue;
-    const int64_t heads = own.shape[0], dim = own.shape[1];
+    const bool scaled = !own.host.empty();
+    if (!scaled && !Turns(side)) continue;
+    const int64_t heads = entries.setup->kv_heads, dim = entries.HeadDim(side);
     const auto block = [&](int64_t height, std::span<const float> numbers) -> Result<Tensor> {
       KVG_TRY(memory_->Push(height * dim * SizeOf(DType::kF32)));
       const Tensor made((*memory_)[memory_->size() - 1], DType::kF32, {height, dim}, ops.device);
       ops.memory->Copy(View(numbers, {height, dim}), made);
       return made;
     };
-    KVG_ASSIGN(own.rows, block(heads, own.host));
+    const BasisChange turn = Turns(side) ? HadamardBasis(dim) : BasisChange();
+    if (scaled) {
+      KVG_ASSIGN(own.rows, block(heads, own.host));
+    }
+    if (Turns(side)) {
+      KVG_ASSIGN(own.turn, block(dim, *turn.there));
+    }
     for (int64_t h = 0; h < heads; ++h) {
+      if (!scaled) {
+        own.back.push_back(own.turn);
+        continue;
+      }
       std::vector<float> matrix(static_cast<size_t>(dim * dim));
       for (int64_t i = 0; i < dim; ++i) {
-        matrix[static_cast<size_t>(i * dim + i)] = own.host[static_cast<size_t>(h * dim + i)];
+        const float scale = own.host[static_cast<size_t>(h * dim + i)];
+        for (int64_t j = 0; j < dim; ++j) {
+          const auto at = static_cast<size_t>(i * dim + j);
+          matrix[at] = Turns(side) ? scale * (*turn.there)[at] : i == j ? scale : 0.0f;
+        }
       }
-      KVG_ASSIGN(const Tensor diagonal, block(dim, matrix));
-      own.diagonal.push_back(diagonal);
+      KVG_ASSIGN(const Tensor back, block(dim, matrix));
+      own.back.push_back(back);
     }
   }
   return {};
@@ -357,16 +429,24 @@ Result<Stream> ClassesLayer::Moved(const LayerEntries& entries, KvSide side, int
   const int64_t n = std::ssize(comes), dim = all.shape[1];
   if (n == 0) return stream;
   Ops& ops = entries.ops();
-  const Buffer memory = ops.memory->Allocate(n * (dim + 1) * 4);
-  const Tensor numbers = memory.As(DType::kF32, {n * (dim + 1)});
-  const Tensor rows = numbers.Slice(0, n * dim).Reshape({n, dim});
-  Tensor index = numbers.Slice(n * dim, n * (dim + 1));
+  const Buffer memory = ops.memory->Allocate(n * (2 * dim + 1) * 4);
+  const Tensor numbers = memory.As(DType::kF32, {n * (2 * dim + 1)});
+  Tensor rows = numbers.Slice(0, n * dim).Reshape({n, dim});
+  const Tensor turned = numbers.Slice(n * dim, 2 * n * dim).Reshape({n, dim});
+  Tensor index = numbers.Slice(2 * n * dim, n * (2 * dim + 1));
   index.dtype = DType::kI32;
   ops.memory->Copy(View(comes, {n}), index);
   ops.select->Gather(all, index, rows);
-  if (IsScaled(side, part)) {
-    ops.rows->Combine(rows, ScalesOf(side).rows[head], Binary::kDivide, rows);
+  const Scales& scales = ScalesOf(side);
+  if (IsChanged(side, part) && !scales.host.empty()) {
+    ops.rows->Combine(rows, scales.rows[head], Binary::kDivide, rows);
   }
+  if (IsChanged(side, part) && Turns(side)) {
+    ops.linear->MatMulNN(rows.Reshape({1, n, dim}), scales.turn.Reshape({1, dim, dim}), 1.0f,
+                         turned.Reshape({1, n, dim}));
+    rows = turned;
+  }
+  if (ClipOf(side, part) < 1) ClipRows(ops, ClipOf(side, part), rows);
   KVG_TRY(stream.Append(rows));
   KVG_TRY(stream.Seal());
   return stream;
@@ -422,9 +502,19 @@ void ClassesLayer::Read(const LayerEntries& entries, KvSide side, int64_t head, 
   for (size_t part = 0; part < plan_.classes.size(); ++part, begin = end) {
     end += entries.parts[part].of(side)[at].length();
     const int64_t from = std::max(begin, first), to = std::min(end, first + rows.shape[0]);
-    if (from >= to || !IsScaled(side, part)) continue;
+    if (from >= to || !IsChanged(side, part)) continue;
+    Ops& ops = entries.ops();
     const Tensor some = rows.Slice(from - first, to - first);
-    entries.ops().rows->Combine(some, ScalesOf(side).rows[head], Binary::kMultiply, some);
+    const int64_t n = to - from, dim = rows.shape[1];
+    if (Turns(side)) {
+      const Buffer memory = ops.memory->Allocate(n * dim * 4);
+      const Tensor turned = memory.As(DType::kF32, {n, dim});
+      ops.rows->Convert(some, turned);
+      ops.linear->MatMulNT(turned.Reshape({1, n, dim}), ScalesOf(side).turn.Reshape({1, dim, dim}),
+                           1.0f, some.Reshape({1, n, dim}));
+    }
+    if (ScalesOf(side).host.empty()) continue;
+    ops.rows->Combine(some, ScalesOf(side).rows[head], Binary::kMultiply, some);
   }
 }
 
@@ -432,11 +522,11 @@ void ClassesLayer::Describe(const LayerEntries& entries, std::span<KvSegment> se
   const size_t parts = entries.parts.size();
   for (size_t at = 0; at < segments.size(); ++at) {
     const size_t head = at / parts, part = at % parts;
-    if (IsScaled(KvSide::kKeys, part)) {
-      segments[at].key_basis = ScalesOf(KvSide::kKeys).diagonal[head];
+    if (IsChanged(KvSide::kKeys, part)) {
+      segments[at].key_basis = ScalesOf(KvSide::kKeys).back[head];
     }
-    if (IsScaled(KvSide::kValues, part)) {
-      segments[at].value_basis = ScalesOf(KvSide::kValues).diagonal[head];
+    if (IsChanged(KvSide::kValues, part)) {
+      segments[at].value_basis = ScalesOf(KvSide::kValues).back[head];
     }
   }
 }
