@@ -72,7 +72,7 @@ class MInference(Sparse):
     def sight(self, l, q, k):
         import torch
 
-        from method_authors import definitions
+        from checkouts import definitions
 
         path = self.settings["checkout"].path / "minference"
         forward = definitions(path / "modules/minference_forward.py", ("sum_all_diagonal_matrix",), {"torch": torch})
@@ -181,7 +181,7 @@ class XAttention(Sparse):
     def sight(self, l, q, k):
         import torch
 
-        from method_authors import definitions
+        from checkouts import definitions
 
         s, n = self.settings, q.shape[1]
         root = s["checkout"].path / "xattn/src"
@@ -221,7 +221,7 @@ class FlexPrefill(Sparse):
         import torch
         from types import SimpleNamespace
 
-        from method_authors import definitions
+        from checkouts import definitions
 
         s, n, block = self.settings, q.shape[1], self.settings["block"]
 

@@ -29,7 +29,7 @@ class MagicPig(Sequence):
 
     def compress(self, checkout, bits, tables, sinks, local, seed):
         import torch
-        from method_authors import definitions
+        from checkouts import definitions
 
         given = dict(vars(typing)) | dict(torch=torch, math=math, F=torch.nn.functional, Cache=object)
         given["repeat_kv"] = lambda x, times: x.repeat_interleave(times, 1)
@@ -176,7 +176,7 @@ class VAttention(Sequence):
         return list(out[0, 0].numpy().reshape(model.groups, model.share, -1)), None
 
     def substitute(self, **functions):
-        from method_authors import Substituted
+        from checkouts import Substituted
 
         return Substituted(**functions)
 
@@ -308,7 +308,7 @@ class InfLlmByAuthors(InfLlm):
         import types
 
         import torch
-        from method_authors import Substituted, definitions
+        from checkouts import Substituted, definitions
 
         super().compress(**settings)
         model, folder = self.model, checkout.path / "inf_llm/attention"
@@ -393,7 +393,7 @@ class EmLlm(InfLlm):
         import types
 
         import torch
-        from method_authors import Substituted, definitions
+        from checkouts import Substituted, definitions
 
         cuda = types.SimpleNamespace(stream=lambda _: contextlib.nullcontext())
         given = dict(vars(typing)) | dict(torch=Substituted(cuda=cuda), GLOBAL_STREAM=None)

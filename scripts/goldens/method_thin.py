@@ -33,12 +33,12 @@ class Thinned(Sequence):
     def read(self, ids, places, again=False):
         """The last row's logits; or the rows that are to be read by themselves."""
         model = self.model
-        h, stand = model.w["model.embed_tokens.weight"][ids[places]], self.stand(places)
+        h = model.w["model.embed_tokens.weight"][ids[places]]
         for l in range(model.layers):
             at = f"model.layers.{l}."
             x = model.norm(h, at + "input_layernorm.weight")
             q, k, v = (model.split(x, l, n, c) for n, c in zip("qkv", (model.heads, model.groups, model.groups)))
-            q, k = model.rotate(q, stand), model.rotate(k, stand)
+            q, k = (model.rotate(rows, self.stand(places)) for rows in (q, k))
             scores = q @ np.repeat(k, model.share, 0).transpose(0, 2, 1) / math.sqrt(model.dim)
             attention = softmax(np.where(places[None, :] <= places[:, None], scores, -np.inf))
             o = (attention @ np.repeat(v, model.share, 0)).transpose(1, 0, 2).reshape(len(places), -1)
