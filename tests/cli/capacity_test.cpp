@@ -131,6 +131,18 @@ TEST_F(CapacityRunTest, DraftsAreJudged) {
     EXPECT_EQ(refused.exit_code, 2) << more;
     EXPECT_THAT(refused.err, HasSubstr(part));
   };
+  const Outcome apart = Do(StrCat(model,
+                                  "--forms rapid --retrieve-tokens 64 --retrieve-chunk 32 "
+                                  "--prompt-tokens 292 --answer-tokens 12 --prompts 1 "
+                                  "--repetitions 1 --json"));
+  ASSERT_EQ(apart.exit_code, 0) << apart.err;
+  const Json read = ParseJson(apart.out, "out")->at("rows")[0];
+  EXPECT_EQ(read["gamma"], 10);
+  EXPECT_EQ(read["judge_read_tokens"], 292);
+  // Two of seven chunks, and both ends.
+  EXPECT_EQ(read["draft_read_tokens"], 4 + 64 + 64);
+  EXPECT_GT(read["draft_read_s"].get<double>(), 0);
+  bad("--drafts snapkv --draft-model .", "expected a form that does, such as --forms rapid");
   bad("--forms magicdek", "form 'magicdek' is not known (did you mean 'magicdec'?)");
   bad("--drafts minference", "minference: cannot draft for the full cache");
   bad("--prompt-tokens 4090 --answer-tokens 64", "expected at most the model's 4096 positions");

@@ -18,8 +18,8 @@ using ::testing::HasSubstr;
 TEST(SpeculationFormTest, ShippedFormsNameMethodsAndBudgets) {
   const auto ids = ListSpeculationForms();
   ASSERT_TRUE(ids.ok()) << ids.error().message;
-  EXPECT_EQ(*ids,
-            (std::vector<std::string>{"magicdec", "magicdec_streaming", "quantspec", "triforce"}));
+  EXPECT_EQ(*ids, (std::vector<std::string>{"magicdec", "magicdec_streaming", "quantspec", "rapid",
+                                            "triforce"}));
   for (const std::string& id : *ids) {
     const auto form = FindSpeculationForm(id);
     ASSERT_TRUE(form.ok()) << form.error().message;
@@ -52,6 +52,8 @@ TEST(SpeculationFormTest, RefusesWhatIsNoForm) {
   refused(begin + R"(, "gamma": "3"})", "expected a whole number");
   refused(begin + R"(, "overrides": "x"})", "expected a list of texts");
   refused(begin + R"(, "budget": ""})", "expected a text");
+  refused(begin + R"(, "retrieve": {"chunks": 3}})", "retrieve: unknown key 'chunks' (did you");
+  refused(begin + R"(, "retrieve": {"chunk": 0}})", "retrieve: 'chunk' is 0; expected a whole");
   std::ofstream(path) << begin << "}";
   EXPECT_TRUE(ReadSpeculationForm(path).ok());
   EXPECT_THAT(FindSpeculationForm("magicdeck").error().message, HasSubstr("magicdec"));

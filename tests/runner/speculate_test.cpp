@@ -170,6 +170,40 @@ TEST_F(SpeculateTest, TheTwoShareTheirPrefix) {
   EXPECT_GT(copying.held_bytes(), 1.3 * static_cast<double>(copying.judge_bytes()));
 }
 
+// A draft may read another prompt, or be another model: the judge's tokens are its own all the
+// same.
+TEST_F(SpeculateTest, ADraftApartChangesNoToken) {
+  const std::vector<int32_t> want = FullAnswer(ids_);
+  const std::unique_ptr<Model> another = std::move(*LoadTinyModel(model_.ops(), "mqa", {}, 2));
+  std::vector<int32_t> part(ids_.begin(), ids_.begin() + 20);
+  part.insert(part.end(), ids_.end() - 30, ids_.end());
+  for (Model* other : {static_cast<Model*>(nullptr), another.get()}) {
+    for (const char* id : {"full", "snapkv", "kivi_2bit"}) {
+      SCOPED_TRACE(id);
+      const Method method =
+          Shipped(id, id == std::string("snapkv") ? std::vector<std::string>{"score.window=8"}
+                                                  : std::vector<std::string>{});
+      const Budget budget = *Budget::Parse(method.takes_budget ? "40%" : "none");
+      Speculation speculation(model_, method, budget, Prompt::FromTokens(ids_), kTokens, 0, 0,
+                              {.model = other, .prompt = Prompt::FromTokens(part)});
+      ASSERT_TRUE(speculation.Read().ok());
+      EXPECT_GT(speculation.draft_prefill_s(), 0);
+      EXPECT_LT(speculation.draft_bytes(), speculation.judge_bytes());
+      for (const int64_t gamma : {0, 1, 6}) {
+        const Result<SpeculationResult> result = speculation.Answer(gamma, kTokens);
+        ASSERT_TRUE(result.ok()) << result.error().message;
+        EXPECT_EQ(result->tokens, want);
+        EXPECT_EQ(result->checks + result->accepted(), kTokens - 1);
+      }
+    }
+  }
+  // One that reads the same as the judge, apart from it, is always right.
+  Speculation equal(model_, full_, {}, Prompt::FromTokens(ids_), kTokens, 0, 0,
+                    {.prompt = Prompt::FromTokens(ids_)});
+  ASSERT_TRUE(equal.Read().ok());
+  EXPECT_EQ(equal.Answer(4, kTokens)->acceptance(), 1);
+}
+
 TEST_F(SpeculateTest, RefusesWhatCannotDraft) {
   const auto refused = [&](const std::string& id, const std::string& why) {
     const Status status = CheckDraft(Shipped(id), model_.shape(), *Budget::Parse("none"), kPrompt);

@@ -249,12 +249,21 @@ void AddBenchSpeculate(CLI::App& bench, CommandTable& table) {
   AddModelFlags(*command, options->model);
   command
       ->add_option("--forms", options->forms,
-                   "published forms: magicdec, magicdec_streaming, quantspec, triforce")
+                   "published forms: magicdec, magicdec_streaming, quantspec, rapid, triforce")
       ->delimiter(',');
   command
       ->add_option("--drafts", options->drafts,
                    "method ids; default, without --forms: snapkv, streaming_llm, quest, kivi_4bit")
       ->delimiter(',');
+  SearchShipped(command->add_option("--draft-model", options->draft_model,
+                                    "of forms whose draft reads a shorter prompt: the directory of "
+                                    "another checkpoint with the same tokenizer"));
+  command
+      ->add_option("--retrieve-tokens", options->retrieve_tokens,
+                   "of such forms: how many tokens of chunks the draft reads")
+      ->check(CLI::PositiveNumber);
+  command->add_option("--retrieve-chunk", options->retrieve_chunk, "of such forms: of each chunk")
+      ->check(CLI::PositiveNumber);
   command->add_option("--budgets", options->budgets, "each draft at each of them")
       ->delimiter(',')
       ->capture_default_str();

@@ -16,6 +16,7 @@
 #include "runner/tokenizer.h"
 #include "src/cli/print.h"
 #include "src/cli/read_text.h"
+#include "src/model/draft_models.h"
 #include "src/model/method_flags.h"
 #include "src/model/model_flags.h"
 #include "src/run/interrupt.h"
@@ -29,6 +30,7 @@
 namespace kvgauge {
 namespace {
 
+constexpr size_t kDraftDigits = 12;                     // of a fingerprint, to tell drafts apart
 constexpr uint64_t kSpeculatePrompts = 0x737065637570;  // stream of random tokens
 
 struct DraftLine {
@@ -36,7 +38,8 @@ struct DraftLine {
   std::string form;  // "": none
   ChosenMethod chosen;
   std::vector<int64_t> gammas;
-  std::string variant;  // what differs from the method's file
+  std::string variant;                               // what differs from the method's file
+  std::optional<Retrieval> retrieve = std::nullopt;  // the draft reads that of a prompt
 };
 
 // Medians over prompts and repetitions; counts over prompts, each once.
@@ -50,6 +53,10 @@ struct DraftMeasure {
   int64_t judge_bytes = 0, draft_bytes = 0, held_bytes = 0;  // of the first prompt
   int64_t not_engaged = 0;
   std::string not_engaged_because;
+  // What a draft read that has a prompt of its own, over the prompts that were measured in this
+  // call.
+  int64_t read_tokens = 0, judge_read_tokens = 0;
+  double read_s = 0, judge_read_s = 0;
   int64_t recorded = 0;  // answers that were measured before this call
 
   double acceptance() const {
@@ -89,6 +96,20 @@ Result<std::vector<DraftLine>> ChooseDrafts(const BenchSpeculateOptions& options
         ChooseMethod({.method = form->draft, .budget = form->budget, .overrides = overrides}));
     line.gammas = {form->gamma};
     line.variant = VariantOf(overrides);
+    line.retrieve = form->retrieve;
+    if (!line.retrieve) continue;
+    if (options.retrieve_tokens > 0) line.retrieve->tokens = options.retrieve_tokens;
+    if (options.retrieve_chunk > 0) line.retrieve->chunk = options.retrieve_chunk;
+  }
+  const bool retrieves =
+      std::ranges::any_of(lines, [](const DraftLine& line) { return line.retrieve.has_value(); });
+  const bool asks =
+      !options.draft_model.empty() || options.retrieve_tokens > 0 || options.retrieve_chunk > 0;
+  if (asks && !retrieves) {
+    return BadInput(StrCat(
+        options.draft_model.empty() ? "--retrieve-tokens and --retrieve-chunk" : "--draft-model",
+        ": no draft reads a prompt of its own; expected a form that does, such "
+        "as --forms rapid"));
   }
   std::vector<std::string> drafts = options.drafts;
   if (drafts.empty() && lines.empty()) drafts = {"snapkv", "streaming_llm", "quest", "kivi_4bit"};
@@ -162,9 +183,18 @@ class SpeculateBench {
                              " positions: lower --prompt-tokens or --answer-tokens"));
     }
     const ModelShape shape = ShapeFor(options_.model, config, model_options);
+    ModelShape draft_shape = shape;
+    if (!options_.draft_model.empty()) {
+      KVG_ASSIGN(draft_, LookAtDraftModel(options_.draft_model));
+      draft_shape = draft_->shape;
+      const Status same = CheckDraftModel(*draft_, options_.model.model, config, nullptr);
+      if (!same.ok()) return same.error().Wrap("--draft-model");
+      KVG_TRY(CheckDraftReads(config));
+    }
     for (const DraftLine& line : lines_) {
+      const ModelShape& own = line.retrieve ? draft_shape : shape;
       for (const int64_t prompt : {shortest, longest}) {
-        KVG_TRY(CheckDraft(line.chosen.method, shape, line.chosen.budget, prompt));
+        KVG_TRY(CheckDraft(line.chosen.method, own, line.chosen.budget, prompt));
       }
     }
     return StartRecording(config, shape, model_options);
@@ -208,10 +238,10 @@ class SpeculateBench {
     const Needs needs = chosen.method.needs();
     const bool tokens = needs.token_classes || needs.encoder;
     const std::optional<StageChoice>& score = chosen.method.score;
-    const bool drafts =
-        loaded_ && score && score->draft != nullptr &&
-        !loaded_->model->drafters().contains(score->draft->directory);
+    const bool drafts = loaded_ && score && score->draft != nullptr &&
+                        !loaded_->model->drafters().contains(score->draft->directory);
     if (!loaded_ || drafts || (tokens && !with_tokens_)) {
+      draft_model_.reset();  // it runs on the other's Ops
       loaded_.reset();
       int64_t longest = 0;
       for (const auto& ids : prompts_) longest = std::max(longest, std::ssize(ids));
@@ -219,6 +249,45 @@ class SpeculateBench {
       with_tokens_ = tokens;
     }
     return loaded_->model.get();
+  }
+
+  // Another draft knows the tokens of the prompts and has positions for what it reads.
+  Status CheckDraftReads(const ModelConfig& config) {
+    KVG_ASSIGN(const ModelConfig own, ReadModelConfig(options_.draft_model));
+    valid_vocab_ = std::min(own.vocab_size, config.vocab_size);
+    for (const std::vector<int32_t>& ids : prompts_) {
+      if (*std::ranges::max_element(ids) < own.vocab_size) continue;
+      return BadInput(StrCat("--draft-model: ", options_.draft_model, " has ", own.vocab_size,
+                             " embedding rows, fewer than a prompt's tokens need; expected --text, "
+                             "or a model of as many"));
+    }
+    for (const DraftLine& line : lines_) {
+      if (!line.retrieve) continue;
+      for (const std::vector<int32_t>& ids : prompts_) {
+        const int64_t reached =
+            std::ssize(RetrievedPrompt(ids, *line.retrieve)) + options_.answer_tokens;
+        if (own.max_position <= 0 || reached <= own.max_position) continue;
+        return BadInput(StrCat("--draft-model: ", options_.draft_model, " was made for ",
+                               own.max_position, " positions, and what it reads and the answer ",
+                               "reach ", reached,
+                               "; expected fewer --retrieve-tokens or "
+                               "--answer-tokens"));
+      }
+    }
+    return {};
+  }
+
+  // What drafts in a line, beside the judge that is loaded.
+  Result<OtherDraft> DraftOf(const DraftLine& line, size_t p) {
+    OtherDraft other;
+    if (!line.retrieve) return other;
+    other.prompt = Prompt::FromTokens(RetrievedPrompt(prompts_[p], *line.retrieve));
+    if (draft_ == nullptr) return other;
+    if (draft_model_ == nullptr) {
+      KVG_ASSIGN(draft_model_, Model::Load(draft_->directory, {}, *loaded_->ops));
+    }
+    other.model = draft_model_.get();
+    return other;
   }
 
   Status StartRecording(const ModelConfig& config, const ModelShape& shape,
@@ -280,10 +349,18 @@ class SpeculateBench {
         }
         if (!speculation) {
           KVG_ASSIGN(Model * model, ModelFor(line.chosen));
+          KVG_ASSIGN(OtherDraft other, DraftOf(line, p));
+          const int64_t read = other.prompt.size();
           speculation.emplace(*model, line.chosen.method, line.chosen.budget,
                               Prompt::FromTokens(prompts_[p]), options_.answer_tokens,
-                              Rng(options_.seed, p).NextU64());
+                              Rng(options_.seed, p).NextU64(), valid_vocab_, std::move(other));
           KVG_TRY(speculation->Read());
+          for (DraftMeasure& each : measures) {
+            each.read_tokens += read;
+            each.judge_read_tokens += std::ssize(prompts_[p]);
+            each.read_s += speculation->draft_prefill_s();
+            each.judge_read_s += speculation->prefill_s();
+          }
         }
         KVG_TRY(MeasurePair(*speculation, line, row));
         if (recorder_ != nullptr) KVG_TRY(recorder_->Write(row));
@@ -295,8 +372,14 @@ class SpeculateBench {
 
   // With what --set changes of it.
   std::string FormText(const DraftLine& line) const {
-    if (line.form.empty() || options_.overrides.empty()) return line.form;
-    return StrCat(line.form, "[", VariantOf(options_.overrides), "]");
+    std::vector<std::string> parts;
+    if (!options_.overrides.empty()) parts.push_back(VariantOf(options_.overrides));
+    if (line.retrieve) parts.push_back(line.retrieve->ToString());
+    if (line.retrieve && draft_ != nullptr) {
+      parts.push_back("by " + draft_->fingerprint.substr(0, kDraftDigits));
+    }
+    if (line.form.empty() || parts.empty()) return line.form;
+    return StrCat(line.form, "[", Join(parts, ", "), "]");
   }
 
   // The full cache alone and the draft side by side, so that both have the same company.
@@ -350,6 +433,9 @@ class SpeculateBench {
   std::vector<std::vector<int32_t>> prompts_;
   std::optional<LoadedModel> loaded_;
   bool with_tokens_ = false;
+  std::shared_ptr<const DraftModel> draft_;  // of lines that retrieve; null: the judge's model
+  std::unique_ptr<Model> draft_model_;       // once loaded, on the judge's Ops
+  int64_t valid_vocab_ = 0;                  // of both; 0: the judge's
   SpeculationSubject subject_;
   std::unique_ptr<SpeculationRecorder> recorder_;  // null: nothing is recorded
   std::vector<DraftMeasure> all_;
@@ -378,6 +464,13 @@ void SpeculateBench::Print() const {
     if (m.not_engaged == 0) continue;
     kvgauge::Print(StrCat("\n", m.line->name, ", ", m.gamma, " drafted: not engaged in ",
                           m.not_engaged, " prompts: ", m.not_engaged_because, "\n"));
+  }
+  for (const DraftMeasure& m : all_) {
+    if (m.read_tokens == 0) continue;
+    kvgauge::Print(StrCat("\n", m.line->name, ": the draft read ", m.read_tokens,
+                          " tokens of prompts in ", Fixed(1e3 * m.read_s, 1),
+                          " ms, which no time of a token above includes; the judge read ",
+                          m.judge_read_tokens, " in ", Fixed(1e3 * m.judge_read_s, 1), " ms\n"));
   }
   if (options_.texts.empty()) {
     kvgauge::Print(
@@ -408,6 +501,10 @@ Json SpeculateBench::ToJson() const {
                     {"judge_bytes", m.judge_bytes},
                     {"draft_bytes", m.draft_bytes},
                     {"held_bytes", m.held_bytes},
+                    {"draft_read_tokens", m.read_tokens},
+                    {"draft_read_s", m.read_s},
+                    {"judge_read_tokens", m.judge_read_tokens},
+                    {"judge_read_s", m.judge_read_s},
                     {"recorded", m.recorded},
                     {"not_engaged", m.not_engaged}});
   }

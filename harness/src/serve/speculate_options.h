@@ -14,7 +14,10 @@ namespace kvgauge {
 
 struct BenchSpeculateOptions {
   ModelFlags model;
-  std::vector<std::string> forms;              // ids of configs/speculation
+  std::vector<std::string> forms;  // ids of configs/speculation
+  std::string draft_model;         // of forms that retrieve; "": the judge's
+  int64_t retrieve_tokens = 0;     // of those forms; 0: as in their files
+  int64_t retrieve_chunk = 0;
   std::vector<std::string> drafts;             // methods; none, and no forms: a few of each kind
   std::vector<std::string> budgets = {"20%"};  // each draft that takes one at each of them
   std::vector<std::string> overrides;          // of every draft

@@ -24,8 +24,13 @@ class FormReader {
   FormReader(const Json& json, std::string path) : json_(json), path_(std::move(path)) {}
 
   Status CheckKeys() const {
-    static const std::vector<std::string> keys = {
-        "id", "title", "paper", "version", "draft", "overrides", "budget", "gamma", "departures"};
+    static const std::vector<std::string> keys = {"id",       "title",     "paper",  "version",
+                                                  "draft",    "overrides", "budget", "gamma",
+                                                  "retrieve", "departures"};
+    return CheckKeys(keys);
+  }
+
+  Status CheckKeys(const std::vector<std::string>& keys) const {
     if (!json_.is_object()) return BadInput(StrCat(path_, ": must be a JSON object"));
     for (const auto& [key, value] : json_.items()) {
       if (std::find(keys.begin(), keys.end(), key) != keys.end()) continue;
@@ -74,6 +79,19 @@ class FormReader {
   const std::string path_;
 };
 
+Result<Retrieval> ReadRetrieval(const Json& json, const std::string& where) {
+  const FormReader reader(json, where);
+  KVG_TRY(reader.CheckKeys({"tokens", "chunk", "shorten", "first", "question"}));
+  Retrieval retrieval;
+  constexpr int64_t kMostTokens = int64_t{1} << 30;
+  KVG_TRY(reader.Number("tokens", kMostTokens, retrieval.tokens));
+  KVG_TRY(reader.Number("chunk", kMostTokens, retrieval.chunk));
+  KVG_TRY(reader.Number("shorten", kMostTokens, retrieval.shorten));
+  KVG_TRY(reader.Number("first", kMostTokens, retrieval.first));
+  KVG_TRY(reader.Number("question", kMostTokens, retrieval.question));
+  return retrieval;
+}
+
 }  // namespace
 
 Result<SpeculationForm> ReadSpeculationForm(const std::string& path) {
@@ -90,6 +108,9 @@ Result<SpeculationForm> ReadSpeculationForm(const std::string& path) {
   KVG_TRY(reader.Text("budget", false, form.budget));
   KVG_TRY(reader.Number("gamma", kMostDrafted, form.gamma));
   KVG_TRY(reader.Texts("departures", form.departures));
+  if (json.contains("retrieve")) {
+    KVG_ASSIGN(form.retrieve, ReadRetrieval(json["retrieve"], StrCat(path, ": retrieve")));
+  }
   return form;
 }
 

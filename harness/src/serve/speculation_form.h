@@ -4,10 +4,12 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "core/result.h"
+#include "src/serve/retrieved_prompt.h"
 
 namespace kvgauge {
 
@@ -18,6 +20,8 @@ struct SpeculationForm {
   std::vector<std::string> overrides;  // stage.param=value
   std::string budget = "none";
   int64_t gamma = 4;  // tokens that are drafted for each check
+  // Set: the draft reads a shorter prompt than its judge.
+  std::optional<Retrieval> retrieve = std::nullopt;
   std::vector<std::string> departures;
 };
 

@@ -8,6 +8,8 @@
 // are. Rejected entries are forgotten in both: the judge is cut back, and the draft goes on from a
 // fork that was taken before the first of them, so that what a method evicted, coded or scored
 // because of them is undone as well. Entries of accepted tokens are those that the draft computed.
+// A draft may also read another prompt, such as a shorter one, or be another model; then the two
+// share nothing but the answer.
 #pragma once
 
 #include <cstdint>
@@ -48,13 +50,23 @@ struct SpeculationResult {
 Status CheckDraft(const Method& draft, const ModelShape& shape, const Budget& budget,
                   int64_t prompt_tokens);
 
-// One prompt. Not thread-safe; it drives the model.
+// What drafts in the place of the judge's own model behind the judge's own prompt.
+struct OtherDraft {
+  Model* model = nullptr;  // null: the judge's; of the same vocabulary, on the same Ops
+  Prompt prompt = {};      // what it reads; empty: the judge's
+
+  bool apart() const { return model != nullptr || prompt.size() > 0; }
+};
+
+// One prompt. Not thread-safe; it drives the models.
 class Speculation {
  public:
   // Precondition: CheckDraft holds. Model and method outlive it. `most_tokens`: of an answer.
-  // `seed`: of the method's random choices. `valid_vocab`: as of Model::BestTokens.
+  // `seed`: of the method's random choices. `valid_vocab`: as of Model::BestTokens. The draft's
+  // model outlives it, too; CheckDraft holds on its shape and prompt.
   Speculation(Model& model, const Method& draft, const Budget& budget, Prompt prompt,
-              int64_t most_tokens, uint64_t seed = 0, int64_t valid_vocab = 0);
+              int64_t most_tokens, uint64_t seed = 0, int64_t valid_vocab = 0,
+              OtherDraft other = {});
   ~Speculation();
 
   // Reads the prompt and compresses it for the draft. Once, before all else.
@@ -64,6 +76,8 @@ class Speculation {
   Result<SpeculationResult> Answer(int64_t gamma, int64_t tokens);
 
   double prefill_s() const { return prefill_s_; }
+  // The draft's own prefill, where it is apart; otherwise 0.
+  double draft_prefill_s() const { return draft_prefill_s_; }
   double compress_s() const { return compress_s_; }
   // What both hold behind the prompt; entries that they share count once.
   int64_t held_bytes() const { return held_bytes_; }
@@ -73,10 +87,17 @@ class Speculation {
  private:
   class Run;
 
+  // Reads a prompt into an empty cache; the token behind it.
+  Result<int32_t> ReadInto(Model& model, const Prompt& prompt, KvCache& cache,
+                           PrefillCapture& capture) const;
+
   Model& model_;
+  const OtherDraft other_;
+  Model& draft_model_;
   const Method& method_;
   const Budget budget_;
   const Prompt prompt_;
+  const Prompt& draft_prompt_;
   const int64_t most_tokens_;
   const uint64_t seed_;
   const int64_t valid_vocab_;
@@ -84,7 +105,7 @@ class Speculation {
   std::unique_ptr<KvCache> judge_, draft_;  // behind the prompt
   std::unique_ptr<Compressor> compressor_;  // of the draft
   int32_t first_ = -1;                      // token of the answer
-  double prefill_s_ = 0, compress_s_ = 0;
+  double prefill_s_ = 0, draft_prefill_s_ = 0, compress_s_ = 0;
   int64_t held_bytes_ = 0;
 };
 

@@ -53,22 +53,26 @@ Status CheckDraft(const Method& draft, const ModelShape& shape, const Budget& bu
 class Speculation::Run {
  public:
   Run(Speculation& of, int64_t gamma)
-      : of_(of), gamma_(gamma), judge_(of.judge_->Fork()), text_(of.prompt_) {
+      : of_(of),
+        gamma_(gamma),
+        judge_(of.judge_->Fork()),
+        text_(of.prompt_),
+        draft_text_(of.draft_prompt_) {
     result_.drafted_at.assign(static_cast<size_t>(gamma), 0);
     result_.accepted_at.assign(static_cast<size_t>(gamma), 0);
   }
 
   Status Begin() {
     result_.tokens = {of_.first_};
-    text_.Add(of_.first_);
+    Add(of_.first_);
     if (gamma_ == 0) return {};
     for (int64_t i = 0; i < gamma_; ++i) {
       DraftState& state = states_.emplace_back();
-      state.compressor = std::make_unique<Compressor>(of_.model_, of_.method_, of_.budget_);
+      state.compressor = std::make_unique<Compressor>(of_.draft_model_, of_.method_, of_.budget_);
     }
     states_[0].cache = std::make_unique<KvCache>(of_.draft_->Fork());
     if (states_[0].compressor->ContinueInTurns(*of_.compressor_, *states_[0].cache)) {
-      states_[0].compressor->ReadFrom(text_.prompt());
+      states_[0].compressor->ReadFrom(draft_text_.prompt());
       return {};
     }
     return Unsupported(StrCat(of_.method_.id,
@@ -120,17 +124,28 @@ class Speculation::Run {
     std::unique_ptr<Compressor> compressor;
   };
 
-  // Feeds the next token of the text that a draft has not seen; gives the one that it would say.
+  void Add(int32_t token) {
+    text_.Add(token);
+    draft_text_.Add(token);
+  }
+  // Both texts end alike: what is cut of one is cut of the other.
+  void CutTo(int64_t size) {
+    draft_text_.CutTo(draft_text_.size() - (text_.size() - size));
+    text_.CutTo(size);
+  }
+
+  // Feeds the next token of its text that a draft has not seen; gives the one that it would say.
   Result<int32_t> Step(DraftState& state) {
     const int64_t begin = state.cache->tokens();
     KVG_TRY(state.cache->Append(1));
     const SequenceStep step = {.cache = state.cache.get(),
-                               .prompt = &text_.prompt(),
+                               .prompt = &draft_text_.prompt(),
                                .begin = begin,
                                .end = begin + 1,
                                .logits = LogitRows::kLast,
                                .hook = state.compressor->hook()};
-    const int32_t best = of_.model_.BestTokens(of_.model_.Forward({&step, 1}), of_.valid_vocab_)[0];
+    Model& model = of_.draft_model_;
+    const int32_t best = model.BestTokens(model.Forward({&step, 1}), of_.valid_vocab_)[0];
     KVG_TRY(state.compressor->AfterStep());
     ++result_.draft_steps;
     return best;
@@ -148,14 +163,14 @@ class Speculation::Run {
         state.cache = std::make_unique<KvCache>(before.cache->Fork());
         const bool continued = state.compressor->ContinueInTurns(*before.compressor, *state.cache);
         KVG_CHECK(continued, "the first of them went on from the prompt");
-        state.compressor->ReadFrom(text_.prompt());
+        state.compressor->ReadFrom(draft_text_.prompt());
         forks_s += NowSeconds() - fork_s;
       }
       int32_t best = -1;
-      while (state.cache->tokens() < text_.size()) {
+      while (state.cache->tokens() < draft_text_.size()) {
         KVG_ASSIGN(best, Step(state));
       }
-      text_.Add(best);
+      Add(best);
     }
     result_.draft_s += NowSeconds() - begin_s - forks_s;
     result_.other_s += forks_s;
@@ -185,8 +200,8 @@ class Speculation::Run {
       ++result_.drafted_at[static_cast<size_t>(i)];
       if (i < accepted) ++result_.accepted_at[static_cast<size_t>(i)];
     }
-    text_.CutTo(known + accepted);
-    text_.Add(said[static_cast<size_t>(accepted)]);
+    CutTo(known + accepted);
+    Add(said[static_cast<size_t>(accepted)]);
     result_.tokens.insert(result_.tokens.end(), said.begin(), said.begin() + accepted + 1);
     if (accepted < count) KVG_TRY(judge_.Truncate(known + accepted));
     if (count > 0) {
@@ -201,17 +216,20 @@ class Speculation::Run {
   Speculation& of_;
   const int64_t gamma_;
   KvCache judge_;
-  Text text_;
+  Text text_, draft_text_;          // the judge's and the draft's: prompts, and the same answer
   std::vector<DraftState> states_;  // [gamma]; the first is the draft, the others forks of a round
   SpeculationResult result_;
 };
 
 Speculation::Speculation(Model& model, const Method& draft, const Budget& budget, Prompt prompt,
-                         int64_t most_tokens, uint64_t seed, int64_t valid_vocab)
+                         int64_t most_tokens, uint64_t seed, int64_t valid_vocab, OtherDraft other)
     : model_(model),
+      other_(std::move(other)),
+      draft_model_(other_.model == nullptr ? model : *other_.model),
       method_(draft),
       budget_(budget),
       prompt_(std::move(prompt)),
+      draft_prompt_(other_.prompt.size() > 0 ? other_.prompt : prompt_),
       most_tokens_(most_tokens),
       seed_(seed),
       valid_vocab_(valid_vocab),
@@ -219,40 +237,62 @@ Speculation::Speculation(Model& model, const Method& draft, const Budget& budget
 
 Speculation::~Speculation() = default;
 
+Result<int32_t> Speculation::ReadInto(Model& model, const Prompt& prompt, KvCache& cache,
+                                      PrefillCapture& capture) const {
+  int32_t first = -1;
+  while (cache.tokens() < prompt.size()) {
+    const int64_t begin = cache.tokens();
+    const int64_t end = PassEnd(model.config(), prompt, begin, Model::kChunkRows);
+    KVG_TRY(cache.Append(end - begin));
+    const bool last = end == prompt.size();
+    const SequenceStep step = {.cache = &cache,
+                               .prompt = &prompt,
+                               .begin = begin,
+                               .end = end,
+                               .logits = last ? LogitRows::kLast : LogitRows::kNone,
+                               .hook = &capture};
+    const Tensor logits = model.Forward({&step, 1});
+    if (last) first = model.BestTokens(logits, valid_vocab_)[0];
+  }
+  model.ops().memory->Synchronize();
+  if (!capture.status().ok()) return capture.status().error();
+  return first;
+}
+
 Status Speculation::Read() {
   return Guarded([&]() -> Status {
     const double begin_s = NowSeconds();
+    const bool apart = other_.apart();
     judge_ = std::make_unique<KvCache>(model_.NewCache(prompt_.size() + most_tokens_ + 1, pools_));
-    PrefillCapture capture(model_.config(), *judge_, NeedsOf(method_.needs(), prompt_),
-                           prompt_.size(), model_.ops(), &prompt_);
-    while (judge_->tokens() < prompt_.size()) {
-      const int64_t begin = judge_->tokens();
-      const int64_t end = PassEnd(model_.config(), prompt_, begin, Model::kChunkRows);
-      KVG_TRY(judge_->Append(end - begin));
-      const bool last = end == prompt_.size();
-      const SequenceStep step = {.cache = judge_.get(),
-                                 .prompt = &prompt_,
-                                 .begin = begin,
-                                 .end = end,
-                                 .logits = last ? LogitRows::kLast : LogitRows::kNone,
-                                 .hook = &capture};
-      const Tensor logits = model_.Forward({&step, 1});
-      if (last) first_ = model_.BestTokens(logits, valid_vocab_)[0];
-    }
-    model_.ops().memory->Synchronize();
-    if (!capture.status().ok()) return capture.status();
+    const Needs needs = NeedsOf(method_.needs(), draft_prompt_);
+    PrefillCapture capture(model_.config(), *judge_, apart ? Needs() : needs, prompt_.size(),
+                           model_.ops(), &prompt_);
+    KVG_ASSIGN(first_, ReadInto(model_, prompt_, *judge_, capture));
     prefill_s_ = NowSeconds() - begin_s;
-    PromptState state = {judge_.get(), &capture, seed_, &prompt_, false};
-    state.next = first_;
+    // Where the two are apart, the draft's own; otherwise that of the judge.
+    std::optional<KvCache> own;
+    std::optional<PrefillCapture> own_capture;
+    int32_t next = first_;
+    if (apart) {
+      own.emplace(draft_model_.NewCache(draft_prompt_.size() + most_tokens_ + 1, pools_));
+      own_capture.emplace(draft_model_.config(), *own, needs, draft_prompt_.size(),
+                          draft_model_.ops(), &draft_prompt_);
+      KVG_ASSIGN(next, ReadInto(draft_model_, draft_prompt_, *own, *own_capture));
+      draft_prefill_s_ = NowSeconds() - begin_s - prefill_s_;
+    }
+    PromptState state = {apart ? &*own : judge_.get(), apart ? &*own_capture : &capture, seed_,
+                         &draft_prompt_, false};
+    state.next = next;
     state.valid_vocab = valid_vocab_;
     std::optional<PromptScores> scores;
     const Method* method = &method_;
-    if (ProbesPrompt(method_)) scores = PromptScores::Compute(model_, state, {&method, 1});
-    draft_ = std::make_unique<KvCache>(judge_->Fork());
-    compressor_ = std::make_unique<Compressor>(model_, method_, budget_);
+    if (ProbesPrompt(method_)) scores = PromptScores::Compute(draft_model_, state, {&method, 1});
+    draft_ = std::make_unique<KvCache>(state.cache->Fork());
+    compressor_ = std::make_unique<Compressor>(draft_model_, method_, budget_);
     KVG_TRY(compressor_->Compress(state, scores ? &*scores : nullptr, *draft_));
     model_.ops().memory->Synchronize();
-    compress_s_ = NowSeconds() - begin_s - prefill_s_;
+    compress_s_ = NowSeconds() - begin_s - prefill_s_ - draft_prefill_s_;
+    own.reset();
     for (const Tier tier : {Tier::kDevice, Tier::kHost, Tier::kDisk}) {
       held_bytes_ += pools_.of(tier).resident_bytes();
     }
