@@ -90,7 +90,7 @@ class LlmLingua final : public RereadingThin {
   // What tokens up to `end` tell, those anew that `first` and its followers foretell.
   Status Read(RowReader& reader, int64_t first, int64_t end, ToldTokens& left) const {
     KVG_ASSIGN(const std::vector<float> surprise,
-               reader.Surprise(std::span(left.rows).first(static_cast<size_t>(end)), first));
+               reader.Surprise(std::span(left.rows).first(static_cast<size_t>(end)), first, {}));
     const int64_t to = first + (following_ ? 0 : 1);
     std::ranges::copy(surprise, left.told.begin() + to);
     return {};

@@ -21,6 +21,7 @@ from method_authors_thin import (aim_cases, dart_cases, fastkv_cases, gemfilter_
 from method_drafts import speckv_cases
 from method_fetches import emllm_cases, infllm_cases, magicpig_cases, vattention_cases
 from method_oracles import Cam, D2o, Sequence, pool_average, pool_max, protect, softmax, top
+from method_prompts import longllmlingua_cases
 from method_reads import Sparq
 from method_thin import GemFilter
 
@@ -481,7 +482,8 @@ def cases(root):
         "Gumpest/SparseVLMs": ("26a5f48", sparsevlm_cases),
         "xqy1111111/DART": ("d6a5af6", dart_cases),
         "liyucheng09/Selective_Context": ("3074343", selective_context_cases),
-        "microsoft/LLMLingua": ("e0e9d99", llmlingua_cases),
+        "microsoft/LLMLingua": (
+            "e0e9d99", lambda found: llmlingua_cases(found) + longllmlingua_cases(LlmLingua, functions, found)),
         "noforit/Lookahead_Q-Cache": ("74612bd", laq_cases),
         "SusCom-Lab/ZeroMerge": ("311494e", zeromerge_cases),
         "microsoft/MInference": ("fb56c91", attend.minference_cases),

@@ -15,7 +15,8 @@ using ::testing::ElementsAre;
 // A row is told by its number, whatever is before it.
 class OwnNumbers final : public RowReader {
  public:
-  Result<std::vector<float>> Surprise(std::span<const int32_t> rows, int64_t first) override {
+  Result<std::vector<float>> Surprise(std::span<const int32_t> rows, int64_t first,
+                                      std::span<const int32_t>) override {
     asked.emplace_back(rows.begin(), rows.end());
     from.push_back(first);
     std::vector<float> told;
@@ -24,6 +25,8 @@ class OwnNumbers final : public RowReader {
     }
     return told;
   }
+  RowReader& Beside() override { return *this; }
+  Result<std::vector<int32_t>> Encode(std::string_view) override { return std::vector<int32_t>(); }
 
   std::vector<float> tells = {0, 0, 9, 1, 8, 2, 7, 3, 6, 4, 5, 0};  // by row
   std::vector<std::vector<int32_t>> asked;

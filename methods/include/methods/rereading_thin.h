@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "core/check.h"
@@ -14,11 +15,16 @@ namespace kvgauge {
 class RowReader {
  public:
   virtual ~RowReader() = default;
-  // Rows of the prompt, ascending and of text, are read as a prompt of their own. For each of them
-  // from `first` on but the last: minus the natural log of the chance that the model gave the row
-  // behind it. [rows - 1 - first]. What the call before read is not read again as far as both begin
-  // alike, up to `first`.
-  virtual Result<std::vector<float>> Surprise(std::span<const int32_t> rows, int64_t first) = 0;
+  // Rows of the prompt, of text and in that order, are read as a prompt of their own, and the
+  // tokens of `behind` at its end. For each of all these from `first` on but the last: minus the
+  // natural log of the chance that the model gave what stands behind it, [count - 1 - first]. What
+  // the call before read is not read again as far as both begin alike, up to `first`.
+  virtual Result<std::vector<float>> Surprise(std::span<const int32_t> rows, int64_t first,
+                                              std::span<const int32_t> behind) = 0;
+  // Another reader of the same prompt, which forgets nothing of what this one reads.
+  virtual RowReader& Beside() = 0;
+  // The ids of a text, without special tokens. The stage declared Needs::encoder.
+  virtual Result<std::vector<int32_t>> Encode(std::string_view text) = 0;
 };
 
 // Asked behind the first layer; what it leaves is read from there again.
@@ -32,6 +38,8 @@ class RereadingThin : public Thin {
   }
   // As Choose.
   virtual Result<Tensor> ChooseBy(LayerView& view, RowReader& reader) const = 0;
+  // Whether it uses RowReader::Beside, which holds a cache of its own.
+  virtual bool reads_beside() const { return false; }
 };
 
 }  // namespace kvgauge

@@ -3,11 +3,14 @@
 
 #include <algorithm>
 #include <iterator>
+#include <memory>
 #include <numeric>
+#include <optional>
 
 #include "core/strings.h"
 #include "methods/rereading_thin.h"
 #include "methods/tensors.h"
+#include "runner/compressor.h"
 #include "src/compress/view.h"
 
 namespace kvgauge {
@@ -39,21 +42,23 @@ class CacheReader final : public RowReader {
 
   bool has_read() const { return begun_; }
 
-  Result<std::vector<float>> Surprise(std::span<const int32_t> rows, int64_t first) override {
-    const int64_t n = std::ssize(rows);
+  Result<std::vector<float>> Surprise(std::span<const int32_t> rows, int64_t first,
+                                      std::span<const int32_t> behind) override {
+    const int64_t n = std::ssize(rows) + std::ssize(behind);
     KVG_CHECK(first >= 0 && first < n, "rows that foretell are among those that are read");
     std::vector<int32_t> ids;
     for (const int32_t row : rows) {
       ids.push_back(prompt_.positions[static_cast<size_t>(row)].token_id);
       KVG_CHECK(ids.back() >= 0, "rows of pictures are not read by themselves");
     }
-    const auto common = std::ranges::mismatch(rows, read_).in1 - rows.begin();
+    ids.insert(ids.end(), behind.begin(), behind.end());
+    const auto common = std::ranges::mismatch(ids, read_).in1 - ids.begin();
     const int64_t begin = std::min<int64_t>(common, first);
     KVG_TRY(cache_.Truncate(begun_ ? begin : 0));
     begun_ = true;
     const Prompt alone = Prompt::FromTokens(ids);
     cache_.PlaceRope(RopePlaces::Of(alone));
-    read_.assign(rows.begin(), rows.end());
+    read_ = std::move(ids);
     KeptSurprise kept(model_.ops());
     while (cache_.tokens() < n) {
       const int64_t at = cache_.tokens(), end = std::min(at + Model::kChunkRows, n);
@@ -64,12 +69,26 @@ class CacheReader final : public RowReader {
     return std::vector<float>(kept.told().begin() + (first - begin), kept.told().end() - 1);
   }
 
+  RowReader& Beside() override {
+    if (beside_ == nullptr) {
+      own_.emplace(model_.NewCache(2 * prompt_.size()));
+      beside_ = std::make_unique<CacheReader>(model_, prompt_, *own_);
+    }
+    return *beside_;
+  }
+
+  Result<std::vector<int32_t>> Encode(std::string_view text) override {
+    return model_.encode()(text);
+  }
+
  private:
   Model& model_;
   const Prompt& prompt_;
   KvCache& cache_;
   bool begun_ = false;
-  std::vector<int32_t> read_;
+  std::vector<int32_t> read_;   // ids
+  std::optional<KvCache> own_;  // of the one beside it
+  std::unique_ptr<CacheReader> beside_;
 };
 
 }  // namespace
@@ -270,10 +289,13 @@ int64_t ThinPrefill::PlannedBytes(const StageChoice& thin, const ModelConfig& co
   int64_t copies = 2;
   if (merging != nullptr) copies += 1 + (merging->wants_inputs() ? 1 : 0);
   if (merging != nullptr && merging->wants_normed()) ++copies;
-  const bool rereads = dynamic_cast<const RereadingThin*>(stage.get()) != nullptr;
+  const auto* reading = dynamic_cast<const RereadingThin*>(stage.get());
+  const bool rereads = reading != nullptr;
   Needs told;
   told.surprise = rereads;
+  const bool beside = reading != nullptr && reading->reads_beside();
   return copies * rows * config.hidden_size * 4 +
+         (beside ? FullCacheBytes(ShapeOf(config, config.stored_dtype), 2 * rows) : 0) +
          (rereads ? PrefillCapture::PlannedBytes(config, told, rows) : 0);
 }
 
