@@ -528,6 +528,15 @@ Status CheckSee(const Method& method, const std::optional<EyesShape>& eyes) {
                               "of them one by one: it interpolates a canvas, or reads several "
                               "layers or the class token; random_rows works on any"));
   }
+  const std::vector<int64_t>& whole = eyes->whole_blocks;
+  if (needs.early >= 0 && std::ranges::find(whole, needs.early) == whole.end()) {
+    std::vector<std::string> blocks;
+    for (const int64_t block : whole) blocks.push_back(StrCat(block));
+    return Unsupported(StrCat(owner, " looks at block ", needs.early,
+                              " of the tower, which is not one whose rows see all of a picture; "
+                              "expected one of ",
+                              Join(blocks, ", ")));
+  }
   if (needs.behind && (!eyes->behind || !eyes->class_token)) {
     return Unsupported(StrCat(owner,
                               " asks what the class token looks at in the block behind the "

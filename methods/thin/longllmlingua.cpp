@@ -23,8 +23,7 @@ namespace kvgauge {
 namespace {
 
 // An array: a view that is handed on by reference would be a variable of the stage.
-constexpr char kAnswerIsThere[] =
-    " We can get the answer to this question in the given documents.";
+constexpr char kAnswerIsThere[] = " We can get the answer to this question in the given documents.";
 constexpr float kNoContrast = std::numeric_limits<float>::infinity();
 
 // What is left of a context, and what each token of it tells, by place; kNoContrast: not known.
@@ -264,15 +263,15 @@ KVG_REGISTER_STAGE({
     .params = {RealParam("drop", 0.5, 0, 1, "share of the prompt that leaves"),
                IntParam("segment", 200, 2, 1 << 20, "tokens of a segment"),
                IntParam("document", 200, 2, 1 << 20, "tokens of a document"),
-               IntParam("extra", 100, 0, 1 << 20,
-                        "tokens beyond what is to stay that documents may have before tokens leave"),
+               IntParam(
+                   "extra", 100, 0, 1 << 20,
+                   "tokens beyond what is to stay that documents may have before tokens leave"),
                RealParam("spread", 0.3, 0, 1,
                          "what the share of the first document is above the average, and that of "
                          "the last below"),
                IntParam("sinks", 4, 0, 1 << 20,
                         "first tokens that never leave, such as an instruction's"),
-               IntParam("recent", 64, 1, 1 << 20,
-                        "last tokens, which never leave: the question"),
+               IntParam("recent", 64, 1, 1 << 20, "last tokens, which never leave: the question"),
                ChoiceParam("told_by", "own", {"own", "following"},
                            "a token stays by its own contrast, or that of the token behind it"),
                ChoiceParam("rest", "reduced", {"reduced", "whole"},

@@ -64,6 +64,10 @@ TEST_P(SeeGolden, KeepsAndMergesAsTheOracle) {
   if (needs.keys) tile.keys = {class_query, keys, class_key};
   if (needs.behind) tile.behind = {behind_class_query, behind_keys, behind_class_key};
   if (needs.rows) tile.rows = rows;
+  std::vector<float> early;
+  if (needs.early >= 0) early = read("early");
+  tile.early = early;
+  tile.columns = one->value("columns", tile.patches);
   tile.hidden = std::ssize(rows) / tile.patches;
 
   const std::vector<SeenRow> seen = stages.see->Reduce(tile);
@@ -119,6 +123,12 @@ TEST(SeeStages, AreCheckedAgainstTheEyes) {
   };
   const EyesShape clip = {.by_row = true, .class_token = true, .behind = true};
   const EyesShape last = {.by_row = true, .class_token = true, .behind = false};
+  EyesShape blocks = clip;
+  blocks.whole_blocks = {2, 5};
+  EXPECT_EQ(check("vscan", blocks), "");
+  blocks.whole_blocks = {2, 7};
+  EXPECT_NE(check("vscan", blocks).find("looks at block 5 of the tower"), std::string::npos);
+  EXPECT_NE(check("vscan", blocks).find("expected one of 2, 7"), std::string::npos);
   const EyesShape siglip = {.by_row = true, .class_token = false, .behind = true};
   for (const char* id : {"visionzip", "prumerge", "holov", "aim", "random_see", "snapkv"}) {
     EXPECT_EQ(check(id, clip), "") << id;

@@ -42,7 +42,8 @@ TEST_P(SeeTowerGolden, LeavesTheRowsOfTheOracle) {
   const std::vector<float> want = ReadFixture<float>(**file, "rows", DType::kF32);
   const std::vector<int32_t> places = ReadFixture<int32_t>(**file, "places", DType::kI32);
 
-  const std::string checkpoint = std::string(KVG_TEST_DATA) + "/golden/vision/" + GetParam();
+  const std::string checkpoint =
+      std::string(KVG_TEST_DATA) + "/golden/vision/" + (*one)["checkpoint"].get<std::string>();
   const Result<Json> pixels_config = ReadJsonFile(checkpoint + "/preprocessor_config.json");
   ASSERT_TRUE(pixels_config.ok());
   const Result<Preprocessor> preprocessor = ReadPreprocessor(*pixels_config, "config");

@@ -22,19 +22,22 @@ struct EyesShape {
   // The two that follow are for towers of one row each.
   bool class_token = false;  // a tile has a row that stands for the whole
   bool behind = false;       // there is a block behind the last one that runs
+  // The blocks that run whose rows see all of a tile, counted from 0, ascending.
+  std::vector<int64_t> whole_blocks = {};
 };
 
 // Parts of the tower that a stage looks at; all else is not computed. All but `rows` need
 // EyesShape::by_row.
 struct SeeNeeds {
   bool attention = false;  // TileView::attention
-  bool keys = false;       // TileView::keys
-  bool behind = false;     // TileView::behind
-  bool rows = false;       // TileView::rows
+  int64_t early = -1;   // TileView::early: of that block, one of EyesShape::whole_blocks; -1: none
+  bool keys = false;    // TileView::keys
+  bool behind = false;  // TileView::behind
+  bool rows = false;    // TileView::rows
   // It mixes rows as the text model would be shown them, behind the projector. Needs `rows`.
   bool mixes_shown = false;
 
-  bool tower() const { return attention || keys || behind; }
+  bool tower() const { return attention || early >= 0 || keys || behind; }
 };
 
 // Queries and keys of one block for a tile, all heads side by side.
@@ -49,14 +52,16 @@ struct TileKeys {
 // are rows of the text model's width.
 struct TileView {
   int64_t patches = 0;  // rows that the text model would be shown
+  int64_t columns = 0;  // of these side by side; they come row by row
   int64_t width = 0;    // of the tower
   int64_t heads = 0;    // of the tower
   uint64_t seed = 0;    // for random choices: equal for equal pictures and tiles
   // How much attention the patches get in the block that makes the features, [heads, patches]: from
   // the class token; without one, from all patches, on average.
   std::span<const float> attention;
-  TileKeys keys;    // of the same block
-  TileKeys behind;  // of the block that reads the features
+  std::span<const float> early;  // the same in the block that SeeNeeds::early names
+  TileKeys keys;                 // of the same block
+  TileKeys behind;               // of the block that reads the features
   // The rows as the text model would be shown them: [patches, hidden].
   std::span<const float> rows;
   int64_t hidden = 0;

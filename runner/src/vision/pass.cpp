@@ -224,13 +224,18 @@ void VisionPass::Block(int64_t index, Tensor x) {
     ops_.rows->Rope(cos_, sin_, RopeLayout::kHalf, RopeDirection::kForward, k);
   }
   const Tensor attended = Take(VisionSlot::kAttended, DType::kF32, {rows, width});
-  if (shows_attention_ && index + 1 == tower_.run_layers) {
+  const bool last = index + 1 == tower_.run_layers, early = index == early_block_;
+  if (early || (shows_attention_ && last)) {
     log_sum_exp_ = Take(VisionSlot::kLogSumExp, DType::kF32, {tower_.heads, rows});
   }
   const bool whole =
       !windows_ || std::ranges::find(tower_.full_layers, index) != tower_.full_layers.end();
   (whole ? *slices_ : *windows_)
       .Run(q, k, v, attended.Reshape({rows, tower_.heads, dim}), log_sum_exp_);
+  if (early) {
+    for (size_t i = 0; i < plan_.slices.size(); ++i) early_.push_back(AttentionOf(i));
+    if (!last) log_sum_exp_ = {};
+  }
   AddBranch(attended, w.output, w.attention_scale, x);
 
   Apply(w.mlp_norm, x, normed);
@@ -283,6 +288,7 @@ void VisionPass::Record(const Tensor& x, VisionTrace* trace) {
 ProjectedRows VisionPass::Run(VisionTrace* trace, const See* see, std::span<const uint64_t> seeds) {
   const bool reduces = see != nullptr && ReducesTiles(spec_, see->sees());
   shows_attention_ = reduces && see->sees().attention;
+  early_block_ = reduces ? see->sees().early : -1;
   const Tensor x = Embed();
   MakeRopeTables();
   Record(x, trace);

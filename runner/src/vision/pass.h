@@ -68,7 +68,7 @@ class VisionPass {
   struct Looked;
   Looked Look(const SeeNeeds& needs, const Tensor& x);
   std::vector<float> QueriesAndKeys(int64_t block, const Tensor& x);
-  // How much attention each row of a tile got in the last block that ran: from the class token, or
+  // How much attention each row of a tile got in the block that ran last: from the class token, or
   // from all of them on average. [heads, rows of the tile].
   std::vector<float> AttentionOf(size_t tile);
   // Rows of the batch that become one row each, side by side, in the order of the pixels.
@@ -94,9 +94,11 @@ class VisionPass {
   RowPlan plan_;
   std::optional<SegmentAttention> slices_, windows_;
   Tensor cos_, sin_;
-  bool shows_attention_ = false;  // a stage asks for that of the last block
-  Tensor log_sum_exp_;            // of that block, where it does
-  Tensor features_;               // of the layers that are read, as far as they are known
+  bool shows_attention_ = false;           // a stage asks for that of the last block
+  int64_t early_block_ = -1;               // and for that of this one; -1: of no other
+  std::vector<std::vector<float>> early_;  // each tile's, as of AttentionOf
+  Tensor log_sum_exp_;                     // of a block that a stage asks for
+  Tensor features_;                        // of the layers that are read, as far as they are known
   ProjectedRows result_;
 };
 

@@ -80,6 +80,10 @@ EyesShape ShapeOfEyes(const VisionSpec& spec) {
   EyesShape shape;
   shape.class_token = one_each && tower.class_token;
   shape.behind = one_each && tower.run_layers < tower.layers;
+  for (int64_t block = 0; block < tower.run_layers; ++block) {
+    const bool listed = std::ranges::find(tower.full_layers, block) != tower.full_layers.end();
+    if (tower.window == 0 || listed) shape.whole_blocks.push_back(block);
+  }
   // A canvas that may be shrunk shows rows between those of the tower.
   shape.by_row = sees_all && last >= 0 && spec.most_canvas_tiles == 0 &&
                  tower.class_token == spec.drop_class &&
@@ -222,16 +226,22 @@ void VisionPass::ReduceTiles(const See& see, std::span<const uint64_t> seeds, co
       const int32_t class_row = has_class ? static_cast<int32_t>(tile.first) : -1;
       const OwnKeys keys(looked.qkv, own, unit, class_row, tower_.width);
       const OwnKeys behind(looked.behind, own, unit, class_row, tower_.width);
-      std::vector<float> attention;
+      std::vector<float> attention, early;
       if (needs.attention) {
         attention = OfUnits(looked.attention[slice], own, unit, tile.first, tower_.heads);
       }
+      if (needs.early >= 0) {
+        early = OfUnits(early_[slice], own, unit, tile.first, tower_.heads);
+      }
       TileView view;
       view.patches = own_patches;
+      view.columns =
+          (tower_.tiled() ? tower_.grid_columns() : int64_t{pixels_[i]->grid[2]}) / spec_.merge;
       view.width = tower_.width;
       view.heads = tower_.heads;
       view.seed = (seeds.empty() ? 0 : seeds[i]) + static_cast<uint64_t>(number);
       view.attention = attention;
+      view.early = early;
       view.keys = keys.view();
       view.behind = behind.view();
       view.hidden = spec_.hidden_size;
