@@ -98,7 +98,6 @@ class SparqByAuthors(Sparq):
 
     def compress(self, checkout, **settings):
         import dataclasses
-        import functools
         import typing
 
         import torch
@@ -482,8 +481,7 @@ def cases(root):
         "Gumpest/SparseVLMs": ("26a5f48", sparsevlm_cases),
         "xqy1111111/DART": ("d6a5af6", dart_cases),
         "liyucheng09/Selective_Context": ("3074343", selective_context_cases),
-        "microsoft/LLMLingua": (
-            "e0e9d99", lambda found: llmlingua_cases(found) + longllmlingua_cases(LlmLingua, functions, found)),
+        "microsoft/LLMLingua": ("e0e9d99", lambda found: llmlingua_cases(found) + longllmlingua_cases(found)),
         "noforit/Lookahead_Q-Cache": ("74612bd", laq_cases),
         "SusCom-Lab/ZeroMerge": ("311494e", zeromerge_cases),
         "microsoft/MInference": ("fb56c91", attend.minference_cases),
@@ -493,7 +491,7 @@ def cases(root):
         "thunlp/InfLLM": ("12b7079", infllm_cases),
         "em-llm/EM-LLM-model": ("e911d1f", emllm_cases),
         "xAlg-ai/sparse-attention-hub": ("1a048c9", vattention_cases),
-        "furiosa-ai/draft-based-approx-llm": ("d79e404", functools.partial(speckv_cases, definitions)),
+        "furiosa-ai/draft-based-approx-llm": ("d79e404", speckv_cases),
     }
     found = {name for name in wanted if (root / name.replace("/", "+")).is_dir()}
     if not found and not cachegen(root) and not kvquant(root) and not (root / "KD-TAO+VidKV").is_dir():

@@ -9,6 +9,7 @@ import math
 import numpy as np
 
 import method_oracles as oracles
+from checkouts import definitions
 from common import GOLDEN
 
 DRAFT = GOLDEN / "methods" / "inputs" / "draft"
@@ -50,7 +51,7 @@ class SpecKvByAuthors(oracles.Sequence):
     speckv_generate_from_lookahead_ids: what was kept first, up to the capacity, and the prompt's last token,
     which is read again. Values say which entries stay."""
 
-    def compress(self, definitions, checkout, capacity, window, lookahead):
+    def compress(self, checkout, capacity, window, lookahead):
         import torch
 
         code = definitions(checkout.path / "draft_approx_llm/speckv/util.py", ("compress_kv",), dict(
@@ -89,9 +90,9 @@ class SpecKvByAuthors(oracles.Sequence):
         return dict(repeat_kv=lambda x, times: x.repeat_interleave(times, 1))
 
 
-def speckv_cases(definitions, checkout):
+def speckv_cases(checkout):
     return [("speckv", dict(method="speckv", budget="90", set=[
                 "score.draft_model={inputs}/draft", "score.window=17", "score.lookahead=12"]),
              f"compress_kv of {checkout.name}, run in torch inside a NumPy forward, float64; a draft in NumPy; of equal"
              " maxima the first stay",
-             SpecKvByAuthors, dict(definitions=definitions, checkout=checkout, capacity=89, window=16, lookahead=12))]  # fmt: skip
+             SpecKvByAuthors, dict(checkout=checkout, capacity=89, window=16, lookahead=12))]  # fmt: skip
