@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// StateOps. A thread has one column of a head's state and goes through the rows in order, so that
-// no thread waits for another.
+// StateOps. A thread has one column of a head's state, or of all, and goes through the rows in
+// order, so that no thread waits for another.
 #include "cuda/backend_parts.h"
 #include "cuda/device/context.h"
 #include "cuda/device/simt.h"
@@ -61,6 +61,15 @@ struct ScanArgs {
   bool corrects;
 };
 
+// log(1 + e^logit).
+KVG_DEVICE float StepLength(float logit) {
+  const float tail = Exp(-Abs(logit));
+  // log(1 + tail), which is tail where 1 + tail rounds that away.
+  const float grown = 1.0f + tail;
+  const float log = grown == 1.0f ? tail : Log(grown) * (tail / (grown - 1.0f));
+  return Most(logit, 0.0f) + log;
+}
+
 KVG_KERNEL(kStateThreads) ScanKernel(ScanArgs a) {
   const int64_t h = BlockY();
   const int64_t j = BlockX() * BlockThreads() + Thread();
@@ -69,12 +78,8 @@ KVG_KERNEL(kStateThreads) ScanKernel(ScanArgs a) {
   const float bias = a.step_bias[h], rate = a.rates[h];
   const float skip = a.skip == nullptr ? 0.0f : a.skip[h];
   for (int64_t t = 0; t < a.n; ++t) {
-    const float logit = *a.steps.At(t, h) + bias;
-    const float tail = Exp(-Abs(logit));
-    // log(1 + tail), which is tail where 1 + tail rounds that away.
-    const float grown = 1.0f + tail;
-    const float log = grown == 1.0f ? tail : Log(grown) * (tail / (grown - 1.0f));
-    const float step = Least(Most(Most(logit, 0.0f) + log, a.least_step), a.most_step);
+    const float length = StepLength(*a.steps.At(t, h) + bias);
+    const float step = Least(Most(length, a.least_step), a.most_step);
     const float decay = Exp(rate * step);
     const float weight =
         a.weights.data == nullptr ? step : 1.0f / (1.0f + Exp(-*a.weights.At(t, h)));
@@ -93,6 +98,36 @@ KVG_KERNEL(kStateThreads) ScanKernel(ScanArgs a) {
       read = Fma(query[i], s, read);
     }
     a.out[t * a.out_row + h * a.out_head + j] = Fma(skip, value, read);
+  }
+}
+
+struct ColumnScanArgs {
+  Strided queries, keys, values, steps;
+  const float* step_bias;
+  const float* rates;
+  const float* skip;  // or null
+  float* state;
+  float* out;
+  int64_t n, columns, key_dim, out_row;
+};
+
+KVG_KERNEL(kStateThreads) ScanColumnsKernel(ColumnScanArgs a) {
+  const int64_t c = BlockX() * BlockThreads() + Thread();
+  if (c >= a.columns) return;
+  const float bias = a.step_bias[c], skip = a.skip == nullptr ? 0.0f : a.skip[c];
+  for (int64_t t = 0; t < a.n; ++t) {
+    const float step = StepLength(a.steps.At(t, 0)[c] + bias);
+    const float value = a.values.At(t, 0)[c], write = step * value;
+    const float* const key = a.keys.At(t, 0);
+    const float* const query = a.queries.At(t, 0);
+    float read = 0;
+    for (int64_t i = 0; i < a.key_dim; ++i) {
+      const int64_t at = i * a.columns + c;
+      const float s = Fma(a.state[at], Exp(a.rates[at] * step), key[i] * write);
+      a.state[at] = s;
+      read = Fma(query[i], s, read);
+    }
+    a.out[t * a.out_row + c] = Fma(skip, value, read);
   }
 }
 
@@ -146,6 +181,25 @@ class DeviceState final : public StateOps {
                {.grid_x = CeilDiv(v.shape[2], kStateThreads),
                 .grid_y = v.shape[1],
                 .threads = kStateThreads},
+               context_.stream(), args);
+  }
+
+  void DoScanColumns(const ColumnScan& scan, Tensor state, Tensor out) override {
+    const ColumnScanArgs args = {StridedOf(scan.queries),
+                                 StridedOf(scan.keys),
+                                 StridedOf(scan.values),
+                                 StridedOf(scan.steps),
+                                 scan.step_bias.f32(),
+                                 scan.rates.f32(),
+                                 scan.skip.empty() ? nullptr : scan.skip.f32(),
+                                 state.f32(),
+                                 out.f32(),
+                                 scan.values.shape[0],
+                                 scan.values.shape[1],
+                                 scan.keys.shape[1],
+                                 out.stride[0]};
+    KVG_LAUNCH(ScanColumnsKernel,
+               {.grid_x = CeilDiv(args.columns, kStateThreads), .threads = kStateThreads},
                context_.stream(), args);
   }
 

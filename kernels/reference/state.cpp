@@ -77,6 +77,28 @@ class ReferenceState final : public StateOps {
       for (size_t i = 0; i < s.size(); ++i) kept[i] = static_cast<float>(s[i]);
     }
   }
+
+  void DoScanColumns(const ColumnScan& scan, Tensor state, Tensor out) override {
+    const int64_t n = scan.values.shape[0], columns = scan.values.shape[1];
+    const int64_t dim = scan.keys.shape[1];
+    for (int64_t c = 0; c < columns; ++c) {
+      const double skip = scan.skip.empty() ? 0.0 : Number(scan.skip, c);
+      for (int64_t t = 0; t < n; ++t) {
+        const double logit = Number(scan.steps, t, c) + Number(scan.step_bias, c);
+        const double step = std::fmax(logit, 0.0) + std::log1p(std::exp(-std::fabs(logit)));
+        const double value = Number(scan.values, t, c);
+        double read = skip * value;
+        for (int64_t i = 0; i < dim; ++i) {
+          float& kept = state.f32()[i * columns + c];
+          const double s = double{kept} * std::exp(Number(scan.rates, i, c) * step) +
+                           Number(scan.keys, t, i) * step * value;
+          read += Number(scan.queries, t, i) * s;
+          kept = static_cast<float>(s);
+        }
+        out.f32()[t * out.stride[0] + c] = static_cast<float>(read);
+      }
+    }
+  }
 };
 
 }  // namespace

@@ -58,4 +58,25 @@ void StateOps::Scan(const StateScan& scan, Tensor state, Tensor out) {
   DoScan(scan, state, out);
 }
 
+void StateOps::ScanColumns(const ColumnScan& scan, Tensor state, Tensor out) {
+  const Tensor &q = scan.queries, &k = scan.keys, &v = scan.values;
+  const auto all = [&] {
+    return OpMessage("ScanColumns",
+                     {q, k, v, scan.steps, scan.step_bias, scan.rates, scan.skip, state, out});
+  };
+  KVG_CHECK(IsMatrix(v, DType::kF32) && IsMatrix(k, DType::kF32), all());
+  const int64_t rows = v.shape[0], columns = v.shape[1], dim = k.shape[1];
+  KVG_CHECK(IsRowsOf(k, rows, dim) && IsRowsOf(q, rows, dim), all());
+  KVG_CHECK(IsRowsOf(scan.steps, rows, columns) && IsRowsOf(out, rows, columns), all());
+  KVG_CHECK(IsRowsOf(scan.rates, dim, columns) && scan.rates.IsContiguous(), all());
+  KVG_CHECK(IsRowsOf(state, dim, columns) && state.IsContiguous(), all());
+  KVG_CHECK(IsVector(scan.step_bias, DType::kF32, columns) &&
+                (scan.skip.empty() || IsVector(scan.skip, DType::kF32, columns)),
+            all());
+  KVG_CHECK(SameDevice({q, k, v, scan.steps, scan.step_bias, scan.rates, scan.skip, state, out}),
+            all());
+  if (v.Numel() == 0) return;
+  DoScanColumns(scan, state, out);
+}
+
 }  // namespace kvgauge

@@ -415,6 +415,17 @@ Status CheckSharedCaches(const Method& method, const Pipeline& p, const ModelSha
   return {};
 }
 
+// A model without a cache runs as it is.
+Status CheckHasCache(const Method& method, const ModelShape& shape) {
+  if (shape.layers > 0) return {};
+  const std::vector<const StageChoice*> stages = method.stages();
+  if (stages.size() == 1 && method.store->spec->id == "plain") return {};
+  return Unsupported(StrCat("this model has no cache: every layer keeps a state of constant size (",
+                            shape.state_bytes,
+                            " bytes a sequence, however long it is), so there is nothing to "
+                            "compress; use method full, which runs it as a baseline"));
+}
+
 // Layers of constant state need every token, in order, and the pass goes through all layers.
 Status CheckStates(const Method& method, const Pipeline& p, const ModelShape& shape) {
   if (shape.attention_gate && p.prepare != nullptr) {
@@ -481,6 +492,7 @@ ModelShape Prepared(const Pipeline& p, const ModelShape& shape) {
 
 Status CheckAll(const Method& method, const ModelShape& shape, const Budget& budget,
                 int64_t prompt_tokens) {
+  KVG_TRY(CheckHasCache(method, shape));
   const Pipeline p = MakePipeline(method);
   KVG_TRY(CheckStage(StageKind::kPrepare, method.prepare, p.prepare.get(), shape));
   const ModelShape after = Prepared(p, shape);

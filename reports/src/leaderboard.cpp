@@ -140,7 +140,12 @@ Draft StartDraft(const std::vector<const TaskData*>& tasks) {
       table.drawn.reset();
       table.notes.emplace_back("answers of its tasks were chosen in different ways");
     }
-    table.notes.insert(table.notes.end(), task.notes.begin(), task.notes.end());
+    for (const std::string& note : task.notes) {
+      // That of a model is one of each of its tasks.
+      const bool of_model = note.starts_with(StrCat(task.model, ": "));
+      if (of_model && std::ranges::find(table.notes, note) != table.notes.end()) continue;
+      table.notes.push_back(note);
+    }
     std::map<Key, int> twins;
     for (const TaskLine& line : task.lines) {
       const CellRow& c = line.cells[0].cell;

@@ -208,9 +208,9 @@ class Units {
 };
 
 // Sums first, then means.
-void AddBytes(const SampleTable::Row& row, double full_token_bytes, ByteSummary& bytes,
-              double& tokens) {
-  if (row.logical_bytes < 0 || row.full_bytes <= 0) return;
+void AddBytes(const SampleTable::Row& row, double full_token_bytes, bool has_cache,
+              ByteSummary& bytes, double& tokens) {
+  if (row.logical_bytes < 0 || row.full_bytes < 0 || (has_cache && row.full_bytes == 0)) return;
   ++bytes.samples;
   // A record without its counts of memory, as a small baseline is, has these two at -1.
   bytes.nominal += static_cast<double>(std::max<int64_t>(row.nominal_bytes, 0));
@@ -224,10 +224,11 @@ void AddBytes(const SampleTable::Row& row, double full_token_bytes, ByteSummary&
 
 void Finish(ByteSummary& b, double tokens) {
   if (b.samples == 0) return;
-  b.nominal_ratio = b.nominal / b.full;
-  b.logical_ratio = b.logical / b.full;
-  b.resident_ratio = b.resident / b.full;
-  b.host_ratio = b.host / b.full;
+  // A model without a cache keeps all of nothing.
+  b.nominal_ratio = b.full > 0 ? b.nominal / b.full : 1;
+  b.logical_ratio = b.full > 0 ? b.logical / b.full : 1;
+  b.resident_ratio = b.full > 0 ? b.resident / b.full : 1;
+  b.host_ratio = b.full > 0 ? b.host / b.full : 0;
   if (tokens > 0) {
     b.nominal_per_token = b.nominal / tokens;
     b.logical_per_token = b.logical / tokens;
@@ -255,7 +256,9 @@ void FillLine(const Union& all, const std::vector<const UnionCell*>& cells, cons
   for (const UnionCell* cell : cells) {
     line.cells.push_back(cell->stored);
     line.latency.insert(line.latency.end(), cell->latency.begin(), cell->latency.end());
-    const double full_token_bytes = FullTokenBytes(cell->stored.cell.model.facts);
+    const std::string& facts = cell->stored.cell.model.facts;
+    const double full_token_bytes = FullTokenBytes(facts);
+    const bool has_cache = full_token_bytes > 0 || StateBytes(facts) == 0;
     for (const SampleTable::Row& row : cell->rows) {
       ++line.samples;
       line.not_engaged += row.engagement == EngagementMark::kNotEngaged ? 1 : 0;
@@ -272,7 +275,7 @@ void FillLine(const Union& all, const std::vector<const UnionCell*>& cells, cons
       if (row.logical_bytes > 0) {
         line.log_bytes[unit] = std::log(static_cast<double>(row.logical_bytes));
       }
-      AddBytes(row, full_token_bytes, line.bytes, tokens);
+      AddBytes(row, full_token_bytes, has_cache, line.bytes, tokens);
       if (!std::isnan(row.kl_divergence)) line.kl_divergence.Add(row.kl_divergence);
       if (!std::isnan(row.read_share)) line.read_share.Add(row.read_share);
       if (!std::isnan(row.fetched_per_step)) line.fetched_per_step.Add(row.fetched_per_step);
@@ -363,6 +366,13 @@ TaskData MakeTask(const Union& all, const std::vector<const UnionCell*>& cells,
   task.signature_key = cells[0]->stored.signature_key;
   task.signature = first.signature;
   ReadTaskSpec(first.task, task);
+  if (const double states = StateBytes(first.model.facts); states > 0) {
+    task.notes.push_back(StrCat(task.model, ": a sequence also has states of ",
+                                HumanBytes(static_cast<int64_t>(states)), ", however long it is; ",
+                                FullTokenBytes(first.model.facts) > 0
+                                    ? "bytes are those of the cache beside them"
+                                    : "it has no cache, so a token adds 0 bytes"));
+  }
   ReadSetScore(cells, set_scores, task);
   // Draws depend on the seed.
   const bool drawn = DrawnByOf(task.signature).has_value();

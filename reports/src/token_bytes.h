@@ -11,6 +11,8 @@ namespace kvgauge {
 // Bytes of one token in the uncompressed cache of a model, from the facts that the store holds of
 // it; 0 where they do not tell.
 double FullTokenBytes(const std::string& model_facts);
+// Bytes of the states of constant size that a sequence has beside its cache; 0: there are none.
+double StateBytes(const std::string& model_facts);
 
 // `full_bytes` are those of the tokens uncompressed. Where the facts do not tell, the prompt's.
 inline double HeldTokens(double full_bytes, double full_token_bytes, double tokens_in) {

@@ -555,6 +555,10 @@ row("bamba",
     note="Mamba-2 layers around one that attends; two groups of B and C; half of each head turns, as in the authors' code "
     "and in transformers 4: 5.2 turns all of it, so the oracle has that patched.",
     ablate={"all layers turn slower": setter(rope_theta=1000000.0)})
+GRANITE4 = dict(num_hidden_layers=3, attention_bias=False, layer_types=["mamba", "attention", "mamba"],
+                position_embedding_type="nope", embedding_multiplier=12.0, residual_multiplier=0.22,
+                attention_multiplier=0.2, logits_scaling=8.0, output_router_logits=False, router_aux_loss_coef=0.01,
+                normalization_function="rmsnorm", init_method="mup")
 row("granitemoehybrid",
     base("GraniteMoeHybridForCausalLM", "granitemoehybrid", num_hidden_layers=3, attention_bias=False,
          layer_types=["mamba", "attention", "mamba"], position_embedding_type="nope", num_local_experts=0,
@@ -564,3 +568,113 @@ row("granitemoehybrid",
     embed_gain=0.05,
     note="Granite 4.0 without experts: Mamba-2 layers around one that attends and does not turn; multipliers.",
     ablate={"the layer turns": setter(position_embedding_type="rope")})
+row("granitemoehybrid_moe",
+    base("GraniteMoeHybridForCausalLM", "granitemoehybrid", num_local_experts=4, num_experts_per_tok=2,
+         intermediate_size=12, shared_intermediate_size=20, **GRANITE4,
+         **(MAMBA | dict(mamba_n_groups=1, mamba_d_head="auto"))),
+    embed_gain=0.05,
+    router_gap=0.03,
+    note="Granite 4.0 with experts beside an MLP that all tokens share; the experts of a layer lie in one tensor, "
+    "[experts, out, in].",
+    ablate={"one expert more": setter(num_experts_per_tok=3)})
+
+
+def stacked_experts(weights, c):
+    """Experts as published files of Qwen3.5 have them: all of a layer in one tensor, gates above what they open."""
+    out, groups = {}, {}
+    for name, weight in weights.items():
+        scope, at, rest = name.partition(".experts.")
+        if not at:
+            out[name] = weight
+            continue
+        number, part = rest.split(".")[:2]
+        groups.setdefault((scope, part), {})[int(number)] = weight
+    for (scope, part), of in groups.items():
+        together = torch.stack([of[i] for i in range(len(of))])
+        if part == "down_proj":
+            out[scope + ".experts.down_proj"] = together
+        elif part == "gate_proj":
+            ups = groups[scope, "up_proj"]
+            out[scope + ".experts.gate_up_proj"] = torch.cat([together, torch.stack([ups[i] for i in range(len(ups))])], 1)
+    return out
+
+
+QWEN35_MOE = {k: v for k, v in QWEN35.items() if k not in ("intermediate_size", "architectures", "model_type")}
+QWEN35_MOE = dict(architectures=["Qwen3_5MoeForCausalLM"], model_type="qwen3_5_moe_text", num_experts=4,
+                  shared_expert_intermediate_size=10, **QWEN35_MOE, **MOE)
+row("qwen3_5_moe_text", QWEN35_MOE,
+    norms_from_one=True,
+    expert_gain=0.6,
+    router_gap=0.03,
+    strays={"mtp.fc.weight": torch.ones(4, 4)},
+    note="Qwen3.5's text part with experts in every layer beside one that all tokens share, each stored by itself.")
+row("qwen3_5_moe",
+    dict(architectures=["Qwen3_5MoeForConditionalGeneration"], model_type="qwen3_5_moe", image_token_id=97,
+         video_token_id=98, vision_start_token_id=95, vision_end_token_id=96,
+         text_config={k: v for k, v in QWEN35_MOE.items() if k != "architectures"},
+         vision_config=dict(model_type="qwen3_5_moe", hidden_size=16), torch_dtype="bfloat16", tie_word_embeddings=False,
+         transformers_version="5.2.0"),
+    as_hf=(QWEN35_MOE, stacked_experts),
+    strays={"model.visual.pos_embed.weight": torch.zeros(4, 4), "mtp.fc.weight": torch.ones(4, 4)},
+    norms_from_one=True,
+    expert_gain=0.6,
+    router_gap=0.03,
+    note="The same within a checkpoint that also sees, whose tower is left alone; the experts of a layer lie in one "
+    "tensor, [experts, out, in].")
+
+# --------------------------------------------------------------------------------------------------
+# Mamba alone, and side by side with attention.
+
+ALONE = dict(num_attention_heads=..., num_key_value_heads=..., max_position_embeddings=..., rms_norm_eps=...,
+             rope_theta=..., intermediate_size=..., layer_norm_epsilon=1e-5, expand=2, conv_kernel=4, state_size=8,
+             use_bias=False, use_conv_bias=True, residual_in_fp32=True, time_step_min=0.001, time_step_max=0.1,
+             time_step_floor=0.0001, rescale_prenorm_residual=False, pad_token_id=0)
+row("mamba2",
+    base("Mamba2ForCausalLM", "mamba2", **(ALONE | dict(num_heads=4, head_dim=16, n_groups=2, chunk_size=16, rms_norm=True,
+                                                        num_hidden_layers=3, time_step_rank="auto"))),
+    norm_groups=2,
+    note="No attention at all. Two groups of B and C, by which gated rows are normed as in the authors' code "
+    "(state-spaces/mamba 03a38fb2, modules/mamba2.py): 5.2 norms all of a row at once, so the oracle has that patched.",
+    ablate={"one group of B and C": setter(n_groups=1, state_size=16)})
+row("mamba",
+    base("MambaForCausalLM", "mamba", **(ALONE | dict(intermediate_size=64, num_hidden_layers=3, time_step_rank=3,
+                                                      time_step_scale=1.0, time_step_init_scheme="random",
+                                                      tie_word_embeddings=True, use_bias=True))),
+    note="No attention at all, Mamba-1; tied, biases of projections.")
+row("falcon_mamba",
+    base("FalconMambaForCausalLM", "falcon_mamba",
+         **(ALONE | dict(intermediate_size=48, expand=16, num_hidden_layers=3, time_step_rank="auto", mixer_rms_eps=1e-6,
+                         time_step_scale=1.0, time_step_init_scheme="random"))),
+    note="Mamba-1 whose steps, B and C are normed without weights; `expand` does not count.",
+    ablate={"norms that do nothing": setter(mixer_rms_eps=1e6)})
+row("jamba",
+    base("JambaForCausalLM", "jamba", num_hidden_layers=4, attn_layer_period=4, attn_layer_offset=2,
+         expert_layer_period=2, expert_layer_offset=1, num_experts=4, num_experts_per_tok=2, output_router_logits=False,
+         router_aux_loss_coef=0.001, mamba_d_state=8, mamba_d_conv=4, mamba_expand=2, mamba_dt_rank=3,
+         mamba_conv_bias=True, mamba_proj_bias=True, mamba_inner_layernorms=True, use_mamba_kernels=False,
+         num_logits_to_keep=1, rope_theta=..., sliding_window=None, attention_dropout=0.0, pad_token_id=0,
+         rms_norm_eps=1e-6),
+    expert_gain=0.6,
+    router_gap=0.02,
+    note="Mamba-1 layers, whose steps, B and C are normed, around one that attends and does not turn; experts in every "
+    "second layer.",
+    ablate={"one expert more": setter(num_experts_per_tok=3)})
+FALCON_H1 = dict(num_hidden_layers=2, head_dim=12, mamba_d_ssm=48, mamba_n_heads=4, mamba_d_head=12, mamba_n_groups=2,
+                 mamba_d_state=8, mamba_d_conv=4, mamba_expand=2, mamba_chunk_size=16, mamba_conv_bias=True,
+                 mamba_proj_bias=False, mamba_use_mlp=True, mlp_expansion_factor=8, attention_bias=False, mlp_bias=False,
+                 projectors_bias=False, num_logits_to_keep=1, attn_layer_indices=None, attention_dropout=0.0,
+                 rope_theta=100000000000.0, rope_scaling=None, pad_token_id=0)
+row("falcon_h1",
+    base("FalconH1ForCausalLM", "falcon_h1", mamba_rms_norm=False, mamba_norm_before_gate=False,
+         embedding_multiplier=5.656854249492381, lm_head_multiplier=0.0390625 * 8, key_multiplier=0.5,
+         attention_in_multiplier=0.9, attention_out_multiplier=0.9375, ssm_in_multiplier=1.25,
+         ssm_out_multiplier=0.23570226039551587 * 4, ssm_multipliers=[0.8838834764831845, 0.7, 1.3, 0.9, 0.6],
+         mlp_multipliers=[0.8838834764831844, 0.5859375], **FALCON_H1),
+    embed_gain=0.2,
+    note="Each layer attends and keeps a Mamba-2 state, side by side; multipliers of all parts; gated and not normed.",
+    ablate={"keys stay": setter(key_multiplier=1.0), "gates stay": setter(mlp_multipliers=[1.0, 0.5859375]),
+            "attention reads all": setter(attention_in_multiplier=1.0), "states read all": setter(ssm_in_multiplier=1.0)})
+row("falcon_h1_norm",
+    base("FalconH1ForCausalLM", "falcon_h1", mamba_rms_norm=True, mamba_norm_before_gate=True, **FALCON_H1),
+    note="Without multipliers; what a state gives is normed by group and then gated.",
+    ablate={"gated first": setter(mamba_norm_before_gate=False)})

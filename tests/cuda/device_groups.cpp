@@ -209,6 +209,18 @@ class MirroredState final : public StateOps {
     }
     ops_.Scan(there, on(state), on(out));
   }
+  void DoScanColumns(const ColumnScan& scan, Tensor state, Tensor out) override {
+    const Mirror on(memory_, {scan.queries, scan.keys, scan.values, scan.steps, scan.step_bias,
+                              scan.rates, scan.skip, state, out});
+    ops_.ScanColumns({.queries = on(scan.queries),
+                      .keys = on(scan.keys),
+                      .values = on(scan.values),
+                      .steps = on(scan.steps),
+                      .step_bias = on(scan.step_bias),
+                      .rates = on(scan.rates),
+                      .skip = on(scan.skip)},
+                     on(state), on(out));
+  }
 
   MemoryOps& memory_ = *TestDevice().memory;
   StateOps& ops_ = *TestDevice().state;

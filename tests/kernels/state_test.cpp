@@ -162,6 +162,106 @@ TEST(StateOps, TheDeltaRuleReplacesWhatAKeyFinds) {
   }
 }
 
+// A selective scan; queries and keys lie in one matrix, as they are projected.
+struct ColumnCase {
+  int64_t rows, columns, key_dim;
+  bool skips;
+};
+constexpr ColumnCase kColumnScans[] = {
+    {7, 6, 8, true}, {1, 1, 1, false}, {19, 70, 16, true}, {9, 300, 5, false}, {33, 128, 16, true}};
+
+struct ColumnNumbers {
+  explicit ColumnNumbers(const ColumnCase& c) : of(c) {
+    const float unit = 1.0f / std::sqrt(static_cast<float>(c.key_dim));
+    keys = Draw(c.rows * (2 * c.key_dim + 3), 21, unit);
+    values = Draw(c.rows * (c.columns + 2), 22);
+    steps = Draw(c.rows * c.columns, 23, 2.0f);
+    bias = Draw(c.columns, 24);
+    rates = Draw(c.key_dim * c.columns, 25);
+    for (float& rate : rates) rate = -std::exp(rate - 1.0f);
+    skip = Draw(c.columns, 26);
+    state = Draw(c.key_dim * c.columns, 27, unit);
+  }
+  // Rows [begin, end).
+  ColumnScan Scan(int64_t begin, int64_t end) const {
+    const auto part = [&](const std::vector<float>& of_rows, int64_t width, int64_t first,
+                          int64_t count) {
+      Tensor t = View(of_rows, {of.rows, width});
+      t.data = t.As<float>() + first;
+      t.shape[1] = count;
+      return t.Slice(begin, end);
+    };
+    const int64_t width = 2 * of.key_dim + 3;
+    return {.queries = part(keys, width, of.key_dim + 1, of.key_dim),
+            .keys = part(keys, width, 0, of.key_dim),
+            .values = part(values, of.columns + 2, 1, of.columns),
+            .steps = part(steps, of.columns, 0, of.columns),
+            .step_bias = View(bias, {of.columns}),
+            .rates = View(rates, {of.key_dim, of.columns}),
+            .skip = of.skips ? View(skip, {of.columns}) : Tensor()};
+  }
+
+  ColumnCase of;
+  std::vector<float> keys, values, steps, bias, rates, skip, state;
+};
+
+Scanned RunColumns(StateOps& ops, const ColumnNumbers& numbers, int64_t rows_each) {
+  const ColumnCase& c = numbers.of;
+  Scanned done = {std::vector<float>(static_cast<size_t>(c.rows * c.columns)), numbers.state};
+  const Tensor out = View(done.out, {c.rows, c.columns});
+  const Tensor state = View(done.state, {c.key_dim, c.columns});
+  for (int64_t begin = 0; begin < c.rows; begin += rows_each) {
+    const int64_t end = std::min(begin + rows_each, c.rows);
+    ops.ScanColumns(numbers.Scan(begin, end), state, out.Slice(begin, end));
+  }
+  return done;
+}
+
+// The bound of the scan above: here a decay and a product of two numbers are rounded in each row.
+TEST(StateOps, ScansColumnsLikeTheTwinHoweverTheyAreCut) {
+  const auto twin = MakeReferenceState();
+  for (const ColumnCase& c : kColumnScans) {
+    const ColumnNumbers numbers(c);
+    const Scanned want = RunColumns(*twin, numbers, c.rows);
+    EXPECT_TRUE(SameBits(RunColumns(*twin, numbers, 1).out, want.out));
+    double largest = 0;
+    for (const float v : want.out) largest = std::max(largest, std::abs(double{v}));
+    for (const float v : want.state) largest = std::max(largest, std::abs(double{v}));
+    const double bound =
+        kRound * largest * static_cast<double>(c.key_dim + 16) * static_cast<double>(c.rows + 1);
+    for (const auto& [name, ops] : CpuBackends(MakeCpuState, {1, 2, 4})) {
+      const Scanned got = RunColumns(*ops, numbers, c.rows);
+      EXPECT_TRUE(AllWithin(got.out, want.out, bound)) << name << ", " << c.columns << " columns";
+      EXPECT_TRUE(AllWithin(got.state, want.state, bound)) << name << ", " << c.columns;
+      for (const int64_t rows_each : {1, 5}) {
+        const Scanned cut = RunColumns(*ops, numbers, rows_each);
+        EXPECT_TRUE(SameBits(cut.out, got.out)) << name << ", " << rows_each << " rows each";
+        EXPECT_TRUE(SameBits(cut.state, got.state)) << name << ", " << rows_each;
+      }
+    }
+  }
+}
+
+// By hand: a step of log 2 halves where the rate is -1 and leaves a quarter where it is -2.
+TEST(StateOps, ColumnsForgetByRatesOfTheirOwn) {
+  auto backends = CpuBackends(MakeCpuState);
+  backends.push_back({"reference", MakeReferenceState()});
+  const std::vector<float> keys = {0, 0}, ones = {1, 1}, zeros = {0, 0}, rates = {-1, -2, -2, -1};
+  for (const auto& [name, ops] : backends) {
+    std::vector<float> state = {8, 8, 8, 16}, out = {0, 0};
+    ops->ScanColumns({.queries = View(ones, {1, 2}),
+                      .keys = View(keys, {1, 2}),
+                      .values = View(ones, {1, 2}),
+                      .steps = View(zeros, {1, 2}),
+                      .step_bias = View(zeros, {2}),
+                      .rates = View(rates, {2, 2}),
+                      .skip = View(ones, {2})},
+                     View(state, {2, 2}), View(out, {1, 2}));
+    EXPECT_TRUE(AllWithin(state, std::vector<float>{4, 2, 2, 8}, 1e-5)) << name;
+    EXPECT_TRUE(AllWithin(out, std::vector<float>{7, 11}, 1e-5)) << name;
+  }
+}
+
 struct Convolved {
   std::vector<float> out, past;
 };

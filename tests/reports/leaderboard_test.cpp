@@ -27,6 +27,7 @@ struct Given {
   EngagementMark engagement = EngagementMark::kEngaged;
   std::optional<double> kl = {};
   int64_t host = 0;  // of the bytes
+  bool has_cache = true;
 };
 
 CellRow Cell(const std::string& method, const std::string& budget = "none",
@@ -82,7 +83,7 @@ class Board {
       memory.full_bytes = 4000;
       memory.host_bytes = g.host;
       if (g.host > 0) s.fetched_per_step = static_cast<double>(i);
-      s.memory.push_back(memory);
+      s.memory.push_back(g.has_cache ? memory : MemoryRow{});
       s.answers.push_back({.prediction = "x", .references = {"1"}, .score = s.score});
       Must(store_->Write(s));
     }
@@ -211,6 +212,30 @@ TEST(Leaderboard, BytesAreOfTheTokensThatWereSeen) {
   const LeaderboardModel model = board.Make();
   for (const LeaderboardLine& line : model.tables.at(0).lines) {
     EXPECT_DOUBLE_EQ(line.bytes.logical_per_token, line.method.full_cache ? 100 : 20);
+  }
+}
+
+// A baseline whose layers keep states alone.
+TEST(Leaderboard, AModelWithoutACacheTakesNoBytesAToken) {
+  Board board;
+  for (const char* task : {"needle/single", "needle/double"}) {
+    CellRow cell = Cell("full", "none", task);
+    cell.model.facts =
+        R"({"dtype":"bf16","key_dim":0,"kv_heads":1,"layers":0,"state_bytes":3072,"value_dim":0})";
+    board.Add(cell, 3, [](int) { return Given{.has_cache = false}; });
+  }
+  const LeaderboardModel model = board.Make();
+  const std::string note =
+      "ref-gqa: a sequence also has states of 3.0 KiB, however long it is; it has no cache, so a "
+      "token adds 0 bytes";
+  for (const LeaderboardTable& table : model.tables) {
+    ASSERT_EQ(table.lines.size(), 1u);
+    const ByteSummary& bytes = table.lines[0].bytes;
+    EXPECT_EQ(bytes.samples, 3);
+    EXPECT_EQ(bytes.logical_ratio, 1.0);
+    EXPECT_EQ(bytes.logical_per_token, 0.0);
+    EXPECT_EQ(bytes.full, 0.0);
+    EXPECT_EQ(std::ranges::count(table.notes, note), 1);
   }
 }
 

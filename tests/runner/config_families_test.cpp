@@ -65,7 +65,7 @@ TEST(ConfigFamilies, WhatNobodyReadsIsRefused) {
 }
 
 TEST(ConfigFamilies, KnownAndNotRun) {
-  for (const char* family : {"gemma3n", "mamba2", "deepseek_v32", "gemma4"}) {
+  for (const char* family : {"gemma3n", "rwkv", "deepseek_v32", "gemma4"}) {
     ExpectRefused(With(Base("llama"), {{"model_type", family}}), "model_type", "is not run: ");
   }
   ExpectRefused(With(Base("llama"), {{"model_type", "mixtrall"}}), "model_type", "mixtral");
@@ -130,7 +130,88 @@ TEST(ConfigFamilies, LayersOfConstantState) {
   ExpectRefused(With(bamba, {{"time_step_limit", {1, "x"}}}), "time_step_limit", "two numbers");
   const Json limit = {0.5, {{"__float__", "Infinity"}}};
   EXPECT_EQ(Parse(With(bamba, {{"time_step_limit", limit}})).state->least_step, 0.5);
-  ExpectRefused(With(Golden("granitemoehybrid"), {{"num_local_experts", 4}}), "num_local_experts");
+}
+
+TEST(ConfigFamilies, ExpertsBesideStates) {
+  const Json golden = Golden("granitemoehybrid_moe");
+  const ModelConfig granite = Parse(golden);
+  EXPECT_THAT(Moe(granite), ElementsAre(true, true, true));
+  EXPECT_TRUE(granite.moe->renormalize && granite.tensor_names.shared_as_mlp);
+  EXPECT_EQ(granite.moe->expert_ffn_size, 12);
+  EXPECT_EQ(granite.moe->shared_ffn_size, 20);
+  EXPECT_FALSE(Parse(Golden("granitemoehybrid")).moe);
+  ExpectRefused(With(golden, {{"num_experts_per_tok", 1}}), "num_experts_per_tok", "at least 2");
+  ExpectRefused(With(golden, {{"num_experts_per_tok", 5}}), "num_experts_per_tok", "4");
+  ExpectRefused(With(golden, {{"num_local_experts", -1}}), "num_local_experts");
+  const Json qwen = Golden("qwen3_5_moe_text");
+  const ModelConfig config = Parse(qwen);
+  EXPECT_THAT(Moe(config), ElementsAre(true, true, true, true));
+  EXPECT_TRUE(config.moe->shared_gate && config.moe->renormalize);
+  EXPECT_EQ(Parse(Golden("qwen3_5_moe")).vision_family, "qwen3_5_moe");
+  ExpectRefused(With(qwen, {{"mlp_only_layers", {1}}}), "mlp_only_layers", "[]");
+  ExpectRefused(With(qwen, {{"norm_topk_prob", false}}), "norm_topk_prob", "true");
+  ExpectRefused(With(qwen, {{"num_experts_per_tok", 1}}), "num_experts_per_tok", "at least 2");
+}
+
+TEST(ConfigFamilies, StatesWithoutAnyCache) {
+  const Json golden = Golden("mamba2");
+  const ModelConfig config = Parse(golden);
+  EXPECT_EQ(config.cache_count(), 0);
+  EXPECT_EQ(config.state_count(), 3);
+  EXPECT_EQ(config.KvBytesPerToken(DType::kF32), 0);
+  EXPECT_EQ(config.KvReachBytes(1000, DType::kF32), 0);
+  EXPECT_EQ(config.StateBytes(), 3 * 4 * (3 * (64 + 2 * 2 * 8) + 4 * 8 * 16));
+  EXPECT_EQ(config.state->norm_groups, 2);
+  ExpectRefused(With(golden, {{"num_heads", 3}}), "num_heads", "64 columns of expand");
+  ExpectRefused(With(golden, {{"n_groups", 3}}), "n_groups", "divisor");
+  ExpectRefused(With(golden, {{"rms_norm", false}}), "rms_norm", "true");
+  ExpectRefused(With(golden, {{"state_size", 0}}), "state_size");
+  ExpectRefused(With(golden, {{"conv_kernel", "four"}}), "conv_kernel");
+  const Json mamba = Golden("mamba");
+  EXPECT_EQ(Parse(mamba).StateBytes(), 3 * 4 * (3 * 64 + 64 * 8));
+  EXPECT_TRUE(Parse(mamba).tied_head && Parse(mamba).state->input_bias);
+  EXPECT_EQ(Parse(With(mamba, {{"time_step_rank", "auto"}})).state->step_rank, 2);
+  ExpectRefused(With(mamba, {{"intermediate_size", 48}}), "intermediate_size", "64");
+  ExpectRefused(With(mamba, {{"time_step_rank", "some"}}), "time_step_rank");
+  Json headless = mamba;
+  headless.erase("hidden_size");
+  ExpectRefused(headless, "hidden_size");
+  const ModelConfig falcon = Parse(Golden("falcon_mamba"));
+  EXPECT_EQ(falcon.state->width(), 48);
+  EXPECT_EQ(falcon.state->part_norms, StateConfig::PartNorms::kPlain);
+  ExpectRefused(With(Golden("falcon_mamba"), {{"mixer_rms_eps", -1}}), "mixer_rms_eps");
+}
+
+TEST(ConfigFamilies, StatesAroundAndBesideAttention) {
+  const Json golden = Golden("jamba");
+  const ModelConfig jamba = Parse(golden);
+  EXPECT_THAT(Moe(jamba), ElementsAre(false, true, false, true));
+  EXPECT_EQ(jamba.cache_count(), 1);
+  EXPECT_EQ(jamba.LayerOf(0), 2);
+  EXPECT_FALSE(jamba.rope || jamba.moe->renormalize);
+  EXPECT_EQ(jamba.state->part_norms, StateConfig::PartNorms::kWeighed);
+  EXPECT_FALSE(Parse(With(golden, {{"num_experts", 1}})).moe);
+  ExpectRefused(With(golden, {{"attn_layer_offset", 4}}), "attn_layer_offset", "less than");
+  ExpectRefused(With(golden, {{"attn_layer_period", 9}, {"attn_layer_offset", 8}}),
+                "attn_layer_offset", "no cache");
+  ExpectRefused(With(golden, {{"mamba_inner_layernorms", false}}), "mamba_inner_layernorms");
+  ExpectRefused(With(golden, {{"sliding_window", 8}}), "sliding_window");
+  const Json falcon = Golden("falcon_h1");
+  const ModelConfig both = Parse(falcon);
+  EXPECT_EQ(both.cache_count(), 2);
+  EXPECT_EQ(both.state_count(), 2);
+  EXPECT_FALSE(both.SharesCaches() || both.state->norm);
+  EXPECT_EQ(both.state->width(), 48);
+  EXPECT_FLOAT_EQ(both.multipliers->keys, 0.45f);
+  EXPECT_FLOAT_EQ(both.multipliers->steps, 0.75f);
+  EXPECT_EQ(
+      Parse(With(falcon, {{"mamba_d_ssm", nullptr}, {"mamba_d_head", "auto"}})).state->width(), 64);
+  EXPECT_TRUE(Parse(Golden("falcon_h1_norm")).state->norm_first);
+  ExpectRefused(With(falcon, {{"ssm_multipliers", {1.0, 2.0}}}), "ssm_multipliers", "5 numbers");
+  ExpectRefused(With(falcon, {{"mlp_multipliers", {1.0, "x"}}}), "mlp_multipliers");
+  ExpectRefused(With(falcon, {{"projectors_bias", true}}), "projectors_bias");
+  ExpectRefused(With(falcon, {{"mamba_d_head", 8}}), "mamba_n_heads", "48 columns of mamba_d_ssm");
+  ExpectRefused(With(falcon, {{"attn_layer_indices", {0}}}), "attn_layer_indices");
 }
 
 TEST(ConfigFamilies, LayersThatReadTheCachesOfOthers) {

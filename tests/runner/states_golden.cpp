@@ -114,6 +114,7 @@ TEST_P(StatesTest, MethodsWorkOnTheCachesThatThereAre) {
   const Method reader = Shipped("quest", {"read.dense_layers=0", "read.tokens=32"});
   std::vector<Contender> contenders;
   for (const Method* method : {&full, &snapkv, &streaming, &codes, &h2o, &reader}) {
+    if (method != &full && model_->config().cache_count() == 0) continue;
     contenders.push_back({.method = method,
                           .budget = method->takes_budget ? Fraction(0.5) : Budget{},
                           .model = model_.get()});
@@ -152,6 +153,14 @@ TEST_P(StatesTest, WhatNeedsEveryLayersCacheIsRefused) {
     const Status status = CheckMethod(method, shape, budget, 200);
     return status.ok() ? "" : status.error().message;
   };
+  if (model_->config().cache_count() == 0) {
+    EXPECT_EQ(refusal(Shipped("full")), "");
+    for (const char* id : {"snapkv", "kivi_2bit", "h2o", "quest", "fastv", "cla", "mla_latent"}) {
+      EXPECT_THAT(refusal(Shipped(id)), HasSubstr("has no cache")) << id;
+      EXPECT_THAT(refusal(Shipped(id)), HasSubstr("use method full")) << id;
+    }
+    return;
+  }
   EXPECT_EQ(refusal(Shipped("snapkv")), "");
   for (const char* id : {"fastv", "minference", "epic", "selective_context"}) {
     EXPECT_THAT(refusal(Shipped(id)), HasSubstr("state of constant size")) << id;
@@ -164,7 +173,8 @@ TEST_P(StatesTest, WhatNeedsEveryLayersCacheIsRefused) {
   EXPECT_THAT(draft.error().message, HasSubstr("cannot forget tokens"));
 }
 
-INSTANTIATE_TEST_SUITE_P(All, StatesTest, ::testing::Values("qwen3_next", "bamba"),
+INSTANTIATE_TEST_SUITE_P(All, StatesTest,
+                         ::testing::Values("qwen3_next", "bamba", "falcon_h1", "mamba2"),
                          [](const auto& param) { return std::string(param.param); });
 
 }  // namespace

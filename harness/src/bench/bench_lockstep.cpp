@@ -48,6 +48,7 @@ double Median(std::vector<double> values) {
 std::string Digest(const KvCache& cache) {
   Sha256 hash;
   std::vector<float> rows;
+  if (cache.layer_count() == 0) return hash.Finish();  // what a state holds shows in the tokens
   const int64_t layer = cache.layer_count() - 1;
   for (int64_t head = 0; head < cache.kv_heads(); ++head) {
     const int64_t n = cache.length(layer, head);

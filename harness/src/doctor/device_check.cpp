@@ -136,6 +136,19 @@ void AddStates(std::vector<Case>& cases) {
                      s.ops().state->Scan(scan, s.New({4, 32, 96}), out);
                      return s.Floats(out);
                    }});
+  cases.push_back({"ScanColumns", "37 rows of 300 columns, 16 each", 1e-4, [](CaseTensors& s) {
+                     const Tensor out = s.New({37, 300}), rates = s.New({16, 300});
+                     s.ops().rows->Fill(-0.5f, rates);
+                     s.ops().state->ScanColumns({.queries = s.Random({37, 16}, 1),
+                                                 .keys = s.Random({37, 16}, 2),
+                                                 .values = s.Random({37, 300}, 3),
+                                                 .steps = s.Random({37, 300}, 4),
+                                                 .step_bias = s.Random({300}, 5),
+                                                 .rates = rates,
+                                                 .skip = s.Random({300}, 6)},
+                                                s.New({16, 300}), out);
+                     return s.Floats(out);
+                   }});
 }
 
 // [n, m] i64 as [n * 2 m] i32.

@@ -53,6 +53,7 @@ std::string WindowText(const ModelConfig& config) {
       chunked = layer.chunked;
     }
   }
+  if (config.cache_count() == 0) return "none";
   if (windowed == 0) {
     return StrCat("full attention in ", config.state ? "layers with a cache" : "every layer");
   }
@@ -61,10 +62,18 @@ std::string WindowText(const ModelConfig& config) {
 }
 
 std::string CachesText(const ModelConfig& config) {
+  const std::string states =
+      StrCat("a state of constant size, ", HumanBytes(config.StateBytes()), " a sequence");
+  if (config.state && config.cache_count() == 0) {
+    return StrCat("no layer; all ", config.layer_count(), " keep ", states);
+  }
+  if (config.state && config.cache_count() == config.layer_count()) {
+    return StrCat("all ", config.layer_count(), " layers; ", config.state_count(),
+                  " of them also keep ", states);
+  }
   if (config.state) {
     return StrCat(config.cache_count(), " of ", config.layer_count(), " layers; the other ",
-                  config.state_count(), " keep a state of constant size, ",
-                  HumanBytes(config.StateBytes()), " a sequence");
+                  config.state_count(), " keep ", states);
   }
   if (!config.SharesCaches()) return StrCat("all ", config.layer_count(), " layers");
   return StrCat(config.cache_count(), " of ", config.layer_count(),
@@ -72,6 +81,7 @@ std::string CachesText(const ModelConfig& config) {
 }
 
 std::string MlpText(const ModelConfig& config) {
+  if (std::ranges::none_of(config.layers, &LayerConfig::mlp)) return "none";
   std::string text = StrCat(config.gated_mlp ? "gated, " : "plain, ", config.ffn_size, " wide");
   if (config.moe) {
     const MoeConfig& moe = *config.moe;
@@ -288,8 +298,8 @@ Json FactsJson(const std::string& model, const ModelFacts& facts) {
       {"layers", config.layer_count()},
       {"hidden_size", config.hidden_size},
       {"ffn_size", config.ffn_size},
-      {"query_heads", config.query_heads},
-      {"kv_heads", config.kv_heads},
+      {"query_heads", config.cache_count() > 0 ? config.query_heads : 0},
+      {"kv_heads", config.cache_count() > 0 ? config.kv_heads : 0},
       {"key_dim", config.key_dim},
       {"value_dim", config.value_dim},
       {"vocab_size", config.vocab_size},
@@ -332,8 +342,10 @@ void PrintModelFacts(const std::string& model, const ModelFacts& facts) {
                             " as ", NameOf(facts.dtype), ")")},
       {"layers", StrCat(config.layer_count(), " of width ", config.hidden_size)},
       {"attention",
-       StrCat(config.query_heads, " query heads, ", config.kv_heads, " KV heads, key dim ",
-              config.key_dim, ", value dim ", config.value_dim)},
+       config.cache_count() == 0
+           ? "none"
+           : StrCat(config.query_heads, " query heads, ", config.kv_heads, " KV heads, key dim ",
+                    config.key_dim, ", value dim ", config.value_dim)},
       {"reach", WindowText(config)},
       {"mlp", MlpText(config)},
       {"rope", RopeText(config)},

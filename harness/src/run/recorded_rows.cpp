@@ -24,18 +24,14 @@ std::string RandomKey() {
 
 ModelRow ModelRowOf(const std::string& name, const std::string& fingerprint,
                     const ModelShape& shape, const ModelConfig& config, DType dtype) {
-  return {.fingerprint = fingerprint,
-          .name = name,
-          .facts = CanonicalJson({{"layers", shape.layers},
-                                  {"hidden_size", shape.hidden_size},
-                                  {"query_heads", shape.query_heads},
-                                  {"kv_heads", shape.kv_heads},
-                                  {"key_dim", shape.key_dim},
-                                  {"value_dim", shape.value_dim},
-                                  {"latent_dim", shape.latent_dim},
-                                  {"parameters", ParameterCount(config)},
-                                  {"dtype", NameOf(dtype)},
-                                  {"max_position", config.max_position}})};
+  Json facts = {{"layers", shape.layers},           {"hidden_size", shape.hidden_size},
+                {"query_heads", shape.query_heads}, {"kv_heads", shape.kv_heads},
+                {"key_dim", shape.key_dim},         {"value_dim", shape.value_dim},
+                {"latent_dim", shape.latent_dim},   {"parameters", ParameterCount(config)},
+                {"dtype", NameOf(dtype)},           {"max_position", config.max_position}};
+  // What a sequence takes beside its cache, however long it is.
+  if (shape.state_bytes > 0) facts["state_bytes"] = shape.state_bytes;
+  return {.fingerprint = fingerprint, .name = name, .facts = CanonicalJson(facts)};
 }
 
 MethodRow MethodRowOf(const Method& method, const std::string& variant) {

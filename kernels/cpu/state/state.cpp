@@ -25,6 +25,9 @@ const StateKernels& StateKernelsOf([[maybe_unused]] Isa isa) {
 // Rough cost of one product of a tap, and of one number of a state.
 constexpr double kTap_ns = 0.1;
 constexpr double kStateNumber_ns = 0.3;
+constexpr double kSelectedNumber_ns = 1.0;  // it has a decay of its own
+// Columns that a thread scans at once: their states stay in its first cache.
+constexpr int64_t kColumns = 128;
 
 // log(1 + e^x), whatever x is.
 float SoftPlus(float x) { return std::max(x, 0.0f) + std::log1p(std::exp(-std::abs(x))); }
@@ -72,6 +75,28 @@ class CpuState final : public StateOps {
         k_.scan(state.f32() + h * dk * dv, row(scan.queries, t, h / group),
                 row(scan.keys, t, h / group), row(scan.values, t, h), dk, dv, std::exp(rate * step),
                 weight, skip, scan.corrects, row(out, t, h));
+      }
+    });
+  }
+
+  void DoScanColumns(const ColumnScan& scan, Tensor state, Tensor out) override {
+    const int64_t n = scan.values.shape[0], columns = scan.values.shape[1];
+    const int64_t dim = scan.keys.shape[1], blocks = (columns + kColumns - 1) / kColumns;
+    const double cost = kSelectedNumber_ns * static_cast<double>(n * dim * kColumns);
+    SplitWork(threads_, blocks, cost, [&](int64_t block) {
+      const int64_t first = block * kColumns, count = std::min(kColumns, columns - first);
+      const auto row = [first](const Tensor& t, int64_t i) {
+        return t.f32() + i * t.stride[0] + first;
+      };
+      const float* const bias = scan.step_bias.f32() + first;
+      const float* const skip = scan.skip.empty() ? nullptr : scan.skip.f32() + first;
+      float step[kColumns];
+      for (int64_t t = 0; t < n; ++t) {
+        const float* const logits = row(scan.steps, t);
+        for (int64_t c = 0; c < count; ++c) step[c] = SoftPlus(logits[c] + bias[c]);
+        k_.scan_columns(state.f32() + first, scan.queries.f32() + t * scan.queries.stride[0],
+                        scan.keys.f32() + t * scan.keys.stride[0], row(scan.values, t), step,
+                        scan.rates.f32() + first, skip, dim, columns, count, row(out, t));
       }
     });
   }

@@ -73,7 +73,27 @@ void ScanRow(float* state, const float* query, const float* key, const float* va
   }
 }
 
-constexpr StateKernels kStateKernels = {.convolve = ConvolveRow, .scan = ScanRow};
+void ScanColumnsRow(float* state, const float* query, const float* key, const float* value,
+                    const float* step, const float* rates, const float* skip, int64_t key_dim,
+                    int64_t columns, int64_t count, float* out) {
+  ForLanes(count, [&](int64_t c, auto part) {
+    const F length = Load(step + c, part), x = Load(value + c, part);
+    const F write = length * x;
+    F read = {};
+    for (int64_t i = 0; i < key_dim; ++i) {
+      float* const at = state + i * columns + c;
+      const F decay = Exp(Load(rates + i * columns + c, part) * length);
+      const F s = Fma(Load(at, part), decay, Splat(key[i]) * write);
+      Store(at, s, part);
+      read = Fma(Splat(query[i]), s, read);
+    }
+    const F own = skip == nullptr ? F{} : Load(skip + c, part);
+    Store(out + c, Fma(own, x, read), part);
+  });
+}
+
+constexpr StateKernels kStateKernels = {
+    .convolve = ConvolveRow, .scan = ScanRow, .scan_columns = ScanColumnsRow};
 
 }  // namespace
 }  // namespace kvgauge

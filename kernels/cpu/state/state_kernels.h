@@ -15,6 +15,11 @@ struct StateKernels {
   void (*scan)(float* state, const float* query, const float* key, const float* value,
                int64_t key_dim, int64_t value_dim, float decay, float weight, float skip,
                bool corrects, float* out);
+  // One row of StateOps::ScanColumns for `count` neighbours of `columns`; all but query and key
+  // begin at the first of them. skip may be null.
+  void (*scan_columns)(float* state, const float* query, const float* key, const float* value,
+                       const float* step, const float* rates, const float* skip, int64_t key_dim,
+                       int64_t columns, int64_t count, float* out);
 };
 
 const StateKernels& PortableStateKernels();

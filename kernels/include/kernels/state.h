@@ -24,6 +24,16 @@ struct StateScan {
   bool corrects = false;
 };
 
+// What a selective scan (Mamba) reads of the same: each column is a head of one value, whose decay
+// has a rate for each number of its state. All f32, innermost dimension dense.
+struct ColumnScan {
+  Tensor queries, keys;  // [n, key_dim], those of all columns
+  Tensor values, steps;  // [n, columns]; logits of how long a step takes
+  Tensor step_bias;      // [columns]
+  Tensor rates;          // [key_dim, columns] contiguous, below 0
+  Tensor skip;           // [columns], what a value adds to its own row; empty: nothing
+};
+
 class StateOps {
  public:
   virtual ~StateOps() = default;
@@ -45,10 +55,19 @@ class StateOps {
   // out: [n, heads, value_dim]. Sums over key_dim are chains in its order.
   void Scan(const StateScan& scan, Tensor state, Tensor out);
 
+  // For each column c, in the order of rows:
+  //   step     = log(1 + e^(steps[c] + step_bias[c]))
+  //   S[i, c]  = S[i, c] * e^(rates[i, c] * step) + keys[i] * (step * values[c])
+  //   out[c]   = sum over i of queries[i] * S[i, c] + skip[c] * values[c]
+  // state: [key_dim, columns] contiguous, S before the first row and behind the last one. out: [n,
+  // columns]. Sums over key_dim are chains in its order.
+  void ScanColumns(const ColumnScan& scan, Tensor state, Tensor out);
+
  private:
   virtual void DoConvolve(const Tensor& x, const Tensor& taps, const Tensor& bias, Tensor past,
                           Tensor out) = 0;
   virtual void DoScan(const StateScan& scan, Tensor state, Tensor out) = 0;
+  virtual void DoScanColumns(const ColumnScan& scan, Tensor state, Tensor out) = 0;
 };
 
 }  // namespace kvgauge

@@ -50,6 +50,8 @@ struct TensorNames {
   std::string_view router = "gate";
   std::string_view expert_gate = "gate_proj", expert_up = "up_proj", expert_down = "down_proj";
   std::string_view shared_experts = "shared_experts";
+  // The shared expert lies beside the mixture, under the names of a dense MLP.
+  bool shared_as_mlp = false;
   // The beginning of names of a part that predicts further tokens; it is not run. Empty: none.
   std::string_view ahead = "";
 };
@@ -104,15 +106,19 @@ struct MoeConfig {
   double tolerance = 0.0;
 };
 
-// Layers that keep a state of constant size instead of keys and values: the last rows of a
-// convolution, and a matrix for each head that each row shrinks and writes to (kernels/state.h).
+// Layers that keep a state of constant size: the last rows of a convolution, and a matrix for each
+// head that each row shrinks and writes to (kernels/state.h).
 struct StateConfig {
   // How checkpoints store it, and what is done around the scan.
   enum class Kind {
     kQwen3Next,  // gated delta rule; projections by key head in two matrices
     kQwen35,     // the same, in four matrices
     kMamba2,     // queries, keys and values are C, B and x; gated, then normed
+    kMamba1,     // each column is a head of one value; only x is convolved, and C, B and steps are
+                 // projected from what that gives
   };
+  // Mamba-1: what is projected to steps, B and C may be normed before.
+  enum class PartNorms { kNone, kPlain, kWeighed };
   Kind kind = Kind::kQwen3Next;
   int64_t key_heads = 0;  // queries and keys
   int64_t heads = 0;      // values, steps and matrices; a multiple of key_heads
@@ -122,11 +128,18 @@ struct StateConfig {
   bool conv_bias = false;
   bool input_bias = false, output_bias = false;  // of the projections
   bool norm = true;                              // Mamba-2: of what was gated
+  bool norm_first = false;                       // Mamba-2: normed, then gated
   int64_t norm_groups = 1;                       // parts of a row that are normed apart
   double least_step = 0.0, most_step = 0.0;      // bounds of a step; no upper one where it is 0
+  int64_t step_rank = 0;                         // Mamba-1: columns that become steps
+  PartNorms part_norms = PartNorms::kNone;
+  float part_norm_eps = 1e-6f;
 
-  bool delta() const { return kind != Kind::kMamba2; }
-  int64_t conv_columns() const { return 2 * key_heads * key_dim + heads * value_dim; }
+  bool delta() const { return kind == Kind::kQwen3Next || kind == Kind::kQwen35; }
+  bool by_column() const { return kind == Kind::kMamba1; }
+  int64_t conv_columns() const {
+    return by_column() ? width() : 2 * key_heads * key_dim + heads * value_dim;
+  }
   int64_t width() const { return heads * value_dim; }  // of what the scan gives
   // The state of one layer and sequence has so many, f32 whatever the model computes in.
   int64_t numbers() const {
@@ -142,7 +155,19 @@ struct LayerConfig {
   // The layer below whose keys and values this one attends to: one that has a cache of its own,
   // with the same window and rope. -1: its own.
   int64_t reads = -1;
-  bool state = false;  // a state of constant size (ModelConfig::state), and no cache
+  bool state = false;   // a state of constant size (ModelConfig::state)
+  bool attends = true;  // false: no attention, hence no cache
+  bool mlp = true;      // false: no MLP
+};
+
+// What multiplies the parts of a layer (Falcon-H1): what is projected to queries, keys and values,
+// what attention and states give, gates, and what an MLP gives.
+struct LayerMultipliers {
+  float queries = 1.0f, keys = 1.0f, values = 1.0f, attended = 1.0f;
+  // Of Mamba-2's projections: z, x, B, C and steps.
+  float state_gates = 1.0f, state_values = 1.0f, state_keys = 1.0f, state_queries = 1.0f;
+  float steps = 1.0f, scanned = 1.0f;
+  float gates = 1.0f, opened = 1.0f;
 };
 
 // Queries of layers that do not turn are longer where more is read (Llama 4): that of position p is
@@ -227,6 +252,7 @@ struct ModelConfig {
   float embedding_multiplier = 1.0f;
   float residual_multiplier = 1.0f;
   float logit_multiplier = 1.0f;
+  std::optional<LayerMultipliers> multipliers;
   bool tied_head = false;
   // Further layers that a checkpoint may hold, to predict tokens ahead; they are not run.
   int64_t draft_layers = 0;
@@ -252,16 +278,16 @@ struct ModelConfig {
   // unless they have to be made.
   DType TableType(DType dtype) const;
   int64_t layer_count() const { return static_cast<int64_t>(layers.size()); }
-  // Layers that read the cache of another, or keep a state, have none. The others' caches are
+  // Layers that read the cache of another, or do not attend, have none. The others' caches are
   // counted in their order: what knows caches alone, such as methods, calls them layers.
   bool HasCache(int64_t layer) const {
     const LayerConfig& own = layers[static_cast<size_t>(layer)];
-    return own.reads < 0 && !own.state;
+    return own.reads < 0 && own.attends;
   }
   int64_t cache_count() const;
   // Whether a layer's queries and keys turn by their positions.
   bool Turns(int64_t layer) const;
-  bool SharesCaches() const { return cache_count() + state_count() < layer_count(); }
+  bool SharesCaches() const;
   int64_t state_count() const;           // layers that keep a state of constant size
   int64_t StateOf(int64_t layer) const;  // which of these a layer is
   // Bytes of the states of one sequence, however long it is.

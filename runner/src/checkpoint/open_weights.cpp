@@ -40,10 +40,17 @@ Result<std::unique_ptr<WeightSource>> OpenPlain(const std::string& directory) {
 }
 
 // Families whose checkpoints have the experts of a layer in one tensor.
-std::optional<GateOrder> OrderOfStackedGates(const Json& config) {
+std::optional<StackedForm> StackedFormOf(const Json& config) {
   const std::string type = config.is_object() ? config.value("model_type", "") : "";
-  if (type == "gpt_oss") return GateOrder::kTurns;
-  if (type == "llama4" || type == "llama4_text") return GateOrder::kHalves;
+  if (type == "gpt_oss") return StackedForm{.order = GateOrder::kTurns};
+  if (type == "llama4" || type == "llama4_text") return StackedForm{};
+  if (type == "qwen3_5_moe" || type == "qwen3_5_moe_text") return StackedForm{.rows = true};
+  if (type == "granitemoehybrid") {
+    return StackedForm{.rows = true,
+                       .scope = ".block_sparse_moe.",
+                       .gate_up = "input_linear.weight",
+                       .down = "output_linear.weight"};
+  }
   return std::nullopt;
 }
 
@@ -58,8 +65,8 @@ Result<std::unique_ptr<WeightSource>> OpenWeights(const std::string& path, DType
   KVG_ASSIGN(const Json json, ReadConfigDocument(config));
   KVG_ASSIGN(const std::optional<QuantizationConfig> quantization, ReadQuantization(json, config));
   if (!quantization) {
-    const std::optional<GateOrder> order = OrderOfStackedGates(json);
-    return order ? OpenStackedExperts(std::move(plain), *order, dtype) : std::move(plain);
+    const std::optional<StackedForm> form = StackedFormOf(json);
+    return form ? OpenStackedExperts(std::move(plain), *form, dtype) : std::move(plain);
   }
   return OpenQuantized(std::move(plain), *quantization, dtype);
 }

@@ -181,7 +181,7 @@ CompressionRecord Recorder::Record(const KvCache& cache, const StepReads& reads,
   AddMergedOnDevice(record.merged);
   const double read = reads.read(), held_entries = reads.held();
   const bool read_less = read < held_entries;
-  if (record.steps > 0) {
+  if (record.steps > 0 && shape_.layers > 0) {
     record.reads_per_step =
         read / static_cast<double>(record.steps * shape_.layers * shape_.query_heads);
     record.read_share = held_entries > 0 ? read / held_entries : 0;

@@ -46,22 +46,17 @@ struct NotRun {
   std::string_view model_type;
   std::string_view why;
 };
-constexpr std::string_view kConstantState =
-    "most of its layers keep a state of constant size instead of keys and values";
 constexpr std::string_view kIndexer =
     "its cache is compressed by design: an indexer picks the entries that attention reads";
 constexpr NotRun kNotRun[] = {
     {"deepseek_v32", kIndexer},
     {"deepseek_v4", kIndexer},
-    {"falcon_h1", kConstantState},
-    {"falcon_mamba", kConstantState},
     {"gemma3n", "each of its layers carries several residual streams"},
     {"gemma4", "its layers add embeddings of their own"},
     {"glm_moe_dsa", kIndexer},
-    {"jamba", kConstantState},
-    {"kimi_linear", kConstantState},
-    {"mamba", kConstantState},
-    {"mamba2", kConstantState},
+    {"kimi_linear", "its layers of constant state forget by column (Kimi delta attention)"},
+    {"nemotron_h", "each of its layers is a state, an attention or an MLP alone"},
+    {"rwkv", "its layers of constant state are averages in time"},
 };
 
 Result<FamilyRow> FindFamily(const Json& json, const std::string& origin) {
@@ -131,7 +126,11 @@ std::vector<FamilyInfo> ModelFamilies() {
 
 int64_t ModelConfig::cache_count() const {
   return std::ranges::count_if(
-      layers, [](const LayerConfig& layer) { return layer.reads < 0 && !layer.state; });
+      layers, [](const LayerConfig& layer) { return layer.reads < 0 && layer.attends; });
+}
+
+bool ModelConfig::SharesCaches() const {
+  return std::ranges::any_of(layers, [](const LayerConfig& layer) { return layer.reads >= 0; });
 }
 
 int64_t ModelConfig::state_count() const {
@@ -150,7 +149,7 @@ int64_t ModelConfig::StateBytes() const {
 int64_t ModelConfig::CacheOf(int64_t layer) const {
   const int64_t owner = HasCache(layer) ? layer : layers[static_cast<size_t>(layer)].reads;
   return std::count_if(layers.begin(), layers.begin() + owner,
-                       [](const LayerConfig& other) { return other.reads < 0 && !other.state; });
+                       [](const LayerConfig& other) { return other.reads < 0 && other.attends; });
 }
 
 int64_t ModelConfig::LayerOf(int64_t cache) const {
@@ -205,7 +204,7 @@ bool ModelConfig::Turns(int64_t layer) const {
 ModelConfig ModelConfig::OfCaches() const {
   ModelConfig own = *this;
   std::erase_if(own.layers,
-                [](const LayerConfig& layer) { return layer.reads >= 0 || layer.state; });
+                [](const LayerConfig& layer) { return layer.reads >= 0 || !layer.attends; });
   return own;
 }
 
@@ -216,7 +215,7 @@ int64_t ModelConfig::KvBytesPerToken(DType dtype) const {
 int64_t ModelConfig::KvReachBytes(int64_t tokens, DType dtype) const {
   int64_t entries = 0;
   for (const LayerConfig& layer : layers) {
-    if (layer.reads >= 0 || layer.state) continue;
+    if (layer.reads >= 0 || !layer.attends) continue;
     const bool begins = layer.chunked && tokens > 0;
     entries += begins             ? (tokens - 1) % layer.window + 1
                : layer.window > 0 ? std::min(tokens, layer.window)

@@ -18,6 +18,7 @@ void ReadStateLayers(ConfigReader& reader, std::string_view state, int64_t inter
   for (size_t i = 0; i < config.layers.size(); ++i) {
     LayerConfig& layer = config.layers[i];
     layer.state = said.empty() ? (static_cast<int64_t>(i) + 1) % interval != 0 : said[i] == state;
+    layer.attends = !layer.state;
     if (layer.state || said.empty() || said[i] == "full_attention" || said[i] == "attention") {
       continue;
     }
@@ -26,8 +27,16 @@ void ReadStateLayers(ConfigReader& reader, std::string_view state, int64_t inter
   }
   if (reader.ok() && config.cache_count() == 0) {
     reader.Fail(said.empty() ? "num_hidden_layers" : "layer_types",
-                "at least one layer that attends: without one there is no cache to compress");
+                "at least one layer that attends: without one this hybrid has no cache");
   }
+}
+
+void ReadStatesAlone(ModelConfig& config) {
+  for (LayerConfig& layer : config.layers) {
+    layer.state = true;
+    layer.attends = layer.mlp = false;
+  }
+  config.query_heads = config.kv_heads = 1;  // of no width
 }
 
 namespace {
@@ -56,37 +65,101 @@ void ReadStepLimit(ConfigReader& reader, StateConfig& state) {
 
 }  // namespace
 
-StateConfig ReadMamba2(ConfigReader& reader, const ModelConfig& config) {
+StateConfig ReadMamba2(ConfigReader& reader, const Mamba2Keys& keys, const ModelConfig& config) {
   StateConfig state;
   state.kind = StateConfig::Kind::kMamba2;
-  state.heads = reader.Int("mamba_n_heads", 128, 1, kMostHeads);
-  state.key_heads = reader.Int("mamba_n_groups", 1, 1, kMostHeads);
-  state.key_dim = reader.Int("mamba_d_state", 256, 1, kMostHeadDim);
-  state.conv_width = reader.Int("mamba_d_conv", 4, 1, 64);
-  const int64_t width = config.hidden_size * reader.Int("mamba_expand", 2, 1, 64);
-  const Json* head = reader.Take("mamba_d_head");
-  const bool chosen = head == nullptr || (head->is_string() && *head == "auto");
-  state.value_dim = chosen ? std::max<int64_t>(width / state.heads, 1)
-                           : reader.Int("mamba_d_head", std::nullopt, 1, kMostHeadDim);
+  state.heads = reader.Int(keys.heads, 128, 1, kMostHeads);
+  state.key_heads = reader.Int(keys.groups, keys.default_groups, 1, kMostHeads);
+  state.key_dim = reader.Int(keys.state, keys.default_state, 1, kMostHeadDim);
+  state.conv_width = reader.Int(keys.conv, 4, 1, 64);
+  int64_t width = config.hidden_size * reader.Int(keys.expand, 2, 1, 64);
+  std::string of = StrCat(keys.expand, " * hidden_size");
+  if (!keys.width.empty()) {
+    // null is what the others make it.
+    const bool null = reader.PresenceOf(keys.width) == ConfigReader::Presence::kNull;
+    const int64_t own = reader.Int(keys.width, null ? width : keys.default_width, 1, kMostFfn);
+    if (!null) {
+      width = own;
+      of = keys.width;
+    }
+  }
+  const Json* head = reader.Take(keys.head_dim);
+  const bool automatic = head != nullptr && head->is_string() && *head == "auto";
+  if (automatic || (head == nullptr && keys.default_head_dim == 0)) {
+    state.value_dim = std::max<int64_t>(width / state.heads, 1);
+  } else {
+    state.value_dim = reader.Int(keys.head_dim, keys.default_head_dim, 1, kMostHeadDim);
+  }
   if (reader.ok() && state.width() != width) {
-    reader.Fail("mamba_n_heads", StrCat("heads of mamba_d_head that together have the ", width,
-                                        " columns of mamba_expand * hidden_size"));
+    reader.Fail(keys.heads, StrCat("heads of ", keys.head_dim, " that together have the ", width,
+                                   " columns of ", of));
   }
   if (reader.ok() && state.heads % state.key_heads != 0) {
-    reader.Fail("mamba_n_groups", StrCat("a divisor of the number of heads (", state.heads, ")"));
+    reader.Fail(keys.groups, StrCat("a divisor of the number of heads (", state.heads, ")"));
   }
-  state.conv_bias = reader.Bool("mamba_conv_bias", true);
-  state.input_bias = state.output_bias = reader.Bool("mamba_proj_bias", false);
+  state.conv_bias = reader.Bool(keys.conv_bias, true);
+  state.input_bias = state.output_bias = reader.Bool(keys.bias, false);
   ReadStepLimit(reader, state);
   // How steps begin to be trained, and how a prompt is cut.
-  reader.Ignore({"mamba_chunk_size", "time_step_min", "time_step_max"});
+  reader.Ignore({keys.chunk, "time_step_min", "time_step_max"});
   return state;
+}
+
+StateConfig ReadMamba1(ConfigReader& reader, const Mamba1Keys& keys, int64_t width,
+                       const ModelConfig& config) {
+  StateConfig state;
+  state.kind = StateConfig::Kind::kMamba1;
+  state.heads = width;
+  state.key_heads = state.value_dim = 1;
+  state.key_dim = reader.Int(keys.state, 16, 1, kMostHeadDim);
+  state.conv_width = reader.Int(keys.conv, 4, 1, 64);
+  const Json* rank = reader.Take(keys.rank);
+  const bool automatic = rank == nullptr || (rank->is_string() && *rank == "auto");
+  state.step_rank = automatic ? (config.hidden_size + 15) / 16
+                              : reader.Int(keys.rank, std::nullopt, 1, kMostHidden);
+  state.conv_bias = reader.Bool(keys.conv_bias, true);
+  state.input_bias = state.output_bias = reader.Bool(keys.bias, false);
+  return state;
+}
+
+void ReadMambaParts(ConfigReader& reader, bool tied, int64_t default_bos, int64_t default_eos,
+                    int64_t default_pad, ModelConfig& config) {
+  TensorNames& names = config.tensor_names;
+  names.body = "backbone.";
+  names.embedding = "embeddings";
+  names.final_norm = "norm_f";
+  names.input_norm = "norm";
+  names.state = "mixer";
+  // Nothing in it knows a position.
+  ReadSizes(reader, SizeKeys{}, int64_t{1} << 20, config);
+  ReadNormEps(reader, 1e-5, config, "layer_norm_epsilon");
+  ReadActivation(reader, "hidden_act", "silu", config);
+  ReadTokenIds(reader, {.bos = default_bos, .eos = {default_eos}, .pad = default_pad}, config);
+  config.tied_head = reader.Bool("tie_word_embeddings", tied);
+  ReadStatesAlone(config);
+  reader.Neutral("rms_norm", true);
+  // The residual is f32 whatever it says; the others are the authors' own files', or say how
+  // weights begin to be trained.
+  reader.Ignore({"residual_in_fp32", "fused_add_norm", "rescale_prenorm_residual", "d_model",
+                 "d_inner", "n_layer", "ssm_cfg", "pad_vocab_size_multiple", "time_step_floor",
+                 "time_step_init_scheme", "time_step_scale"});
+}
+
+StateConfig ReadMamba1Alone(ConfigReader& reader, int64_t width, const ModelConfig& config) {
+  reader.Ignore({"time_step_min", "time_step_max"});
+  return ReadMamba1(reader,
+                    {.state = "state_size",
+                     .conv = "conv_kernel",
+                     .conv_bias = "use_conv_bias",
+                     .bias = "use_bias",
+                     .rank = "time_step_rank"},
+                    width, config);
 }
 
 void ReadQwenHybrid(ConfigReader& reader, StateConfig::Kind kind, int64_t kv_heads,
                     RopeRules::Sections sections, ModelConfig& config) {
   config.tensor_names.ahead = "mtp.";
-  ReadSizes(reader, "intermediate_size", 32768, config);
+  ReadSizes(reader, SizeKeys{}, 32768, config);
   ReadHeads(reader, {.kv_heads = kv_heads, .head_dim = 256}, config);
   ReadNormEps(reader, 1e-6, config);
   ReadActivation(reader, "hidden_act", "silu", config);

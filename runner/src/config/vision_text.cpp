@@ -28,6 +28,8 @@ constexpr std::string_view kQwen3VlDefaults = R"({"vocab_size": 151936, "hidden_
   "num_key_value_heads": 32, "max_position_embeddings": 128000, "rope_theta": 500000.0})";
 constexpr std::string_view kQwen35Defaults = R"({"vocab_size": 248320, "hidden_size": 4096,
   "intermediate_size": 12288, "num_hidden_layers": 32, "num_attention_heads": 16})";
+constexpr std::string_view kQwen35MoeDefaults = R"({"vocab_size": 248320, "hidden_size": 2048,
+  "num_hidden_layers": 40, "num_attention_heads": 16})";
 constexpr std::string_view kLlama4Defaults = R"({"vocab_size": 202048, "hidden_size": 5120,
   "intermediate_size": 8192, "num_hidden_layers": 48, "num_attention_heads": 40})";
 constexpr std::string_view kGemma3Defaults = R"({"vocab_size": 262208, "hidden_size": 2304,
@@ -50,6 +52,7 @@ constexpr TextClass kTextClasses[] = {
     {"qwen2", "qwen2", kQwen2Defaults},
     {"qwen3", "qwen3", kQwen3Defaults},
     {"qwen3_5_text", "qwen3_5_text", kQwen35Defaults, "[11, 11, 10]", true},
+    {"qwen3_5_moe_text", "qwen3_5_moe_text", kQwen35MoeDefaults, "[11, 11, 10]", true},
     {"qwen2_vl_text", "qwen2", kQwen2VlDefaults, "", true},
     {"qwen2_5_vl_text", "qwen2", kQwen2VlDefaults, "", true},
     {"qwen3_vl_text", "qwen3", kQwen3VlDefaults, "[24, 20, 20]", true},
@@ -100,6 +103,7 @@ const std::vector<TextPartFamily>& TextPartFamilies() {
        true},
       {"qwen2_vl", "qwen2_vl_text", {"image_token_id"}, 151655, {"video_token_id"}, 151656, true},
       {"qwen3_5", "qwen3_5_text", {"image_token_id"}, 248056, {"video_token_id"}, 248057},
+      {"qwen3_5_moe", "qwen3_5_moe_text", {"image_token_id"}, 248056, {"video_token_id"}, 248057},
       {"qwen3_vl", "qwen3_vl_text", {"image_token_id"}, 151655, {"video_token_id"}, 151656},
       {"smolvlm", "llama", {"image_token_id"}, 128257},
   };

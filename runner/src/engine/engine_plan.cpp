@@ -30,7 +30,17 @@ int64_t WidestProjection(const ModelConfig& config) {
   if (config.attention_gate) width += queries;
   if (!config.state) return width;
   const StateConfig& state = *config.state;
-  return std::max(width, state.conv_columns() + state.width() + 2 * state.heads);
+  const int64_t logits = state.by_column() ? 0 : 2 * state.heads;
+  return std::max(width, state.conv_columns() + state.width() + logits);
+}
+
+// What a row of a layer of constant state has beside its projection.
+int64_t ScannedWidth(const ModelConfig& config) {
+  if (!config.state) return 0;
+  const StateConfig& state = *config.state;
+  const int64_t width = state.conv_columns() + state.width();
+  if (!state.by_column()) return width;
+  return width + state.step_rank + 2 * state.key_dim + state.width();
 }
 
 // Bytes of the forward pass for so many rows, the logits of `logit_rows` of them included.
@@ -44,8 +54,7 @@ int64_t WorkingBytes(const ModelConfig& config, int64_t rows, int64_t logit_rows
     experts = moe.experts + moe.experts_per_token * config.hidden_size;
   }
   const int64_t row = (config.parallel ? 4 : 3) * config.hidden_size + projected +
-                      config.query_heads * config.value_dim + ffn + experts +
-                      (config.state ? config.state->conv_columns() + config.state->width() : 0);
+                      config.query_heads * config.value_dim + ffn + experts + ScannedWidth(config);
   return 4 * (rows * row + logit_rows * config.vocab_size);
 }
 

@@ -126,7 +126,7 @@ void ForwardPass::MakeRopeTables() {
     sin_[kind] = sin[kind];
     const auto layer = std::find_if(
         config_.layers.begin(), config_.layers.end(), [&](const LayerConfig& candidate) {
-          return !candidate.state && candidate.local_rope == (kind == 1);
+          return candidate.attends && candidate.local_rope == (kind == 1);
         });
     if (layer == config_.layers.end()) continue;
     MakeRopeTables(layer - config_.layers.begin(), cos_[kind], sin_[kind]);
@@ -182,6 +182,10 @@ void ForwardPass::DenseMlp(const MlpWeights& mlp, int64_t ffn_size, const Tensor
   if (config_.gated_mlp) {
     const Tensor activated = Take(ScratchSlot::kMlpActivated, dtype_, {rows, ffn_size});
     LimitGate(up);
+    if (config_.multipliers) {
+      Multiply(Columns(up, 0, ffn_size), config_.multipliers->gates);
+      Multiply(Columns(up, ffn_size, 2 * ffn_size), config_.multipliers->opened);
+    }
     ops_.rows->GatedActivate(up, config_.activation, activated);
     ApplyLinear(ops_, activated, mlp.down, mode, out);
   } else {
@@ -346,6 +350,7 @@ void ForwardPass::Layer(int64_t layer, Tensor residual) {
     Attended(layer, input);
     return;
   }
+  const LayerConfig& own = config_.layers[static_cast<size_t>(layer)];
   // An MLP beside attention reads the residual before attention adds to it.
   Tensor mlp_input = input;
   if (config_.parallel && !config_.shared_norm) {
@@ -354,6 +359,7 @@ void ForwardPass::Layer(int64_t layer, Tensor residual) {
   AddBranch(w.attention_norm, residual,
             [&](Tensor out, MatMulMode mode) { AttentionBranch(layer, input, out, mode); });
   if (config_.post_norm) ApplyNorm(w.input_norm, residual, residual);
+  if (!own.mlp) return;
   if (!config_.parallel) {
     mlp_input = BranchInput(layer, w.mlp_norm, residual, ScratchSlot::kNormed);
   }

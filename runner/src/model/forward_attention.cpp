@@ -428,8 +428,15 @@ void ForwardPass::NormHeads(const Norm& norm, const Tensor& heads) {
   }
 }
 
-// In place.
-void ForwardPass::LimitProjected(const Tensor& projected) {
+// In place: queries, and keys and values if they are there.
+void ForwardPass::AdjustProjected(const Tensor& projected) {
+  if (config_.multipliers) {
+    const int64_t queries = config_.query_heads * config_.key_dim;
+    const int64_t keys = queries + config_.kv_heads * config_.key_dim;
+    Multiply(Columns(projected, 0, queries), config_.multipliers->queries);
+    Multiply(Columns(projected, queries, keys), config_.multipliers->keys);
+    Multiply(Columns(projected, keys, projected.shape[1]), config_.multipliers->values);
+  }
   const float limit = config_.qkv_limit;
   if (limit <= 0) return;
   const Tensor bound = Take(ScratchSlot::kGateLimit, DType::kF32, {projected.shape[1]});
@@ -468,7 +475,7 @@ Tensor ForwardPass::PlainAttention(int64_t layer, const Tensor& x) {
   const Tensor projected =
       Take(ScratchSlot::kProjected, DType::kF32, {rows_, w.qkv.matrix->out_features()});
   ApplyLinear(ops_, x, w.qkv, MatMulMode::kSet, projected);
-  LimitProjected(projected);
+  AdjustProjected(projected);
   const Tensor q = Heads(projected, 0, heads, dk, dk);
   Tensor k, v;
   if (config_.HasCache(layer)) {
@@ -521,7 +528,7 @@ Tensor ForwardPass::QueriesOf(int64_t layer, size_t index, int64_t row, const Te
   } else {
     projected = Take(ScratchSlot::kProjected, DType::kF32, {rows, w.qkv.matrix->out_features()});
     ApplyLinear(ops_, x, w.qkv, MatMulMode::kSet, projected);
-    LimitProjected(projected);
+    AdjustProjected(projected);
     turned = Heads(projected, 0, heads, dk, dk);
     if (config_.qk_norm) NormHeads(w.q_norm, turned);
   }
@@ -637,13 +644,19 @@ void ForwardPass::AbsorbedAttention(int64_t layer, const Tensor& q_all, const Te
 
 Tensor ForwardPass::Attended(int64_t layer, const Tensor& x) {
   if (Runs(LayerPass::kRest)) return part_->attended;
-  if (config_.layers[static_cast<size_t>(layer)].state) return StateRows(layer, x);
   return config_.mla ? LatentAttention(layer, x) : PlainAttention(layer, x);
 }
 
 void ForwardPass::AttentionBranch(int64_t layer, const Tensor& x, Tensor out, MatMulMode mode) {
-  const Tensor attended = Attended(layer, x);
-  ApplyLinear(ops_, attended, weights_.layers[static_cast<size_t>(layer)].output, mode, out);
+  const LayerConfig& own = config_.layers[static_cast<size_t>(layer)];
+  const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
+  if (own.attends) {
+    const Tensor attended = Attended(layer, x);
+    if (config_.multipliers) Multiply(attended, config_.multipliers->attended);
+    ApplyLinear(ops_, attended, w.output, mode, out);
+    mode = MatMulMode::kAdd;
+  }
+  if (own.state) ApplyLinear(ops_, StateRows(layer, x), w.state.output, mode, out);
 }
 
 }  // namespace kvgauge

@@ -81,17 +81,25 @@ class ForwardPass {
   int TablesOf(int64_t layer) const {
     return config_.layers[static_cast<size_t>(layer)].local_rope ? 1 : 0;
   }
+  // In place.
+  void Multiply(const Tensor& x, float factor) {
+    if (factor != 1.0f) ops_.rows->Affine(x, factor, 0.0f, x);
+  }
   // Attention of rows x, [rows, query_heads * value_dim]; nothing where only queries are wanted.
   Tensor Attended(int64_t layer, const Tensor& x);
+  // What attention and the state of a layer add, whichever it has.
   void AttentionBranch(int64_t layer, const Tensor& x, Tensor out, MatMulMode mode);
   Tensor PlainAttention(int64_t layer, const Tensor& x);
-  // The same of a layer of constant state (forward_state.cpp): [rows, heads * value_dim].
+  // What the state of a layer gives (forward_state.cpp): [rows, heads * value_dim].
   Tensor StateRows(int64_t layer, const Tensor& x);
+  void MultiplyStateParts(const Tensor& projected);
+  void ScanHeads(int64_t layer, const Tensor& projected, const Tensor& convolved, Tensor scanned);
+  void ScanColumns(int64_t layer, const Tensor& convolved, Tensor scanned);
   // body(i, first row, rows, its state) of each step, which may run side by side.
   void ForStates(int64_t layer, const std::function<void(int64_t, int64_t, const Tensor&)>& body);
   void NormScanned(const StateWeights& w, const Tensor& gates, const Tensor& scanned);
   void NormHeads(const Norm& norm, const Tensor& heads);
-  void LimitProjected(const Tensor& projected);
+  void AdjustProjected(const Tensor& projected);
   void GrowQueries(int64_t layer, const Tensor& q);
   Tensor LatentAttention(int64_t layer, const Tensor& x);
   // Queries of rows x, [rows, query_heads * key_dim], not turned.

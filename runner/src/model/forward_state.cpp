@@ -37,15 +37,33 @@ void ForwardPass::ForStates(int64_t layer,
   });
 }
 
+// Mamba-2's projections, in place.
+void ForwardPass::MultiplyStateParts(const Tensor& projected) {
+  if (!config_.multipliers) return;
+  const LayerMultipliers& by = *config_.multipliers;
+  const StateConfig& state = *config_.state;
+  const int64_t keys = state.key_heads * state.key_dim;
+  int64_t at = 0;
+  const auto next = [&](int64_t columns, float factor) {
+    Multiply(Columns(projected, at, at + columns), factor);
+    at += columns;
+  };
+  next(state.width(), by.state_values);
+  next(keys, by.state_keys);
+  next(keys, by.state_queries);
+  next(state.width(), by.state_gates);
+  next(state.heads, by.steps);
+}
+
 Tensor ForwardPass::StateRows(int64_t layer, const Tensor& x) {
   const StateConfig& state = *config_.state;
   const StateWeights& w = weights_.layers[static_cast<size_t>(layer)].state;
-  const int64_t columns = state.conv_columns(), width = state.width(), heads = state.heads;
-  const int64_t keys = state.key_heads * state.key_dim;
+  const int64_t columns = state.conv_columns(), width = state.width();
   const int64_t past = (state.conv_width - 1) * columns;
   const Tensor projected =
       Take(ScratchSlot::kProjected, DType::kF32, {rows_, w.input.matrix->out_features()});
   ApplyLinear(ops_, x, w.input, MatMulMode::kSet, projected);
+  MultiplyStateParts(projected);
 
   const Tensor convolved = Take(ScratchSlot::kConvolved, DType::kF32, {rows_, columns});
   ForStates(layer, [&](int64_t row, int64_t rows, const Tensor& kept) {
@@ -56,6 +74,24 @@ Tensor ForwardPass::StateRows(int64_t layer, const Tensor& x) {
   });
   ops_.rows->Activate(convolved, config_.activation, convolved);
 
+  const Tensor scanned = Take(ScratchSlot::kScanned, DType::kF32, {rows_, width});
+  if (state.by_column()) {
+    ScanColumns(layer, convolved, scanned);
+  } else {
+    ScanHeads(layer, projected, convolved, scanned);
+  }
+  NormScanned(w, Columns(projected, columns, columns + width), scanned);
+  if (config_.multipliers) Multiply(scanned, config_.multipliers->scanned);
+  return scanned;
+}
+
+void ForwardPass::ScanHeads(int64_t layer, const Tensor& projected, const Tensor& convolved,
+                            Tensor scanned) {
+  const StateConfig& state = *config_.state;
+  const StateWeights& w = weights_.layers[static_cast<size_t>(layer)].state;
+  const int64_t columns = state.conv_columns(), width = state.width(), heads = state.heads;
+  const int64_t keys = state.key_heads * state.key_dim;
+  const int64_t past = (state.conv_width - 1) * columns;
   // In the order of the convolution's columns: queries, keys, values, or Mamba-2's x, B, C.
   const bool delta = state.delta();
   const Tensor q = HeadsAt(convolved, delta ? 0 : width + keys, state.key_heads, state.key_dim);
@@ -69,7 +105,6 @@ Tensor ForwardPass::StateRows(int64_t layer, const Tensor& x) {
   const int64_t gates = columns + width;
   const Tensor weights = delta ? Columns(projected, gates, gates + heads) : Tensor();
   const Tensor steps = Columns(projected, projected.shape[1] - heads, projected.shape[1]);
-  const Tensor scanned = Take(ScratchSlot::kScanned, DType::kF32, {rows_, width});
   ForStates(layer, [&](int64_t row, int64_t rows, const Tensor& kept) {
     const auto of = [&](const Tensor& t) { return t.empty() ? t : t.Slice(row, row + rows); };
     StateScan scan = {.queries = of(q),
@@ -87,28 +122,63 @@ Tensor ForwardPass::StateRows(int64_t layer, const Tensor& x) {
         scan, kept.Slice(past, state.numbers()).Reshape({heads, state.key_dim, state.value_dim}),
         HeadsAt(of(scanned), 0, heads, state.value_dim));
   });
-  NormScanned(w, Columns(projected, columns, gates), scanned);
-  return scanned;
+}
+
+// Mamba-1: steps, B and C are made of what was convolved.
+void ForwardPass::ScanColumns(int64_t layer, const Tensor& convolved, Tensor scanned) {
+  const StateConfig& state = *config_.state;
+  const StateWeights& w = weights_.layers[static_cast<size_t>(layer)].state;
+  const int64_t rank = state.step_rank, dim = state.key_dim, width = state.width();
+  const int64_t past = (state.conv_width - 1) * width;
+  const Tensor selected = Take(ScratchSlot::kSelected, DType::kF32, {rows_, rank + 2 * dim});
+  ApplyLinear(ops_, convolved, w.selected, MatMulMode::kSet, selected);
+  const Tensor ranked = Columns(selected, 0, rank);
+  const Tensor k = Columns(selected, rank, rank + dim);
+  const Tensor q = Columns(selected, rank + dim, rank + 2 * dim);
+  if (state.part_norms != StateConfig::PartNorms::kNone) {
+    ops_.rows->RmsNorm(ranked, w.step_norm.weight, 0.0f, state.part_norm_eps, ranked);
+    ops_.rows->RmsNorm(k, w.key_norm.weight, 0.0f, state.part_norm_eps, k);
+    ops_.rows->RmsNorm(q, w.query_norm.weight, 0.0f, state.part_norm_eps, q);
+  }
+  const Tensor steps = Take(ScratchSlot::kSteps, DType::kF32, {rows_, width});
+  ApplyLinear(ops_, ranked, w.step_input, MatMulMode::kSet, steps);
+  ForStates(layer, [&](int64_t row, int64_t rows, const Tensor& kept) {
+    const auto of = [&](const Tensor& t) { return t.Slice(row, row + rows); };
+    ops_.state->ScanColumns({.queries = of(q),
+                             .keys = of(k),
+                             .values = of(convolved),
+                             .steps = of(steps),
+                             .step_bias = w.step_bias.weight,
+                             .rates = w.rates.weight.Reshape({dim, width}),
+                             .skip = w.skip.weight},
+                            kept.Slice(past, state.numbers()).Reshape({dim, width}), of(scanned));
+  });
 }
 
 // In place; gates are overwritten.
 void ForwardPass::NormScanned(const StateWeights& w, const Tensor& gates, const Tensor& scanned) {
   const StateConfig& state = *config_.state;
-  ops_.rows->Activate(gates, Activation::kSilu, gates);
+  // Mamba-1's gates are opened by what the config names.
+  const Activation gate = state.by_column() ? config_.activation : Activation::kSilu;
+  ops_.rows->Activate(gates, gate, gates);
   if (state.delta()) {
     const Tensor heads = HeadsAt(scanned, 0, state.heads, state.value_dim);
     ops_.rows->RmsNorm(heads, w.norm.weight, 0.0f, config_.norm_eps, heads);
     ops_.rows->Combine(scanned, gates, Binary::kMultiply, scanned);
     return;
   }
-  ops_.rows->Combine(scanned, gates, Binary::kMultiply, scanned);
-  if (!state.norm) return;
+  const bool norms = state.norm && !state.by_column();
+  if (!norms || !state.norm_first) {
+    ops_.rows->Combine(scanned, gates, Binary::kMultiply, scanned);
+  }
+  if (!norms) return;
   const int64_t group = state.width() / state.norm_groups;
   for (int64_t g = 0; g < state.norm_groups; ++g) {
     const Tensor part = Columns(scanned, g * group, (g + 1) * group);
     ops_.rows->RmsNorm(part, w.norm.weight.Slice(g * group, (g + 1) * group), 0.0f,
                        config_.norm_eps, part);
   }
+  if (state.norm_first) ops_.rows->Combine(scanned, gates, Binary::kMultiply, scanned);
 }
 
 }  // namespace kvgauge

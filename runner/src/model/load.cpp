@@ -119,7 +119,7 @@ ModelShape ShapeOf(const ModelConfig& config, DType cache_dtype) {
   shape.attention_gate = config.attention_gate;
   if (config.mla) shape.latent_dim = config.mla->kv_lora_rank;
   for (const LayerConfig& layer : config.layers) {
-    if (layer.reads >= 0 || layer.state) continue;
+    if (layer.reads >= 0 || !layer.attends) continue;
     shape.windows.push_back(layer.window);
     shape.chunked = shape.chunked || layer.chunked;
   }

@@ -124,9 +124,11 @@ void DescribeLatentAttention(const ModelConfig& config, const Scope& attention, 
                                  mla.kv_lora_rank, false);
 }
 
-void DescribeMixture(const ModelConfig& config, const Scope& scope, LayerSpec& layer) {
+// `beside`: of the whole layer.
+void DescribeMixture(const ModelConfig& config, const Scope& beside, LayerSpec& layer) {
   const MoeConfig& moe = *config.moe;
   const TensorNames& names = config.tensor_names;
+  const Scope scope = beside.In(names.mixture);
   layer.router =
       scope.Linear({{names.router, moe.experts}}, config.hidden_size, config.router_bias);
   if (moe.sigmoid && !moe.weighs_inputs) {
@@ -138,30 +140,36 @@ void DescribeMixture(const ModelConfig& config, const Scope& scope, LayerSpec& l
     layer.experts.push_back(scope.In(StrCat("experts.", e)).Mlp(expert, moe.expert_ffn_size));
   }
   if (moe.shared_ffn_size == 0) return;
-  layer.mlp = scope.In(names.shared_experts).Mlp(expert, moe.shared_ffn_size);
+  if (names.shared_as_mlp) {
+    layer.mlp = beside.In(names.mlp).Mlp({names.gate, names.up, names.down, names.gate_up},
+                                         moe.shared_ffn_size);
+  } else {
+    layer.mlp = scope.In(names.shared_experts).Mlp(expert, moe.shared_ffn_size);
+  }
   if (moe.shared_gate) {
     layer.shared_gate =
         scope.Linear({{StrCat(names.shared_experts, "_gate"), 1}}, config.hidden_size, false);
   }
 }
 
-void DescribeNorms(const ModelConfig& config, const Scope& scope, LayerSpec& layer) {
+void DescribeNorms(const ModelConfig& config, bool mlp, const Scope& scope, LayerSpec& layer) {
   const TensorNames& names = config.tensor_names;
   const int64_t d = config.hidden_size;
   if (config.input_norms) {
     layer.input_norm = scope.Norm(names.input_norm, d);
-    if (!config.shared_norm) layer.mlp_norm = scope.Norm(names.mlp_norm, d);
+    if (mlp && !config.shared_norm) layer.mlp_norm = scope.Norm(names.mlp_norm, d);
   }
   if (config.output_norms) {
     layer.attention_norm = scope.Norm(names.attention_norm, d);
-    layer.mlp_output_norm = scope.Norm(names.mlp_output_norm, d);
+    if (mlp) layer.mlp_output_norm = scope.Norm(names.mlp_output_norm, d);
   }
 }
 
 void DescribeMlp(const ModelConfig& config, int64_t index, const Scope& scope, LayerSpec& layer) {
   const TensorNames& names = config.tensor_names;
+  if (!config.layers[static_cast<size_t>(index)].mlp) return;
   if (config.layers[static_cast<size_t>(index)].moe) {
-    DescribeMixture(config, scope.In(names.mixture), layer);
+    DescribeMixture(config, scope, layer);
   } else {
     layer.mlp =
         scope.In(names.mlp).Mlp({names.gate, names.up, names.down, names.gate_up}, config.ffn_size);
@@ -175,14 +183,11 @@ LayerSpec DescribeLayer(const ModelConfig& config, int64_t index, const Scope& s
   const int64_t k_size = config.kv_heads * config.key_dim;
   const int64_t v_size = config.kv_heads * config.value_dim;
   LayerSpec layer;
-  DescribeNorms(config, scope, layer);
-
-  if (config.layers[static_cast<size_t>(index)].state) {
-    layer.state = DescribeState(config, scope.Name(names.state));
-    layer.output = DescribeStateOutput(config, scope.Name(names.state));
-    DescribeMlp(config, index, scope, layer);
-    return layer;
-  }
+  const LayerConfig& parts = config.layers[static_cast<size_t>(index)];
+  DescribeNorms(config, parts.mlp, scope, layer);
+  DescribeMlp(config, index, scope, layer);
+  if (parts.state) layer.state = DescribeState(config, scope.Name(names.state));
+  if (!parts.attends) return layer;
   const bool own = config.HasCache(index);  // or it needs neither keys nor values
   const Scope attention = scope.In(names.attention);
   if (config.mla) {
@@ -225,7 +230,6 @@ LayerSpec DescribeLayer(const ModelConfig& config, int64_t index, const Scope& s
   }
 
   if (config.sinks) layer.sinks = attention.Zeros(names.sinks, config.query_heads);
-  DescribeMlp(config, index, scope, layer);
   return layer;
 }
 
@@ -247,6 +251,12 @@ void Append(const StateSpec& state, std::vector<TensorSpec>& out) {
     if (!spec->name.empty()) out.push_back(*spec);
   }
   Append(state.norm, out);
+  Append(state.selected, out);
+  for (const NormSpec* norm : {&state.step_norm, &state.key_norm, &state.query_norm}) {
+    Append(*norm, out);
+  }
+  Append(state.step_input, out);
+  Append(state.output, out);
 }
 
 void Append(const MlpSpec& mlp, std::vector<TensorSpec>& out) {

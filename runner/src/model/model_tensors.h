@@ -38,12 +38,16 @@ struct MlpSpec {
   LinearSpec down;
 };
 
-// What a layer of constant state has beside norms, its output projection and its MLP.
+// What a layer of constant state has beside norms, attention and its MLP.
 struct StateSpec {
   LinearSpec input;  // rows: those of the convolution, gates, weights (gated delta rule), steps
   TensorSpec conv, conv_bias;         // [columns, 1, width], [columns]
   TensorSpec step_bias, rates, skip;  // [heads]; rates as logarithms; no skip: no name
   NormSpec norm;                      // of a head, or Mamba-2's of all
+  // Mamba-1, whose rates are [heads, key_dim].
+  LinearSpec selected, step_input;
+  NormSpec step_norm, key_norm, query_norm;
+  LinearSpec output;
 };
 
 struct LayerSpec {
@@ -82,7 +86,6 @@ GroupedRows RowsByGroup(const ModelConfig& config);
 
 // How a layer of constant state is stored (state_tensors.cpp); `scope` begins its names.
 StateSpec DescribeState(const ModelConfig& config, const std::string& scope);
-LinearSpec DescribeStateOutput(const ModelConfig& config, const std::string& scope);
 
 struct ModelTensors {
   TensorSpec embedding;

@@ -209,6 +209,11 @@ Status PreparedWeights::WriteBasis(int64_t layer, KvSide side, int64_t first_hea
   KVG_CHECK(basis.dtype == DType::kF32 && basis.rank == 2 && basis.IsContiguous() &&
                 basis.shape[0] == heads * dim,
             "a basis must be f32 [heads * dim, rank]");
+  if (before_.multipliers) {
+    return Unsupported(StrCat(before_.path, ": what ", before_.family,
+                              " projects to keys and values is multiplied before it is kept, so "
+                              "that caches cannot be in bases of its weights"));
+  }
   if (heads < 1 || config_.kv_heads % heads != 0 || first_head % heads != 0 ||
       first_head + heads > config_.kv_heads) {
     return BadInput(StrCat("a basis for KV heads ", first_head, " to ", first_head + heads - 1,

@@ -24,6 +24,8 @@ enum class ScratchSlot {
   kAttended,   // [m, heads, value_dim]
   kConvolved,  // [m, conv_columns], of layers of constant state
   kScanned,    // [m, heads * value_dim] of these
+  kSelected,   // [m, step_rank + 2 * key_dim], Mamba-1: what becomes steps, B and C
+  kSteps,      // [m, heads] of these
   kLogSumExp,
   kApart,          // [m, heads, value_dim] and more, of entries that are attended apart
   kApartWords,     // which those are, and which are the others

@@ -57,13 +57,31 @@ LinearSpec DescribeInput(const StateConfig& state, int64_t hidden, const std::st
       const int64_t rows = 2 * values + 2 * keys + state.heads;
       input.parts = {StateMatrix(scope + ".in_proj", rows, hidden)};
       input.order = {{values, 2 * values + 2 * keys}, {0, values}, {rows - state.heads, rows}};
-      if (state.input_bias) {
-        input.biases = {{scope + ".in_proj.bias", {rows}, TensorSpec::Init::kZeros, 0}};
-      }
       break;
     }
+    case StateConfig::Kind::kMamba1:
+      input.parts = {StateMatrix(scope + ".in_proj", 2 * values, hidden)};
+      break;
+  }
+  if (state.input_bias) {
+    input.biases = {
+        {scope + ".in_proj.bias", {input.parts[0].shape[0]}, TensorSpec::Init::kZeros, 0}};
   }
   return input;
+}
+
+// Mamba-1: what steps, B and C are made by.
+void DescribeSelection(const StateConfig& state, const std::string& scope, StateSpec& spec) {
+  const int64_t rank = state.step_rank;
+  spec.selected.parts = {StateMatrix(scope + ".x_proj", rank + 2 * state.key_dim, state.width())};
+  spec.step_input.parts = {StateMatrix(scope + ".dt_proj", state.heads, rank)};
+  if (state.part_norms != StateConfig::PartNorms::kWeighed) return;
+  const auto norm = [&](std::string_view name, int64_t size) {
+    return NormSpec{{scope + std::string(name), {size}, TensorSpec::Init::kOnes, 0}, {}};
+  };
+  spec.step_norm = norm(".dt_layernorm.weight", rank);
+  spec.key_norm = norm(".b_layernorm.weight", state.key_dim);
+  spec.query_norm = norm(".c_layernorm.weight", state.key_dim);
 }
 
 }  // namespace
@@ -81,23 +99,24 @@ StateSpec DescribeState(const ModelConfig& config, const std::string& scope) {
                TensorSpec::Init::kNormal,
                1.0f / std::sqrt(static_cast<float>(state.conv_width))};
   if (state.conv_bias) spec.conv_bias = vector(".conv1d.bias", columns, TensorSpec::Init::kZeros);
-  spec.step_bias = vector(".dt_bias", state.heads, TensorSpec::Init::kOnes);
+  spec.step_bias = vector(state.by_column() ? ".dt_proj.bias" : ".dt_bias", state.heads,
+                          TensorSpec::Init::kOnes);
   spec.rates = vector(".A_log", state.heads, TensorSpec::Init::kZeros);
+  if (state.by_column()) {
+    spec.rates.shape.push_back(state.key_dim);
+    DescribeSelection(state, scope, spec);
+  }
   if (!state.delta()) spec.skip = vector(".D", state.heads, TensorSpec::Init::kOnes);
-  if (state.norm) {
+  if (state.norm && !state.by_column()) {
     spec.norm.weight = vector(".norm.weight", state.delta() ? state.value_dim : state.width(),
                               TensorSpec::Init::kOnes);
   }
-  return spec;
-}
-
-LinearSpec DescribeStateOutput(const ModelConfig& config, const std::string& scope) {
-  LinearSpec output;
-  output.parts = {StateMatrix(scope + ".out_proj", config.hidden_size, config.state->width())};
-  if (config.state->output_bias) {
-    output.biases = {{scope + ".out_proj.bias", {config.hidden_size}, TensorSpec::Init::kZeros, 0}};
+  spec.output.parts = {StateMatrix(scope + ".out_proj", config.hidden_size, state.width())};
+  if (state.output_bias) {
+    spec.output.biases = {
+        {scope + ".out_proj.bias", {config.hidden_size}, TensorSpec::Init::kZeros, 0}};
   }
-  return output;
+  return spec;
 }
 
 }  // namespace kvgauge

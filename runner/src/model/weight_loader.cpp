@@ -86,6 +86,17 @@ PlaceInParts FindPart(const LinearSpec& spec, RowSpan rows) {
   return {part, rows};
 }
 
+// [rows, columns] as [columns, rows].
+std::vector<float> Transposed(const std::vector<float>& matrix, int64_t rows, int64_t columns) {
+  std::vector<float> out(matrix.size());
+  for (int64_t i = 0; i < rows; ++i) {
+    for (int64_t j = 0; j < columns; ++j) {
+      out[static_cast<size_t>(j * rows + i)] = matrix[static_cast<size_t>(i * columns + j)];
+    }
+  }
+  return out;
+}
+
 // A matrix of all that is not rows in one dimension.
 Tensor AsMatrix(const Tensor& stored) {
   if (stored.rank <= 2) return stored;
@@ -219,12 +230,7 @@ Status WeightLoader::LoadTransposed(const LinearSpec& spec, Linear& out) {
   std::vector<float> stored;
   KVG_TRY(LoadNumbers(spec.parts[0], stored));
   const int64_t in = spec.parts[0].shape[0], rows = spec.parts[0].shape[1];
-  std::vector<float> turned(stored.size());
-  for (int64_t i = 0; i < in; ++i) {
-    for (int64_t j = 0; j < rows; ++j) {
-      turned[static_cast<size_t>(j * in + i)] = stored[static_cast<size_t>(i * rows + j)];
-    }
-  }
+  const std::vector<float> turned = Transposed(stored, in, rows);
   const Tensor view = View(turned, {rows, in});
   out.matrix = ops_.linear->Pack({&view, 1}, dtype_);
   bytes_ += out.matrix->bytes();
@@ -382,11 +388,7 @@ Status WeightLoader::Load(const StateSpec& spec, const StateConfig& state, State
   const int64_t columns = state.conv_columns(), width = state.conv_width;
   std::vector<float> stored, numbers(static_cast<size_t>((width + 1) * columns));
   KVG_TRY(LoadNumbers(spec.conv, stored));
-  for (int64_t c = 0; c < columns; ++c) {
-    for (int64_t i = 0; i < width; ++i) {
-      numbers[static_cast<size_t>(i * columns + c)] = stored[static_cast<size_t>(c * width + i)];
-    }
-  }
+  std::ranges::copy(Transposed(stored, columns, width), numbers.begin());
   if (!spec.conv_bias.name.empty()) {
     KVG_TRY(LoadNumbers(spec.conv_bias, stored));
     std::copy(stored.begin(), stored.end(), numbers.begin() + width * columns);
@@ -400,6 +402,7 @@ Status WeightLoader::Load(const StateSpec& spec, const StateConfig& state, State
   Put(numbers, out.step_bias);
   KVG_TRY(LoadNumbers(spec.rates, numbers));
   for (float& number : numbers) number = -std::exp(number);
+  if (state.by_column()) numbers = Transposed(numbers, state.heads, state.key_dim);
   Put(numbers, out.rates);
   if (!spec.skip.name.empty()) {
     KVG_TRY(LoadNumbers(spec.skip, numbers));
@@ -413,7 +416,26 @@ Status WeightLoader::Load(const StateSpec& spec, const StateConfig& state, State
     Put(std::vector<float>(static_cast<size_t>(state.key_dim), 1.0f / std::sqrt(dim)),
         out.key_norm);
   }
+  KVG_TRY(Load(spec.output, out.output));
+  if (state.by_column()) return LoadSelection(spec, state, out);
   return Load(spec.norm, out.norm);
+}
+
+Status WeightLoader::LoadSelection(const StateSpec& spec, const StateConfig& state,
+                                   StateWeights& out) {
+  KVG_TRY(Load(spec.selected, out.selected));
+  KVG_TRY(Load(spec.step_input, out.step_input));
+  if (state.part_norms == StateConfig::PartNorms::kPlain) {
+    const auto ones = [&](int64_t size, Norm& norm) {
+      Put(std::vector<float>(static_cast<size_t>(size), 1.0f), norm);
+    };
+    ones(state.step_rank, out.step_norm);
+    ones(state.key_dim, out.key_norm);
+    ones(state.key_dim, out.query_norm);
+  }
+  KVG_TRY(Load(spec.step_norm, out.step_norm));
+  KVG_TRY(Load(spec.key_norm, out.key_norm));
+  return Load(spec.query_norm, out.query_norm);
 }
 
 Status WeightLoader::LoadNumbers(const TensorSpec& spec, DType rounded, std::vector<float>& out) {

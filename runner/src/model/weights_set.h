@@ -42,6 +42,11 @@ struct StateWeights {
   Norm step_bias, rates, skip;  // weights: [heads]; rates are below 0; no skip: empty
   Norm norm;
   Norm query_norm, key_norm;  // weights: [key_dim], what lengths become
+  // Mamba-1: steps, B and C of what was convolved, what makes steps of the first of these, and its
+  // norm; rates: [key_dim * heads].
+  Linear selected, step_input;
+  Norm step_norm;
+  Linear output;
 };
 
 struct LayerWeights {

@@ -120,8 +120,8 @@ Result<QuantizedPlan> PlanOf(const WeightSource& source, const QuantizationConfi
 }  // namespace
 
 Result<std::unique_ptr<WeightSource>> OpenStackedExperts(std::unique_ptr<WeightSource> plain,
-                                                         GateOrder order, DType dtype) {
-  KVG_ASSIGN(QuantizedPlan plan, PlanStackedExperts(*plain, order));
+                                                         const StackedForm& form, DType dtype) {
+  KVG_ASSIGN(QuantizedPlan plan, PlanStackedExperts(*plain, form));
   if (plan.made.empty()) return plain;
   return std::unique_ptr<WeightSource>(
       std::make_unique<QuantizedSource>(std::move(plain), std::move(plan), dtype));

@@ -47,13 +47,20 @@ Result<QuantizedPlan> PlanBitsAndBytes(const WeightSource& source,
 // gpt-oss's experts, which lie together: blocks, scales and biases.
 Result<QuantizedPlan> PlanMxfp4(const WeightSource& source);
 
-// Where columns of gates and of what they open stand in a matrix of both.
+// Where outputs of gates and of what they open stand in a matrix of both.
 enum class GateOrder { kTurns, kHalves };
-// Experts of floats that lie together as [experts, in, out], as matrices of their own:
-// "experts.gate_up_proj" becomes "experts.N.gate_proj.weight" and "experts.N.up_proj.weight".
-Result<QuantizedPlan> PlanStackedExperts(const WeightSource& source, GateOrder order);
+// How experts of floats lie together.
+struct StackedForm {
+  GateOrder order = GateOrder::kHalves;
+  bool rows = false;  // [experts, out, in]; otherwise [experts, in, out]
+  std::string_view scope = ".experts.";
+  std::string_view gate_up = "gate_up_proj", down = "down_proj";  // all that follows the scope
+};
+// The same as matrices of their own: "experts.gate_up_proj" becomes "experts.N.gate_proj.weight"
+// and "experts.N.up_proj.weight".
+Result<QuantizedPlan> PlanStackedExperts(const WeightSource& source, const StackedForm& form);
 Result<std::unique_ptr<WeightSource>> OpenStackedExperts(std::unique_ptr<WeightSource> plain,
-                                                         GateOrder order, DType dtype);
+                                                         const StackedForm& form, DType dtype);
 
 // Made tensors become `dtype`, rounded once; all others are those of `plain`.
 Result<std::unique_ptr<WeightSource>> OpenQuantized(std::unique_ptr<WeightSource> plain,

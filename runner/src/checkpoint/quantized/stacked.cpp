@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Experts of a layer that lie in one tensor: as floats [experts, in, out], or in MXFP4 [experts,
-// out, blocks, 16 bytes] with the exponent of each block of 32 numbers beside them.
+// Experts of a layer that lie in one tensor: as floats [experts, in, out] or [experts, out, in], or
+// in MXFP4 [experts, out, blocks, 16 bytes] with the exponent of each block of 32 numbers beside
+// them.
 #include <array>
 #include <cmath>
 #include <utility>
@@ -44,16 +45,17 @@ struct StackedName {
   bool gate_up = false;
   std::string kind;  // "", "_bias", "_blocks" or "_scales"
 };
-std::optional<StackedName> SplitStacked(const std::string& name) {
+std::optional<StackedName> SplitStacked(const std::string& name, const StackedForm& form = {}) {
   constexpr std::string_view kScope = ".experts.";
-  const size_t at = name.rfind(kScope);
+  const size_t at = name.rfind(form.scope);
   if (at == std::string::npos) return std::nullopt;
   StackedName split;
-  split.scope = name.substr(0, at + kScope.size());
+  split.scope = name.substr(0, at + form.scope.size());
   std::string_view rest = std::string_view(name).substr(split.scope.size());
-  for (const std::string_view matrix : {"gate_up_proj", "down_proj"}) {
+  if (form.scope != kScope) split.scope += kScope.substr(1);
+  for (const std::string_view matrix : {form.gate_up, form.down}) {
     if (!rest.starts_with(matrix)) continue;
-    split.gate_up = matrix == "gate_up_proj";
+    split.gate_up = matrix == form.gate_up;
     split.kind = rest.substr(matrix.size());
     for (const std::string_view kind : {"", "_bias", "_blocks", "_scales"}) {
       if (split.kind == kind) return split;
@@ -108,6 +110,27 @@ Status AddBias(const WeightSource& source, const std::string& name, const Stacke
         return RowMaker([stored, outputs, e, part, read](int64_t first, int64_t count, float* out) {
           for (int64_t i = first; i < first + count; ++i) {
             *out++ = read(stored.bytes.data(), e * outputs + part.first + i * part.step);
+          }
+        });
+      },
+      plan);
+  return {};
+}
+
+// [experts, out, in].
+Status AddRows(const WeightSource& source, const std::string& name, const StackedName& split,
+               GateOrder order, QuantizedPlan& plan) {
+  KVG_ASSIGN(const RawTensor stored, StoredOf(source, name, {"F32", "F16", "BF16"}));
+  KVG_TRY(CheckStacked(source, name, stored, split, 3, 1, "[experts, outputs, inputs]"));
+  const int64_t outputs = stored.shape[1], inputs = stored.shape[2];
+  AddParts(
+      name, split, stored.shape[0], outputs, inputs, order,
+      [stored, inputs, outputs](int64_t e, const ExpertPart& part) -> Result<RowMaker> {
+        const ReadNumber read = NumberReader(stored.type);
+        return RowMaker([=](int64_t first, int64_t count, float* out) {
+          for (int64_t r = first; r < first + count; ++r) {
+            const int64_t row = (e * outputs + part.first + r * part.step) * inputs;
+            for (int64_t i = 0; i < inputs; ++i) *out++ = read(stored.bytes.data(), row + i);
           }
         });
       },
@@ -189,13 +212,14 @@ Status AddBlocks(const WeightSource& source, const std::string& name, const Stac
 
 }  // namespace
 
-Result<QuantizedPlan> PlanStackedExperts(const WeightSource& source, GateOrder order) {
+Result<QuantizedPlan> PlanStackedExperts(const WeightSource& source, const StackedForm& form) {
   QuantizedPlan plan;
+  const auto add = form.rows ? AddRows : AddFloats;
   for (const std::string& name : source.Names()) {
-    const std::optional<StackedName> split = SplitStacked(name);
+    const std::optional<StackedName> split = SplitStacked(name, form);
     if (!split) continue;
-    if (split->kind.empty()) KVG_TRY(AddFloats(source, name, *split, order, plan));
-    if (split->kind == "_bias") KVG_TRY(AddBias(source, name, *split, order, plan));
+    if (split->kind.empty()) KVG_TRY(add(source, name, *split, form.order, plan));
+    if (split->kind == "_bias") KVG_TRY(AddBias(source, name, *split, form.order, plan));
   }
   return plan;
 }

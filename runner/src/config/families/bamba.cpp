@@ -24,14 +24,15 @@ void ReadBamba(ConfigReader& reader, ModelConfig& config) {
   const std::vector<int64_t> attending =
       reader.IntOrInts("attn_layer_indices", 0, std::ssize(config.layers) - 1);
   for (int64_t i = 0; i < std::ssize(config.layers); ++i) {
-    config.layers[static_cast<size_t>(i)].state =
-        std::ranges::find(attending, i) == attending.end();
+    LayerConfig& layer = config.layers[static_cast<size_t>(i)];
+    layer.attends = std::ranges::find(attending, i) != attending.end();
+    layer.state = !layer.attends;
   }
   if (reader.ok() && attending.empty()) {
     reader.Fail("attn_layer_indices",
-                "at least one layer that attends: without one there is no cache to compress");
+                "at least one layer that attends: without one this hybrid has no cache");
   }
-  config.state = ReadMamba2(reader, config);
+  config.state = ReadMamba2(reader, {}, config);
   reader.Ignore({"num_logits_to_keep", "z_loss_coefficient"});
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Granite 4.0: the models without experts.
+// Granite 4.0, with experts and without.
 #include "core/strings.h"
 #include "src/config/family.h"
 #include "src/config/states.h"
@@ -7,12 +7,41 @@
 namespace kvgauge {
 namespace {
 
+// Experts beside an MLP that all tokens share; without any, that is the MLP.
+void ReadGraniteExperts(ConfigReader& reader, ModelConfig& config) {
+  if (reader.Int("num_local_experts", 8, 0, kMostExperts) == 0) {
+    reader.Ignore({"num_experts_per_tok", "intermediate_size"});
+    return;
+  }
+  config.tensor_names.mixture = "block_sparse_moe";
+  config.tensor_names.router = "router.layer";
+  config.tensor_names.shared_as_mlp = true;
+  MoeConfig moe = ReadExpertSizes(reader,
+                                  {.experts = "num_local_experts",
+                                   .default_experts = 8,
+                                   .default_per_token = 2,
+                                   .ffn = "intermediate_size",
+                                   .default_ffn = 11008},
+                                  config);
+  moe.shared_experts = 1;
+  moe.shared_ffn_size = config.ffn_size;
+  // A softmax of the chosen logits is theirs of all, made to sum to 1.
+  moe.renormalize = moe.experts_per_token > 1;
+  if (moe.experts_per_token == 1) {
+    reader.Fail("num_experts_per_tok",
+                "at least 2, since the weights of a token's experts are made to sum to 1");
+  }
+  config.moe = moe;
+  for (LayerConfig& layer : config.layers) layer.moe = true;
+}
+
 void ReadGraniteHybrid(ConfigReader& reader, ModelConfig& config) {
   config.tensor_names.mlp = "shared_mlp";
   config.tensor_names.gate_up = "input_linear";
   config.tensor_names.down = "output_linear";
   config.tensor_names.state = "mamba";
-  ReadSizes(reader, "shared_intermediate_size", 2048, config);
+  ReadSizes(reader, SizeKeys{}, 2048, config);
+  config.ffn_size = reader.Int("shared_intermediate_size", 1024, 1, kMostFfn);
   ReadHeads(reader, {}, config);
   ReadNormEps(reader, 1e-6, config);
   ReadActivation(reader, "hidden_act", "silu", config);
@@ -31,20 +60,19 @@ void ReadGraniteHybrid(ConfigReader& reader, ModelConfig& config) {
     reader.Ignore({"rope_theta", "rope_scaling", "rope_parameters"});
   }
   ReadStateLayers(reader, "mamba", kMostLayers + 1, config);
-  config.state = ReadMamba2(reader, config);
-  if (reader.Int("num_local_experts", 8, 0, kMostExperts) > 0) {
-    reader.Fail("num_local_experts", "0: Granite 4.0 with experts is not run");
-  }
-  reader.Ignore({"num_experts_per_tok", "intermediate_size", "output_router_logits",
-                 "router_aux_loss_coef", "normalization_function", "init_method"});
+  config.state = ReadMamba2(reader, {}, config);
+  ReadGraniteExperts(reader, config);
+  reader.Ignore(
+      {"output_router_logits", "router_aux_loss_coef", "normalization_function", "init_method"});
 }
 
 }  // namespace
 
 KVG_MODEL_FAMILY(granitemoehybrid,
-                 {.title = "Granite 4.0 (without experts)",
+                 {.title = "Granite 4.0",
                   .notes = "Mamba-2 layers, which keep a state of constant size, around a few that "
-                           "attend and do not turn; multipliers as Granite 3",
+                           "attend and do not turn; multipliers as Granite 3; with or without a "
+                           "mixture of experts beside an MLP that all tokens share",
                   .read = ReadGraniteHybrid})
 
 }  // namespace kvgauge

@@ -8,6 +8,7 @@ namespace {
 
 void ReadQwen35(ConfigReader& reader, ModelConfig& config) {
   ReadQwenHybrid(reader, StateConfig::Kind::kQwen35, 4, RopeRules::Sections::kInterleaved, config);
+  config.ffn_size = reader.Int("intermediate_size", std::nullopt, 1, kMostFfn);
   reader.Neutral("attn_output_gate", true);
   // States are f32 here, whatever the model computes in.
   reader.Neutral("mamba_ssm_dtype", std::string_view("float32"));

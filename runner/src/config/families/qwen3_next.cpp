@@ -8,6 +8,7 @@ namespace {
 void ReadQwen3Next(ConfigReader& reader, ModelConfig& config) {
   config.tensor_names.shared_experts = "shared_expert";
   ReadQwenHybrid(reader, StateConfig::Kind::kQwen3Next, 2, RopeRules::Sections::kNone, config);
+  config.ffn_size = reader.Int("intermediate_size", std::nullopt, 1, kMostFfn);
   MoeConfig moe = ReadExpertSizes(
       reader, {.default_experts = 512, .default_per_token = 10, .default_ffn = 512}, config);
   moe.shared_experts = 1;
