@@ -112,7 +112,7 @@ template <class V, class P, int kRows>
   constexpr int kVectors = V::kLanes == kCodeLanes ? 16 / P::kField : 1;
   constexpr int kSlots = 16 / P::kField;
   const P numbers(args);
-  // Of the block; known here where tiles are whole blocks, for shifts by constants.
+  // The first of the block; known here where tiles are whole blocks, for shifts by constants.
   const int first_vector = kVectors == kSlots ? 0 : vector % kSlots;
   // What comes next is fetched a little with every pair: all at once would hold up the loads here
   // until memory has answered.

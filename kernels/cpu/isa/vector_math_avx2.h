@@ -100,7 +100,7 @@ struct Avx2Vector {
   }
   static F IntsAsF(U x) { return _mm256_cvtepi32_ps((__m256i)x); }
   // Codes of 8 bits with so many of mantissa as halves: those in the even bytes of `words`, or in
-  // the odd ones. Of e4m3 a half is 2^-8 times the number.
+  // the odd ones. A half is 2^-8 times the number of e4m3.
   template <int kMantissa>
   static U HalvesOfFloat8(U words, int odd) {
     __m256i codes = (__m256i)words;

@@ -99,7 +99,7 @@ struct Avx512Vector {
   static void StoreU(void* p, U x) { _mm512_storeu_si512(p, (__m512i)x); }
   static F IntsAsF(U x) { return _mm512_cvtepi32_ps((__m512i)x); }
   // Codes of 8 bits with so many of mantissa as halves: those in the even bytes of `words`, or in
-  // the odd ones. Of e4m3 a half is 2^-8 times the number.
+  // the odd ones. A half is 2^-8 times the number of e4m3.
   template <int kMantissa>
   static U HalvesOfFloat8(U words, int odd) {
     __m512i codes = (__m512i)words;

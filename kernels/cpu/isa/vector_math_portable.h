@@ -82,7 +82,7 @@ struct PortableVector {
   static void StoreU(void* p, U x) { std::memcpy(p, &x, sizeof x); }
   static F IntsAsF(U x) { return __builtin_convertvector((I)x, F); }
   // Codes of 8 bits with so many of mantissa as halves: those in the even bytes of `words`, or in
-  // the odd ones. Of e4m3 a half is 2^-8 times the number.
+  // the odd ones. A half is 2^-8 times the number of e4m3.
   template <int kMantissa>
   static U HalvesOfFloat8(U words, int odd) {
     const U codes = odd == 0 ? words : words >> 8;
