@@ -66,8 +66,8 @@ class VScan final : public See {
         patches.push_back(static_cast<int32_t>(patch));
         own.push_back(attention[static_cast<size_t>(patch)]);
       }
-      for (const int32_t best : LargestFirst(own, std::min(count / (across * down),
-                                                           window_ * window_))) {
+      for (const int32_t best :
+           LargestFirst(own, std::min(count / (across * down), window_ * window_))) {
         stays[static_cast<size_t>(patches[static_cast<size_t>(best)])] = true;
       }
     }
@@ -84,8 +84,8 @@ class VScan final : public See {
       size_t best = 0;
       float most = -2;
       for (size_t r = 0; r < rows.size(); ++r) {
-        const auto alike = static_cast<float>(Dot(RowAt(unit, patch, tile.hidden),
-                                                  RowAt(unit, rows[r].place, tile.hidden)));
+        const auto alike = static_cast<float>(
+            Dot(RowAt(unit, patch, tile.hidden), RowAt(unit, rows[r].place, tile.hidden)));
         if (alike <= most) continue;
         most = alike;
         best = r;
@@ -110,10 +110,9 @@ KVG_REGISTER_STAGE({
     .paper = "arXiv:2505.22654",
     .summary = "patches that an early block looks at in each window and the last one anywhere; the "
                "rest joins them",
-    .departures =
-        {"without a class token patches are ranked by the attention they get from all",
-         "counts never exceed the rows of a tile",
-         "windows that a picture does not fill give no rows of their own"},
+    .departures = {"without a class token patches are ranked by the attention they get from all",
+                   "counts never exceed the rows of a tile",
+                   "windows that a picture does not fill give no rows of their own"},
     .params = {IntParam("rows", 96, 1, 1 << 20, "rows that stay of a tile"),
                RealParam("share", 0, 0, 1, "of a tile's rows, instead of their number; 0: that"),
                RealParam("local", 0.5, 0, 1, "share of the rows that windows give"),

@@ -29,8 +29,8 @@ class DraftedAnswerTest : public ::testing::Test {
   }
 
   static Method SpecKvBy(const std::string& directory) {
-    Method method = Shipped("speckv", {StrCat("score.draft_model=", directory),
-                                       "score.lookahead=5", "score.window=8"});
+    Method method = Shipped(
+        "speckv", {StrCat("score.draft_model=", directory), "score.lookahead=5", "score.window=8"});
     if (directory == kOwnDraft) return method;
     DraftModel draft;
     draft.directory = directory;
