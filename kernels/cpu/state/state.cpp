@@ -27,7 +27,7 @@ constexpr double kTap_ns = 0.1;
 constexpr double kStateNumber_ns = 0.3;
 constexpr double kSelectedNumber_ns = 1.0;  // it has a decay of its own
 // Columns that a thread scans at once: their states stay in its first cache.
-constexpr int64_t kColumns = 128;
+constexpr int64_t kColumnsAtOnce = 128;
 
 // log(1 + e^x), whatever x is.
 float SoftPlus(float x) { return std::max(x, 0.0f) + std::log1p(std::exp(-std::abs(x))); }
@@ -81,16 +81,18 @@ class CpuState final : public StateOps {
 
   void DoScanColumns(const ColumnScan& scan, Tensor state, Tensor out) override {
     const int64_t n = scan.values.shape[0], columns = scan.values.shape[1];
-    const int64_t dim = scan.keys.shape[1], blocks = (columns + kColumns - 1) / kColumns;
-    const double cost = kSelectedNumber_ns * static_cast<double>(n * dim * kColumns);
+    const int64_t dim = scan.keys.shape[1],
+                  blocks = (columns + kColumnsAtOnce - 1) / kColumnsAtOnce;
+    const double cost = kSelectedNumber_ns * static_cast<double>(n * dim * kColumnsAtOnce);
     SplitWork(threads_, blocks, cost, [&](int64_t block) {
-      const int64_t first = block * kColumns, count = std::min(kColumns, columns - first);
+      const int64_t first = block * kColumnsAtOnce,
+                    count = std::min(kColumnsAtOnce, columns - first);
       const auto row = [first](const Tensor& t, int64_t i) {
         return t.f32() + i * t.stride[0] + first;
       };
       const float* const bias = scan.step_bias.f32() + first;
       const float* const skip = scan.skip.empty() ? nullptr : scan.skip.f32() + first;
-      float step[kColumns];
+      float step[kColumnsAtOnce];
       for (int64_t t = 0; t < n; ++t) {
         const float* const logits = row(scan.steps, t);
         for (int64_t c = 0; c < count; ++c) step[c] = SoftPlus(logits[c] + bias[c]);

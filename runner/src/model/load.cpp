@@ -172,7 +172,7 @@ Status Model::ReadCaches(std::span<const int64_t> reads) {
     return Unsupported(StrCat(config_.path, ": caches in bases of their own cannot be shared"));
   }
   for (LayerConfig& layer : config_.layers) layer.reads = -1;
-  const Status shared = reads.empty() ? Status() : config_.ShareCaches(reads);
+  Status shared = reads.empty() ? Status() : config_.ShareCaches(reads);
   FindCaches();
   return shared;
 }
