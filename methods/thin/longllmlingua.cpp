@@ -249,10 +249,6 @@ KVG_REGISTER_STAGE({
     .departures =
         {"the model that answers scores the tokens, and not a smaller one; tokens stay tokens: the "
          "shorter text is not tokenized anew",
-         "what stays keeps the order of the prompt; the reference can put documents first that "
-         "rank first (`reorder_context`)",
-         "documents are runs of `document` tokens; the reference is given a list of them",
-         "answers are not mapped back to the words of the prompt (subsequence recovery)",
          "shares count the tokens of documents alone; the reference counts two separators more for "
          "each and one for all",
          "a token stays by its own contrast; in the released code by that of the token behind it "
