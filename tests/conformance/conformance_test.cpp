@@ -69,8 +69,9 @@ TEST_P(Conformance, FullBudgetIsTheFullCache) {
     // Without a budget such a method is expected to give up something.
     const bool must = (subject->method.reduce || subject->method.thin || subject->method.attend) &&
                       !subject->method.takes_budget;
-    const Engagement idle =
-        subject->method.read || must ? Engagement::kNotEngaged : Engagement::kIdentity;
+    const Engagement idle = subject->method.read || must  ? Engagement::kNotEngaged
+                            : subject->method.place.any() ? Engagement::kEngaged
+                                                          : Engagement::kIdentity;
     EXPECT_EQ(cell.record.engagement, idle) << cell.record.reason;
   }
 }
@@ -99,7 +100,14 @@ TEST_P(Conformance, KeepsWithinItsBudget) {
     const bool joins =
         pipeline.reuse != nullptr && pipeline.reuse->texts() != ReusedTexts::kPrefixes;
     const bool has_stages = subject->method.score || subject->method.read || subject->method.thin ||
-                            subject->method.attend || joins || !IsPlain(subject->method, shape);
+                            subject->method.attend || joins || !IsPlain(subject->method, shape) ||
+                            subject->method.place.any();
+    if (subject->method.place.any()) {
+      EXPECT_GT(record.host_bytes, 0);
+      EXPECT_LE(record.host_bytes, record.bytes.logical() + record.reader_bytes);
+      EXPECT_EQ(record.fetched_bytes_per_step > 0, !subject->method.place.attends);
+      EXPECT_LE(record.fetched_bytes_per_step, static_cast<double>(record.final_host_bytes));
+    }
     // Codes of pictures alone have nothing to do in a text.
     if (pipeline.store->needs().modality && !pipeline.store->needs_scores()) {
       EXPECT_EQ(record.engagement, Engagement::kNotEngaged);

@@ -34,8 +34,8 @@ TEST(A2atsTest, ReadsTheEntriesOfTheBestCodewords) {
   // and 4. The first and the last entry are read anyway.
   EXPECT_EQ(ReadBits(*reader, view, *state, {1, 0, 0, 0, 0, 1, 0, 0}), 0b100111u);
   EXPECT_EQ(ReadBits(*reader, view, *state, {1, 0, 0, 0, 2, -1, 0, 0}), 0b100011u);
-  // Codes, two words twice and the factor.
-  EXPECT_EQ(state->bytes(), 4 * 6 + 4 * 4 * (2 * 2 + 4));
+  // Codes; two words twice, a factor and an angle, each in whole 64 bytes.
+  EXPECT_EQ(state->bytes(), 4 * 6 + 4 * 64);
 
   file->tables["words.0"].shape = {1, 4, 2};
   EXPECT_FALSE(reader->Check(view.shape()).ok());
