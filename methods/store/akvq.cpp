@@ -123,10 +123,10 @@ KVG_REGISTER_STAGE({
     .paper = "arXiv:2501.15021",
     .summary = "2 bits behind a Hadamard rotation; text of the first layers 4, pivots uncoded",
     .departures =
-        {"pivots are the entries of the prompt with the best scores, all heads of a layer "
-         "together; the paper finds them by massive activations, and does not say how",
+        {"pivots are the prompt's entries with the best scores, all heads of a layer together",
+         "the paper finds pivots by massive activations, and does not say how",
          "both ends of a range are multiplied by the clipping ratio, which the paper leaves open",
-         "a scale and a zero are of a whole entry of a head; the paper's groups have 128 numbers",
+         "a scale and a zero are of an entry of a head; the paper's groups have 128 numbers",
          "zeros are stored as numbers", "the rotation of values is not folded into weights",
          "new entries are coded `wait` at a time"},
     .bytes = "for each side: dim * bits / 8 + 4 an entry; pivots and the newest whole",

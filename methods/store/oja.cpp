@@ -149,10 +149,8 @@ KVG_REGISTER_STAGE({
     .summary = "coordinates in bases that learn by Oja's rule; first and newest entries whole",
     .departures =
         {"without a side-file bases begin as the prompt's principal directions",
-         "a step takes the mean of x x^T over its entries, as they are, and QR makes the basis "
-         "orthonormal again",
-         "the numbers of salient entries, of rows whose attention finds them and of entries "
-         "between steps are ours",
+         "a step takes the mean of x x^T as it is; QR makes the basis orthonormal again",
+         "how many entries are salient, which rows find them and how often steps come is ours",
          "entries become coordinates `every` at a time, when a step is due",
          "attention of the prompt reads whole entries"},
     .bytes = "first and newest entries whole; for each side of others rank * bytes of the cache's "

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Methods without public code, after their papers and in NumPy: bases that learn by Oja's rule (OjaKV,
 arXiv:2509.21623), codes for entries that hold a share of a layer's attention (ZipVL, arXiv:2410.08584),
-turned codes beside text and pivots (AKVQ-VL, arXiv:2501.15021).
+turned codes beside text and pivots (AKVQ-VL, arXiv:2501.15021); forms of methods that have other cases.
 """
 
 import math
@@ -10,7 +10,7 @@ import numpy as np
 
 import method_classes as classes
 import method_codecs as codecs
-from method_oracles import Sequence, top
+from method_oracles import Llama, Prefill, Sequence, top
 
 
 def oja_step(basis, rows, step):
@@ -144,6 +144,24 @@ def coded_cases(keys, values, prompt):
         limits[side] = math.sqrt(sum(codecs.best_error(x - code(x), 4) ** 2 for x in parts))
     yield ("gear_l", dict(method="gear_l", best_error=limits),
            "singular values of the error that is left, in NumPy: no correction of rank 4 does better", {})
+
+
+def weight_cases(config, weights, ids, margins, steps, sequence_case):
+    """MHA2MLA's joint decomposition (arXiv:2502.14837): stacked projections at their best approximation."""
+
+    def joint(ratio):
+        low = dict(weights)
+        for l in range(config["num_hidden_layers"]):
+            names = [f"model.layers.{l}.self_attn.{what}_proj.weight" for what in "kv"]
+            stack = np.vstack([low[name] for name in names])
+            u, s, vt = np.linalg.svd(stack, full_matrices=False)
+            rank = round(ratio * len(stack))
+            halves = np.split((u[:, :rank] * s[:rank]) @ vt[:rank], [len(low[names[0]])])
+            low.update(zip(names, halves))
+        return Sequence(Prefill(Llama(config, low), ids), margins)
+
+    yield ("joint_svd", dict(method="joint_svd", budget="none", steps=steps),
+           "the changed weights in a NumPy forward, float64", lambda: sequence_case(joint(0.5), steps))
 
 
 FORMULAS = "the paper's formulas in NumPy, float64"

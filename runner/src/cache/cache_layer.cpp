@@ -128,6 +128,7 @@ void CacheLayer::Write(const Tensor& keys, const Tensor& values) {
                              targets);
     return;
   }
+  layout_->TakeValues(values);
   for (const KvSide side : {KvSide::kKeys, KvSide::kValues}) {
     std::vector<Stream>& streams = part.of(side);
     if (streams.empty()) continue;

@@ -32,7 +32,7 @@ void CacheLayer::Read(KvSide side, int64_t head, int64_t first, Tensor rows) con
   KVG_CHECK(first >= 0 && first + n <= length(head), "entries outside the head");
   KVG_CHECK(rows.shape[1] == dim && rows.IsContiguous(), "rows must be contiguous [n, dim]");
   if (n == 0) return;
-  if (side == KvSide::kKeys || !setup().values_in_keys || layout_->stores_inputs()) {
+  if (side == KvSide::kKeys || !setup().values_in_keys || layout_->joins_sides()) {
     layout_->Read(entries_, side, head, first, rows);
     return;
   }

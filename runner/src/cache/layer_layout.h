@@ -68,6 +68,10 @@ class LayerLayout {
   // are there. TakeInputs has those of the rows that are written next, [rows, hidden_size].
   virtual bool stores_inputs() const { return false; }
   virtual void TakeInputs(const LayerEntries&, const Tensor&) {}
+  // Whether values are read from the keys' stream, one for all heads, which both are written to.
+  // TakeValues has those of the rows whose keys Transformed is asked for next, [n, heads, dim].
+  virtual bool joins_sides() const { return stores_inputs(); }
+  virtual void TakeValues(const Tensor&) {}
   // Whether entries that are float now may be coded later.
   virtual bool seals() const { return false; }
 
