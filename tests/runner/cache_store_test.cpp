@@ -5,6 +5,7 @@
 #include <functional>
 
 #include "methods/layouts/coded.h"
+#include "methods/layouts/joint_latent.h"
 #include "methods/layouts/latent.h"
 #include "methods/layouts/mla_latent.h"
 #include "methods/layouts/plain.h"
@@ -471,6 +472,53 @@ TEST_F(StoreTest, LatentsOfFullRankAreExactAndSharedOnesCountOnce) {
   ASSERT_TRUE(latent.Reduce(1, heads).ok());
   EXPECT_TRUE(SameBits(Keys(latent, 1, 1), want));
   ExpectAttendsAsRead(latent, 1, 1e-3);
+}
+
+// Keys and values of all heads in one stream, whose rank may be that of both together.
+TEST_F(StoreTest, JointLatentsOfFullRankAreExactAndTakeOneStream) {
+  CachePools pools(*ops_);
+  constexpr int64_t kRows = kHeads * kDim, kRank = 2 * kRows;
+  KvBases bases;
+  for (int64_t layer = 0; layer < kLayers; ++layer) {
+    const KvBasis both = MakeBasis(*ops_, layer, KvSide::kKeys, 0, 2 * kHeads, kDim, kRank);
+    for (const KvSide side : {KvSide::kKeys, KvSide::kValues}) {
+      KvBasis& own = bases.emplace_back();
+      own.layer = layer;
+      own.side = side;
+      own.heads = kHeads;
+      own.memory = ops_->memory->Allocate(kRows * kRank * 4);
+      own.basis = own.memory.As(DType::kF32, {kRows, kRank});
+      const int64_t begin = side == KvSide::kKeys ? 0 : kRows;
+      ops_->memory->Copy(both.basis.Slice(begin, begin + kRows), own.basis);
+    }
+  }
+  KvCacheOptions options = Options();
+  EXPECT_THAT(NewCache(pools).Store(0, PlanOf(JointLatent())).error().message,
+              HasSubstr("prepare.joint_svd does that"));
+  options.bases = &bases;
+  KvCache plain(CacheConfig(kLayers, kQueryHeads, kHeads, kDim), options, pools);
+  ASSERT_TRUE(Feed(plain, 90).ok());
+  KvCache joint = plain.Fork();
+  ASSERT_TRUE(StoreAll(joint, PlanOf(JointLatent())).ok());
+  const std::vector<float> q = RandomValues(kQueryHeads * kDim, 3, 0.3f);
+  EXPECT_TRUE(AllWithin(Keys(joint, 1, 1), Keys(plain, 1, 1), 1e-3));
+  EXPECT_TRUE(AllWithin(Values(joint, 1, 0), Values(plain, 1, 0), 1e-3));
+  EXPECT_TRUE(AllWithin(Attend(joint, 1, q), Attend(plain, 1, q), 1e-3));
+  const std::vector<float> first = Values(joint, 0, 1);
+  ASSERT_TRUE(Feed(joint, 3).ok());
+  const std::vector<float> after = Values(joint, 0, 1);
+  EXPECT_TRUE(std::equal(first.begin(), first.end(), after.begin()));
+  ASSERT_TRUE(Feed(plain, 3).ok());
+  EXPECT_TRUE(AllWithin(after, Values(plain, 0, 1), 1e-3));
+  ExpectAttendsAsRead(joint, 0, 1e-3);
+  const KvBytes bytes = joint.Bytes();
+  EXPECT_EQ(bytes.payload, 93 * kLayers * kRank * 4);
+  EXPECT_EQ(bytes.projections, kLayers * 2 * kRows * kRank * 4);
+  const Result<std::string> written = joint.Serialize();
+  ASSERT_TRUE(written.ok());
+  KvCache again(CacheConfig(kLayers, kQueryHeads, kHeads, kDim), options, pools);
+  ASSERT_TRUE(again.Deserialize(*written).ok());
+  EXPECT_EQ(Values(again, 0, 1), after);
 }
 
 TEST_F(StoreTest, CodedLatents) {
