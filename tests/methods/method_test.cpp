@@ -468,7 +468,8 @@ TEST(CheckMethodTest, AllocatorsAreAskedBeforeAnythingRuns) {
 }
 
 // What is shipped works on an ordinary model with grouped heads, each with a budget if it takes
-// one; a method of trained weights says that it needs them.
+// one; a method of trained weights says that it needs them, and one that has a smaller model answer
+// that it must be told which.
 TEST(CheckMethodTest, EveryShippedOneRunsOnAnOrdinaryModel) {
   ModelShape shape = SmallShape(32, 2, 4, 64);
   shape.token_classes = true;
@@ -481,6 +482,9 @@ TEST(CheckMethodTest, EveryShippedOneRunsOnAnOrdinaryModel) {
         method.score && method.score->spec->imports() && method.score->spec->calibrate == nullptr;
     if (id == "leank") {
       EXPECT_THAT(refusal, HasSubstr("needs masks of key channels"));
+    } else if (id == "speckv") {
+      EXPECT_THAT(refusal, HasSubstr("draft_model names no model"));
+      EXPECT_EQ(Refusal(Loaded(id, {"score.draft_model=self"}), shape, "0.5", 4000), "");
     } else if (trained) {
       EXPECT_THAT(refusal, HasSubstr("its gate needs trained weights")) << id;
     } else {
