@@ -124,8 +124,8 @@ KVG_REGISTER_STAGE({
     .summary = "2 bits behind a Hadamard rotation; text of the first layers 4, pivots uncoded",
     .departures =
         {"pivots are the prompt's entries with the best scores, all heads of a layer together",
-         "the paper finds pivots by massive activations, and does not say how",
-         "both ends of a range are multiplied by the clipping ratio, which the paper leaves open",
+         "the paper finds pivots by massive activations",
+         "both ends of a range are multiplied by the clipping ratio",
          "a scale and a zero are of an entry of a head; the paper's groups have 128 numbers",
          "zeros are stored as numbers", "the rotation of values is not folded into weights",
          "new entries are coded `wait` at a time"},

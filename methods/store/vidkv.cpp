@@ -164,17 +164,12 @@ KVG_REGISTER_STAGE({
     .paper = "arXiv:2503.16257",
     .summary = "keys as signs of Fourier coordinates and 2 bits, values as three levels",
     .departures =
-        {"codes are read as the paper says; the reference's own reader takes signs for 0 and the "
-         "size, and leaves the size out of three levels",
-         "of the two mirrored halves of the transform, whose codes are alike, one is stored: 1 bit "
-         "a number, where the reference has 2",
+        {"the reference's own reader takes signs for 0 and the size, three levels without it",
+         "mirrored halves of the transform are stored once: 1 bit a number, there 2",
          "five numbers of three levels take a byte, 1.6 bits each; the reference takes 2",
-         "entries are coded once, with the channels that the prompt found; the reference codes "
-         "what "
-         "it has read of its codes again, all of it, whenever 128 entries wait",
+         "entries are coded once; the reference codes all that was read whenever 128 wait",
          "entries of pictures that a question asks for do not keep 2 bits (the paper's option)",
-         "the transform is a matrix, so a layer of a sequence has 4 bytes for each pair of "
-         "channels"},
+         "the transform is a matrix: 4 bytes for each pair of channels of a layer"},
     .bytes =
         "key_dim * ((1 - key_share) * (1 / 8 + 2 / group) + key_share * (2 / 8 + 4 / group)) + "
         "value_dim * (1 / 5 + 2 / group); 4 * key_dim^2 a layer; up to `residual` uncoded",
