@@ -492,11 +492,9 @@ KVG_REGISTER_STAGE({
     .summary = "unevenly spaced levels; keys before rotation, by channel, with outliers",
     .departures =
         {"uncalibrated key ranges are the prompt's own, levels a normal distribution's",
-         "levels weigh errors by queries and attention; by Fisher information if they are "
-         "imported, for that needs gradients",
+         "levels weigh errors by queries and attention; imported ones by Fisher information",
          "Q-Norm without a calibration is that of normal numbers",
-         "a value's range and its outliers are those of its head; outliers of keys are "
-         "not capped",
+         "a value's range and its outliers are those of its head; keys' outliers are not capped",
          "keys wait uncoded until a page of 64 is full"},
     .bytes = "(key_dim + value_dim) * bits / 8 + 4 for the range of a value + 4 for each outlier; "
              "8 * key_dim a head for the ranges of keys, once a model with a calibration",

@@ -73,6 +73,7 @@ class Store:
 def command(arguments: Iterable[_Path]) -> int: ...
 def method(id: str, *, title: Optional[str] = None, family: str = "composition",
            paper: Optional[str] = None, protect: Optional[Mapping[str, Any]] = None,
+           place: Optional[Mapping[str, Any]] = None,
            **stages: _Stage) -> Method: ...
 def run(config: _Config = None, *, model: Optional[_Names] = None, task: Optional[_Names] = None,
         method: Optional[_Methods] = None, budget: Union[None, str, Sequence[str]] = None,
