@@ -258,7 +258,7 @@ class KvQuantCalibrator final : public Calibrator {
       };
       add("keys.low", {shape_.kv_heads, shape_.key_dim}, layer.low);
       add("keys.high", {shape_.kv_heads, shape_.key_dim}, layer.high);
-      const auto add_levels = [&](std::string side, const LevelHistogram& seen,
+      const auto add_levels = [&](const std::string& side, const LevelHistogram& seen,
                                   const Moments& moments) {
         std::vector<float> levels = seen.Best(levels_);
         if (norm_) {

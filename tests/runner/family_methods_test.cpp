@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Methods on the golden checkpoints of families: keys may lie without rotation in some layers,
 // slide in others, be normed or shared by all heads.
+#include <gmock/gmock.h>
+
 #include <cmath>
 
 #include "core/json.h"
@@ -45,6 +47,14 @@ TEST_P(FamilyMethods, SelectAndQuantise) {
   EXPECT_EQ(full.record.engagement, Engagement::kIdentity);
   ASSERT_EQ(full.turns[0].ids.size(), 8u);
 
+  if (model_->shape().layers == 0) {
+    for (const char* method : {"snapkv", "int8"}) {
+      const Status status = CheckMethod(Shipped(method, {}), model_->shape(), Fraction(0.5), 96);
+      ASSERT_FALSE(status.ok()) << method;
+      EXPECT_THAT(status.error().message, ::testing::HasSubstr("this model has no cache"));
+    }
+    return;
+  }
   const CellResult some = Run("snapkv", 0.5, {"score.window=8", "protect.recent=8"});
   EXPECT_EQ(some.record.engagement, Engagement::kEngaged) << some.record.reason;
   EXPECT_LT(some.record.bytes.payload, full.record.bytes.payload);
