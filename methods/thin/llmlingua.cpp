@@ -10,6 +10,7 @@
 // the prefill, and so of the time to the first token.
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "core/strings.h"
 #include "methods/registry.h"
@@ -39,10 +40,7 @@ class LlmLingua final : public RereadingThin {
         own_positions_(params.Text("positions") == "own") {}
 
   Status Check(const ModelShape& shape) const override {
-    if (!own_positions_ || shape.rotary_dim > 0) return {};
-    return BadInput(
-        "positions is own, and the model does not rotate, so tokens stand where they "
-        "are counted; expected positions=kept");
+    return own_positions_ ? CheckOwnPositions(shape) : Status();
   }
 
   Needs needs() const override { return {.modality = true}; }
@@ -103,15 +101,11 @@ class LlmLingua final : public RereadingThin {
       if (told < kUntold) ranked.push_back(told);
     }
     if (ranked.empty() || share >= 1) return end;
-    const auto at =
-        std::clamp<int64_t>(static_cast<int64_t>(static_cast<double>(ranked.size()) * share) - 1, 0,
-                            std::ssize(ranked) - 1);
-    std::ranges::nth_element(ranked, ranked.begin() + at, std::greater<>());
-    const float least = ranked[static_cast<size_t>(at)];
+    const float most = LastToLeave(std::move(ranked), share);
     ToldTokens stay;
     for (int64_t i = 0; i < std::ssize(left.rows); ++i) {
       const auto place = static_cast<size_t>(i);
-      if (i >= begin && i < end && left.told[place] <= least) continue;
+      if (i >= begin && i < end && left.told[place] <= most) continue;
       stay.rows.push_back(left.rows[place]);
       stay.told.push_back(left.told[place]);
     }

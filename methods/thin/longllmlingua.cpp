@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <limits>
 #include <numeric>
+#include <utility>
 
 #include "core/strings.h"
 #include "methods/registry.h"
@@ -64,10 +65,7 @@ class LongLlmLingua final : public RereadingThin {
         own_positions_(params.Text("positions") == "own") {}
 
   Status Check(const ModelShape& shape) const override {
-    if (!own_positions_ || shape.rotary_dim > 0) return {};
-    return BadInput(
-        "positions is own, and the model does not rotate, so tokens stand where they "
-        "are counted; expected positions=kept");
+    return own_positions_ ? CheckOwnPositions(shape) : Status();
   }
 
   Needs needs() const override { return {.encoder = true, .modality = true}; }
@@ -215,15 +213,11 @@ class LongLlmLingua final : public RereadingThin {
       if (left.Contrast(i) < kNoContrast) ranked.push_back(left.Contrast(i));
     }
     if (ranked.empty() || share >= 1) return end;
-    const auto at =
-        std::clamp<int64_t>(static_cast<int64_t>(static_cast<double>(ranked.size()) * share) - 1, 0,
-                            std::ssize(ranked) - 1);
-    std::ranges::nth_element(ranked, ranked.begin() + at, std::greater<>());
-    const float least = ranked[static_cast<size_t>(at)];
+    const float most = LastToLeave(std::move(ranked), share);
     ContrastedTokens stay;
     for (size_t i = 0; i < left.rows.size(); ++i) {
       const auto place = static_cast<int64_t>(i);
-      if (place >= begin && place < end && left.Contrast(i) <= least) continue;
+      if (place >= begin && place < end && left.Contrast(i) <= most) continue;
       stay.rows.push_back(left.rows[i]);
       stay.alone.push_back(left.alone[i]);
       stay.asked.push_back(left.asked[i]);

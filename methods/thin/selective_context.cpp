@@ -11,6 +11,7 @@
 
 #include "core/strings.h"
 #include "methods/registry.h"
+#include "methods/rereading_thin.h"
 #include "methods/tensors.h"
 #include "methods/thin.h"
 
@@ -38,10 +39,7 @@ class SelectiveContext final : public Thin {
   Needs needs() const override { return {.surprise = true, .modality = true}; }
 
   Status Check(const ModelShape& shape) const override {
-    if (!own_positions_ || shape.rotary_dim > 0) return {};
-    return BadInput(
-        "positions is own, and the model does not rotate, so tokens stand where they "
-        "are counted; expected positions=kept");
+    return own_positions_ ? CheckOwnPositions(shape) : Status();
   }
 
   // All layers give the chances of tokens.

@@ -47,7 +47,7 @@ TEST(DraftModels, AreRefusedWhereTokensAreOthers) {
               AllOf(HasSubstr("score.speckv.draft_model"), HasSubstr("no/such/model")));
 }
 
-// What it is stands in the key, not where it lies.
+// A key names what a draft is, not where it lies.
 TEST(DraftModels, CountByTheirWeights) {
   const Result<Method> method = SpecKvBy(kModels + "ref-mqa");
   ASSERT_TRUE(method.ok()) << method.error().message;

@@ -42,4 +42,11 @@ class RereadingThin : public Thin {
   virtual bool reads_beside() const { return false; }
 };
 
+// Refuses positions of their own for the tokens that stay, on a model that does not rotate.
+Status CheckOwnPositions(const ModelShape& shape);
+
+// The largest number of those that leave, where about `share` of them stay: what tells more than it
+// stays. told: not empty.
+float LastToLeave(std::vector<float> told, double share);
+
 }  // namespace kvgauge
