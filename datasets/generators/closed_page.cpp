@@ -27,6 +27,7 @@ constexpr Form kForms[] = {
     {"examples", "clauses grouped by their verb, under made-up names", "\n", 2, 1 << 20,
      MakeExamples},
     {"code", "definitions, one of which is wanted once more", "\n# ", 1, 900, MakeCode},
+    {"chain", "sums that follow from each other, to be worked out", "\n", 1, 120, MakeChain, false},
 };
 
 }  // namespace

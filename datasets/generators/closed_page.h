@@ -44,6 +44,8 @@ struct Ask {
   std::string answer;
   std::string end;             // follows the answer, as in the text
   std::vector<size_t> pieces;  // that hold the answer
+  // What a task looks for in a prediction, where that is not the answer as a whole.
+  std::vector<std::string> parts = {};
 };
 
 struct Draft {
@@ -62,6 +64,7 @@ struct Form {
   std::string_view joint;  // before sentences behind the last unit
   int64_t least_units, most_units;
   Build (*make)(const Plan& plan);
+  bool fills = true;  // sentences may stand behind the last unit
 };
 std::span<const Form> Forms();
 
@@ -113,5 +116,6 @@ Build MakeStory(const Plan& plan);
 Build MakeDocuments(const Plan& plan);
 Build MakePoints(const Plan& plan);
 Build MakeCode(const Plan& plan);
+Build MakeChain(const Plan& plan);
 
 }  // namespace kvgauge::closed

@@ -80,6 +80,7 @@ Sample Assemble(const Setup& setup, const Draft& draft) {
     question.text = ask.question;
     question.answer_prefix = ask.prefix;
     question.answers = {setup.whole ? Continuation(ask) : ask.answer};
+    if (!setup.whole && !ask.parts.empty()) question.answers = ask.parts;
     question.max_new_tokens = setup.new_tokens;
     sample.questions.push_back(std::move(question));
   }
@@ -170,6 +171,10 @@ Result<std::unique_ptr<SampleStream>> Open(const Params& params, const Json& tas
     return BadInput(StrCat(kOwner,
                            ".fill: true, but whole is true, too; prompts are filled, whole "
                            "texts are not"));
+  }
+  if (setup.fill && !setup.form->fills) {
+    return BadInput(StrCat(kOwner, ".fill: true, but the form ", Quoted(setup.form->name),
+                           " ends where its units end; it is not filled"));
   }
   if (!params.Text("depths").empty()) {
     KVG_ASSIGN(setup.depths, ParsePercents(params, "depths", kOwner));

@@ -9,6 +9,7 @@ FIRST = ("copying", "pairs", "labels")  # alone until key matching has formed
 TASKS = FIRST + ("needles_16", "tracing", "passages", "longbench_single_doc_qa",
                  "longbench_multi_doc_qa", "longbench_summary", "longbench_few_shot",
                  "longbench_synthetic", "longbench_code")
+CHAIN = ("chain",)  # what ref-chain learns, and nothing else
 
 
 def find_program(given):

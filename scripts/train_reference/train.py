@@ -17,6 +17,7 @@ from model import VARIANTS, build, converted, structured_start
 LENGTHS = (128, 256, 512, 1024, 2048, 4096)
 EARLIEST = (0.0, 0.0, 0.02, 0.1, 0.2, 0.4)  # share of the steps after which a length may come
 HELD_OUT_EVERY = 25
+CHAIN_VOCABULARY = 1024
 
 
 class Batches:
@@ -75,8 +76,10 @@ def rate(step, total, cooldown):
     return 1.0 if step < start else max(0.0, (total - step) / (total - start))
 
 
-def tasks_of(everything):
+def tasks_of(everything, alone):
     """The name of the set of tasks that a step draws from, and the tasks."""
+    if alone:
+        return ",".join(alone), alone
     return ("all", data.TASKS) if everything else ("first", data.FIRST)
 
 
@@ -93,6 +96,8 @@ def main():
                         "merged, and its tokenizer, all tasks and its next texts; of a model's "
                         "directory the same, but texts begin anew: give another --seed")
     parser.add_argument("--kvgauge", help="the program; default: from the build folders")
+    parser.add_argument("--chain", action="store_true",
+                        help="chains of numbers and nothing else, with a tokenizer of their own")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--steps", type=int, default=600)
     parser.add_argument("--cooldown", type=float, default=0.4, help="share of steps to zero rate")
@@ -121,15 +126,21 @@ def main():
                 folder = args.origin if args.origin.is_dir() else args.origin.parent
                 shutil.copy(folder / name, args.work / name)
     if not (args.work / "tokenizer.json").exists():
-        vocabulary.train(args.work / "tokenizer.model", program)
+        if args.chain:  # one digit is one token, with the space before it
+            vocabulary.train(args.work / "tokenizer.model", program, data.CHAIN, CHAIN_VOCABULARY,
+                             split_digits=False)
+        else:
+            vocabulary.train(args.work / "tokenizer.model", program)
     batches = Batches(program, args.work, args.seed, args.tokens)
     held_out = Batches(program, args.work, args.seed + 1000, args.tokens, split="eval")
 
-    model = build(args.variant, vocabulary.SIZE)
+    alone = data.CHAIN if args.chain else ()
+    model = build(args.variant, vocabulary.size_of(args.work))
     structured_start(model, args.seed)
     last_level = LENGTHS.index(args.longest)
     at = {"step": 0, "stage": 0, "everything": False, "seconds": 0.0, "tokens": 0, "smooth": {},
           "starts": 0}
+    at["everything"] = bool(alone)
     checkpoint = args.work / "checkpoint.pt"
     if args.origin and not checkpoint.exists():
         state = export.origin(args.origin) if args.origin.is_dir() else torch.load(
@@ -176,7 +187,7 @@ def main():
         if level > 0 and torch.rand(()).item() < args.shorter:
             level = int(torch.randint(level, ()).item())
         length = LENGTHS[level]
-        which, tasks = tasks_of(at["everything"])
+        which, tasks = tasks_of(at["everything"], alone)
         if at["everything"] and torch.rand(()).item() < args.more_share:
             which, tasks = args.more, tuple(args.more.split(","))
         names, ids, kind = batches.get(length, which, tasks)
@@ -204,10 +215,10 @@ def main():
             length = LENGTHS[step // HELD_OUT_EVERY % (at["stage"] + 1)]
             with torch.no_grad():
                 _, unseen = loss_and_hits(model, *held_out.get(
-                    length, *tasks_of(at["everything"])), args.device)
+                    length, *tasks_of(at["everything"], alone)), args.device)
             entry["held_out"] = {"length": length, "right": rounded(unseen)}
         log.write(json.dumps(entry) + "\n")
-        solved = all(at["smooth"].get(task, 0) > 0.9 for task in ("copying", "pairs"))
+        solved = all(at["smooth"].get(task, 0) > 0.9 for task in alone or ("copying", "pairs"))
         if solved and not at["everything"]:
             at["everything"] = True
             print(f"step {step}: all tasks from here", flush=True)

@@ -13,23 +13,28 @@ FILES = ("tokenizer.model", "tokenizer.json", "tokenizer_config.json", "special_
 UNSPACED = re.compile(r"(?:^|[(_=])([A-Za-z]+)")
 
 
-def train(path, program, size=SIZE, seed=1):
+def train(path, program, tasks=TASKS, size=SIZE, split_digits=True, seed=1):
     """Trains on texts of the train split. A line gets a space in front from the tokenizer, so words
     that follow a line break are shown once more behind a sign, where they have none."""
     lines = [" ".join(map(chr, range(33, 127)))] * 3  # every printable sign is a piece
     for length in (256, 512):
-        for text in Texts(program, TASKS, length, seed, texts=2100):
+        for text in Texts(program, tasks, length, seed, texts=2100):
             for line in text["text"].split("\n"):
                 lines.append(line)
                 lines += ["(" + word for word in UNSPACED.findall(line)]
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(lines), model_writer=model, model_type="bpe", vocab_size=size,
-        split_digits=True, byte_fallback=True, normalization_rule_name="identity",
+        split_digits=split_digits, byte_fallback=True, normalization_rule_name="identity",
         add_dummy_prefix=True, remove_extra_whitespaces=False, character_coverage=1.0,
         num_threads=2, unk_id=0, bos_id=1, eos_id=2, pad_id=-1, minloglevel=2)
     path.write_bytes(model.getvalue())
     write_config(path.parent)
+
+
+def size_of(folder):
+    return sentencepiece.SentencePieceProcessor(
+        model_file=str(folder / "tokenizer.model")).vocab_size()
 
 
 def write_config(folder):

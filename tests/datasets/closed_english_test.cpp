@@ -33,10 +33,13 @@ class SignCodec final : public TextCodec {
 
 const SignCodec kSigns;
 
+// Tasks about pages of any length. A chain is none: closed_chain_test.cpp.
 std::vector<Task> ReferenceTasks() {
-  const auto tasks = ReadTasks(KVG_SOURCE_DIR "/configs/tasks/reference");
+  auto tasks = ReadTasks(KVG_SOURCE_DIR "/configs/tasks/reference");
   EXPECT_TRUE(tasks.ok()) << (tasks.ok() ? "" : tasks.error().message);
-  return tasks.ok() ? *tasks : std::vector<Task>();
+  if (!tasks.ok()) return {};
+  std::erase_if(*tasks, [](const Task& task) { return task.name == "reference/chain"; });
+  return *tasks;
 }
 
 std::vector<Sample> Draw(const Task& task, const Json& values, int64_t count, uint64_t seed = 5) {
