@@ -7,9 +7,14 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include "core/check.h"
 #include "core/clock.h"
+#include "core/strings.h"
 #include "reports/leaderboard.h"
 #include "reports/store_fixture.h"
 
@@ -19,26 +24,44 @@ namespace {
 constexpr int64_t kWritten = 5;  // cells
 constexpr int64_t kSamples = 4000;
 
-constexpr char kCopyCell[] =
-    "INSERT INTO sample SELECT id + (?1 - ?2) * 4000, ?1, run_id, sample_key, hash, group_key,"
-    " position, status, reason, score, tokens_in, tokens_out, engagement, engagement_reason,"
-    " compressions, logical_bytes, full_bytes, kl_divergence, top1_agreement, facts, answer_depth,"
-    " reads_per_step, read_share, parts FROM sample WHERE cell_id = ?2;"
-    "INSERT INTO answer SELECT sample_id + (?1 - ?2) * 4000, turn, prediction, answers, score,"
-    " tokens_out, stopped, question_id FROM answer WHERE sample_id > (?2 - 1) * 4000 AND"
-    " sample_id <= ?2 * 4000;"
-    "INSERT INTO memory SELECT sample_id + (?1 - ?2) * 4000, moment, nominal_bytes, full_bytes,"
-    " payload_bytes, scales_bytes, indices_bytes, outliers_bytes, low_rank_bytes, biases_bytes,"
-    " codebooks_bytes, projections_bytes, reader_bytes, slack_bytes, resident_bytes, peak_bytes"
-    " FROM memory WHERE sample_id > (?2 - 1) * 4000 AND sample_id <= ?2 * 4000;"
-    "INSERT INTO layer_stat SELECT sample_id + (?1 - ?2) * 4000, layer, head, entries_before,"
-    " entries_after, bits, merged, reads, attention_error, kept_by_depth, answer_kept"
-    " FROM layer_stat WHERE sample_id > (?2 - 1) * 4000 AND sample_id <= ?2 * 4000;";
+std::vector<std::string> ColumnsOf(sqlite3* db, const char* table) {
+  sqlite3_stmt* statement = nullptr;
+  KVG_CHECK(sqlite3_prepare_v2(db, "SELECT name FROM pragma_table_info(?1)", -1, &statement,
+                               nullptr) == SQLITE_OK,
+            sqlite3_errmsg(db));
+  sqlite3_bind_text(statement, 1, table, -1, SQLITE_STATIC);
+  std::vector<std::string> columns;
+  while (sqlite3_step(statement) == SQLITE_ROW) {
+    columns.emplace_back(reinterpret_cast<const char*>(sqlite3_column_text(statement, 0)));
+  }
+  sqlite3_finalize(statement);
+  KVG_CHECK(!columns.empty(), table);
+  return columns;
+}
 
-void Copy(sqlite3* db, int64_t to, int64_t from) {
-  for (const char* sql = kCopyCell; *sql != '\0';) {
+// Statements that copy the rows of cell ?2 to cell ?1, whatever columns the tables have.
+std::vector<std::string> CopiesOfACell(sqlite3* db) {
+  const std::string moved = StrCat(" + (?1 - ?2) * ", kSamples);
+  std::vector<std::string> statements;
+  for (const char* table : {"sample", "answer", "memory", "layer_stat"}) {
+    const std::string key = std::string_view(table) == "sample" ? "id" : "sample_id";
+    std::vector<std::string> columns = ColumnsOf(db, table);
+    for (std::string& column : columns) {
+      if (column == key) column += moved;
+      if (column == "cell_id") column = "?1";
+    }
+    statements.push_back(StrCat("INSERT INTO ", table, " SELECT ", Join(columns, ", "), " FROM ",
+                                table, " WHERE ", key, " > (?2 - 1) * ", kSamples, " AND ", key,
+                                " <= ?2 * ", kSamples));
+  }
+  return statements;
+}
+
+void Copy(sqlite3* db, std::span<const std::string> statements, int64_t to, int64_t from) {
+  for (const std::string& sql : statements) {
     sqlite3_stmt* statement = nullptr;
-    KVG_CHECK(sqlite3_prepare_v2(db, sql, -1, &statement, &sql) == SQLITE_OK, sqlite3_errmsg(db));
+    KVG_CHECK(sqlite3_prepare_v2(db, sql.c_str(), -1, &statement, nullptr) == SQLITE_OK,
+              sqlite3_errmsg(db));
     sqlite3_bind_int64(statement, 1, to);
     sqlite3_bind_int64(statement, 2, from);
     KVG_CHECK(sqlite3_step(statement) == SQLITE_DONE, sqlite3_errmsg(db));
@@ -66,8 +89,9 @@ void Run(int64_t samples, const std::string& keep) {
   sqlite3* db = nullptr;
   KVG_CHECK(sqlite3_open(path.c_str(), &db) == SQLITE_OK, "the file just written");
   sqlite3_exec(db, "PRAGMA synchronous = OFF; BEGIN", nullptr, nullptr, nullptr);
+  const std::vector<std::string> statements = CopiesOfACell(db);
   for (int64_t cell = kWritten + 1; cell <= cells; ++cell) {
-    Copy(db, cell, (cell - 1) % kWritten + 1);
+    Copy(db, statements, cell, (cell - 1) % kWritten + 1);
   }
   KVG_CHECK(sqlite3_exec(db, "COMMIT", nullptr, nullptr, nullptr) == SQLITE_OK, "committed");
   sqlite3_close(db);
