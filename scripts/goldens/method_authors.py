@@ -16,7 +16,7 @@ import numpy as np
 
 import method_attend as attend
 from checkouts import Checkout, Substituted, definitions
-from method_authors_thin import (aim_cases, dart_cases, fastkv_cases, gemfilter_cases, llmlingua_cases,
+from method_authors_thin import (aim_cases, dart_cases, dynamic_llava_cases, fastkv_cases, gemfilter_cases, llmlingua_cases,
                                  selective_context_cases, sparsevlm_cases)
 from method_drafts import speckv_cases
 from method_fetches import emllm_cases, infllm_cases, magicpig_cases, vattention_cases
@@ -478,6 +478,7 @@ def cases(root):
         "AIoT-MLSys-Lab/D2O": ("12c99d8", d2o_cases),
         "zyxxmu/cam": ("fc80e64", cam_cases),
         "LaVi-Lab/AIM": ("edc24e9", aim_cases),
+        "Osilly/dynamic_llava": ("e1469bc", dynamic_llava_cases),
         "Gumpest/SparseVLMs": ("26a5f48", sparsevlm_cases),
         "xqy1111111/DART": ("d6a5af6", dart_cases),
         "liyucheng09/Selective_Context": ("3074343", selective_context_cases),

@@ -9,6 +9,8 @@ import typing
 
 import numpy as np
 
+import method_gates as gates
+
 from checkouts import Substituted, definitions
 from method_oracles import softmax, top
 from method_thin import Aim, FastKv, GemFilter, Thinned
@@ -89,6 +91,42 @@ class AimByAuthors(Aim):
         ours = super().reached(attention)
         assert np.abs(ours - theirs).max() < 1e-6 * ours.max()
         return ours
+
+
+class DynamicLlavaByAuthors(Thinned):
+    """Its VisionPredictor on the rows that a layer is given; around it the rule of its forward: int(n * rate)
+    rows stay."""
+
+    merges = True  # what stays of the prompt is compared as well
+
+    @functools.cached_property
+    def predictor(self):
+        import torch
+
+        folder = self.settings.checkout.path / "llava/model/language_model"
+        given = vars(typing) | dict(torch=torch, nn=torch.nn, F=torch.nn.functional, use_fused_attn=lambda: False,
+                                    partial=functools.partial, to_2tuple=lambda x: (x, x))  # fmt: skip
+        blocks = definitions(folder / "custom_transformer_layer.py", ("Mlp", "Attention", "SelfTransformerEncoderBlock"), given)
+        module = definitions(folder / "dynamic_modeling_llama.py", ("VisionPredictor",),
+                             given | dict(SelfTransformerEncoderBlock=blocks.SelfTransformerEncoderBlock))  # fmt: skip
+        predictor = module.VisionPredictor(input_dim=gates.HIDDEN, d_model=gates.WIDE, nhead=gates.PREDICTOR_HEADS,
+                                           dim_feedforward=gates.PREDICTOR_INNER, num_layers=gates.BLOCKS)  # fmt: skip
+        predictor.load_state_dict({k: torch.from_numpy(v) for k, v in gates.dynamic_llava_tables().items()})
+        return predictor.double().eval().requires_grad_(False)
+
+    def choose(self, layer, q, k, attention):
+        import torch
+
+        if layer != self.settings.layer:
+            return None
+        rows = torch.from_numpy(self.hidden[:-1])[None]  # all but the last one count as a picture's
+        logits = self.predictor(rows, torch.ones(1, rows.shape[1], 1, dtype=rows.dtype))
+        scores = torch.nn.functional.log_softmax(logits, dim=-1)[0, :, 0]
+        count = int(rows.shape[1] * self.settings.keep)
+        theirs = torch.argsort(scores, descending=True)[:count].sort()[0].numpy()
+        ours = top((logits[0, :, 0] - logits[0, :, 1]).numpy(), count, self.margins, "dynamic_llava rows")
+        assert np.array_equal(ours, theirs)
+        return np.append(theirs, len(rows[0]))
 
 
 class SparseVlmByAuthors(Thinned):
@@ -377,6 +415,18 @@ def aim_cases(checkout):
     return [("aim_prune", dict(method="aim_prune", budget="none", steps=6, set=["thin.rows=all", "thin.start=0.25", "thin.drop=0.3"]),
              f"get_importance of {checkout.name}, run in torch inside a NumPy forward, float64, for rows that leave",
              AimByAuthors, dict(checkout=checkout, first=1, drop=0.3))]  # fmt: skip
+
+
+def dynamic_llava_cases(checkout):
+    sizes = [f"thin.width={gates.WIDE}", f"thin.heads={gates.PREDICTOR_HEADS}", f"thin.inner={gates.PREDICTOR_INNER}",
+             "thin.calibration={inputs}/dynamic_llava.safetensors"]  # fmt: skip
+    return [(name, dict(method="dynamic_llava", budget="none", steps=6, set=["thin.rows=all", *more, *sizes]) | asks,
+             f"VisionPredictor of {checkout.name}, with made-up weights, run in torch inside a NumPy forward, float64",
+             DynamicLlavaByAuthors, dict(checkout=checkout, layer=layer, keep=keep))
+            for name, more, layer, keep, asks in (
+                ("dynamic_llava", [], 2, 0.2, {}),
+                # Three layers of 150 rows: float32 sums in plain order differ by 2.2e-5.
+                ("dynamic_llava_half", ["thin.layer=1", "thin.drop=0.5"], 1, 0.5, dict(tolerance=4e-5)))]  # fmt: skip
 
 
 def sparsevlm_cases(checkout):

@@ -80,10 +80,48 @@ def trimkv_tables():
     return {f"layers.{k.split('.')[2]}.{ours[k.split('retention_gate.')[1]]}": v for k, v in trimkv_gates().items()}
 
 
+WIDE, PREDICTOR_HEADS, PREDICTOR_INNER, BLOCKS = 16, 2, 32, 2
+PREDICTOR = "model.image_score_predictor."
+
+
+def dynamic_llava_predictor():
+    """As a checkpoint of Osilly/dynamic_llava names it, a small one."""
+    rng = np.random.default_rng(36)
+    draw = lambda *dims: (2 * rng.normal(size=dims) / math.sqrt(dims[-1])).astype(np.float32)  # noqa: E731
+    tables = {}
+
+    def norm(name, size):
+        tables.update({name + ".weight": 1 + draw(size), name + ".bias": draw(size)})
+
+    def map_of(name, out, come):
+        tables.update({name + ".weight": draw(out, come), name + ".bias": draw(out)})
+
+    norm(PREDICTOR + "down_mlp.0", HIDDEN)
+    map_of(PREDICTOR + "down_mlp.1", WIDE, HIDDEN)
+    for b in range(BLOCKS):
+        at = f"{PREDICTOR}transformer.{b}."
+        norm(at + "norm1", WIDE)
+        tables[at + "attn.qkv.weight"] = draw(3 * WIDE, WIDE)
+        map_of(at + "attn.proj", WIDE, WIDE)
+        norm(at + "norm2", WIDE)
+        map_of(at + "mlp.fc1", PREDICTOR_INNER, WIDE)
+        map_of(at + "mlp.fc2", WIDE, PREDICTOR_INNER)
+    for i, (out, come) in enumerate(((WIDE // 2, WIDE), (WIDE // 4, WIDE // 2), (2, WIDE // 4))):
+        map_of(f"{PREDICTOR}output_mlp.{2 * i}", out, come)
+    return tables
+
+
+def dynamic_llava_tables():
+    return {k.removeprefix(PREDICTOR): v for k, v in dynamic_llava_predictor().items()}
+
+
 def write_side_files(directory, weights):
     """weights: the checkpoint's, by name."""
     save_file(trimkv_gates(), directory / "trimkv_published.safetensors")
     save_file(locret_heads(), directory / "locret_published.safetensors")
+    # A checkpoint holds more.
+    save_file(dynamic_llava_predictor() | {"model.norm.weight": np.ones(HIDDEN, np.float32)},
+              directory / "dynamic_llava_published.safetensors")
     kvzap = '{"inner":0,"kind":"%s"}'
     for name, tables, stage, params in (
         ("kvzap_mlp", kvzap_tables("mlp"), "score.kvzap", kvzap % "mlp"),
@@ -91,6 +129,8 @@ def write_side_files(directory, weights):
         ("fastkvzip", fastkvzip_tables(), "score.fastkvzip", '{"dim":16,"sinks":16}'),
         ("locret", locret_tables(weights), "score.locret", '{"inner":8}'),
         ("trimkv", trimkv_tables(), "score.trimkv", '{"inner":8}'),
+        ("dynamic_llava", dynamic_llava_tables(), "thin.dynamic_llava",
+         f'{{"blocks":{BLOCKS},"heads":{PREDICTOR_HEADS},"inner":{PREDICTOR_INNER},"width":{WIDE}}}'),
     ):
         save_file(tables, directory / f"{name}.safetensors", metadata={
             "kvgauge_calibration": "1", "stage": stage, "stage_version": "1", "params": params,

@@ -233,6 +233,23 @@ TEST_F(ImportTest, NamesRetentionGates) {
   EXPECT_THAT(other.err, HasSubstr("no tensor 'model.layers.0.self_attn.retention_gate.linear1"));
 }
 
+// A checkpoint holds more than the predictor.
+TEST_F(ImportTest, TakesAPredictorOutOfACheckpoint) {
+  const std::string published = Golden("inputs/dynamic_llava_published.safetensors");
+  const std::string small =
+      "dynamic_llava --set thin.width=16 --set thin.heads=2 --set thin.inner=32";
+  const Outcome made = Import(small, published);
+  ASSERT_EQ(made.exit_code, 0) << made.err;
+  EXPECT_EQ(Tables(Path("imported.safetensors")),
+            Tables(Golden("inputs/dynamic_llava.safetensors")));
+  const Outcome wide = Import("dynamic_llava --set thin.heads=2 --set thin.inner=32", published);
+  EXPECT_EQ(wide.exit_code, 2);
+  EXPECT_THAT(wide.err, HasSubstr("this model needs [512"));
+  const Outcome other = Import(small, Golden("inputs/kvzap_mlp.safetensors"));
+  EXPECT_EQ(other.exit_code, 2);
+  EXPECT_THAT(other.err, HasSubstr("no tensor whose name begins with 'model.image_score_predic"));
+}
+
 TEST_F(ImportTest, ReadsPublishedCurves) {
   const std::vector<float> curve(99 * 4 * 2, 0.5f);
   const Outcome made = Import("lukv --stage allocate", WriteTensor("curve", {99, 4, 2}, curve));

@@ -13,6 +13,7 @@
 #include "methods/layouts/coded.h"
 #include "methods/layouts/group_basis.h"
 #include "methods/layouts/shared_directions.h"
+#include "methods/trained_thin.h"
 #include "runner/chunk_prefill.h"
 #include "support/compare.h"
 
@@ -456,6 +457,10 @@ TEST_P(Conformance, DeclaredBytesAreAllocated) {
       const auto loaded = need.gate->Load(subject->shape(), subject->model().ops());
       EXPECT_GT(loaded->bytes(), 0);
       declared.projections += loaded->bytes();
+    }
+    const Pipeline own = MakePipeline(subject->method);
+    if (const auto* trained = dynamic_cast<const TrainedThin*>(own.thin.get())) {
+      declared.projections += trained->WeightBytes(subject->shape());
     }
     EXPECT_EQ(record.bytes, declared);
     EXPECT_EQ(record.final_bytes, declared);

@@ -478,8 +478,10 @@ TEST(CheckMethodTest, EveryShippedOneRunsOnAnOrdinaryModel) {
     const Method method = Loaded(id);
     if (id == "mla_latent") continue;
     const std::string refusal = Refusal(method, shape, method.takes_budget ? "0.5" : "none", 4000);
-    const bool trained =
-        method.score && method.score->spec->imports() && method.score->spec->calibrate == nullptr;
+    const auto needs_weights = [](const std::optional<StageChoice>& stage) {
+      return stage && stage->spec->imports() && stage->spec->calibrate == nullptr;
+    };
+    const bool trained = needs_weights(method.score) || needs_weights(method.thin);
     if (id == "leank") {
       EXPECT_THAT(refusal, HasSubstr("needs masks of key channels"));
     } else if (id == "speckv") {

@@ -1,11 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // Baselines that give up rows of pictures and leave the text alone.
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <numeric>
+#include <set>
+
+#include "methods/merging_thin.h"
 #include "stage_calls.h"
 
 namespace kvgauge {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 // Ten entries: text, text, six of a picture, text, text.
 FakeView WithPicture(uint64_t seed = 1) {
@@ -222,6 +230,100 @@ TEST(Needs, AUnionAsksForTheMostOfBoth) {
   EXPECT_THAT(one.last_row_of, ElementsAre(1, 2, 4));
   EXPECT_TRUE(one.modality);
   EXPECT_EQ(one.most_window(), 8);
+}
+
+constexpr int64_t kShownRows = 16;
+const char* const kSmall =
+    R"("weights": "random", "width": 8, "heads": 2, "inner": 12, "layer": 1)";
+
+VisualSpan Shown(int64_t first, int64_t count, int32_t index) {
+  VisualSpan span;
+  span.first = first;
+  span.count = count;
+  span.grid = {1, 1, static_cast<int32_t>(count)};
+  span.index = index;
+  return span;
+}
+
+// Text, a picture of three rows, text, one of two pieces with six rows, text.
+std::vector<int32_t> RowsThatGoOn(const std::string& params, const std::vector<float>& hidden) {
+  FakeView view(SmallShape(2, 2, 1, 4), kShownRows);
+  view.spans = {Shown(2, 3, 0), Shown(6, 4, 1), Shown(11, 2, 1)};
+  const auto thin = MakeStage<MergingThin>(StageKind::kThin, "dynamic_llava", params);
+  EXPECT_TRUE(thin->Check(view.shape()).ok());
+  EXPECT_FALSE(thin->wants_inputs());
+  ThinRows rows;
+  rows.hidden = View(hidden, {kShownRows, 8});
+  return Ints(thin->Pass(view, rows).kept);
+}
+
+TEST(DynamicLlava, EachPictureIsJudgedByItself) {
+  std::vector<float> hidden = RandomValues(kShownRows * 8, 5, 1.0f);
+  const std::string half = StrCat("{", kSmall, R"(, "drop": 0.5})");
+  const std::vector<int32_t> all = RowsThatGoOn(half, hidden);
+  const auto among = [](const std::vector<int32_t>& rows, std::set<int32_t> of) {
+    std::vector<int32_t> found;
+    for (const int32_t row : rows) {
+      if (of.contains(row)) found.push_back(row);
+    }
+    return found;
+  };
+  EXPECT_THAT(among(all, {0, 1, 5, 10, 13, 14, 15}), ElementsAre(0, 1, 5, 10, 13, 14, 15));
+  EXPECT_EQ(among(all, {2, 3, 4}).size(), 1u) << "half of three, cut";
+  EXPECT_EQ(among(all, {6, 7, 8, 9, 11, 12}).size(), 3u) << "both pieces together";
+  // Another first picture and other text move nothing in the second.
+  const std::vector<float> other = RandomValues(6 * 8, 6, 1.0f);
+  std::copy(other.begin(), other.end(), hidden.begin());
+  EXPECT_EQ(among(RowsThatGoOn(half, hidden), {6, 7, 8, 9, 11, 12}),
+            among(all, {6, 7, 8, 9, 11, 12}));
+  // All rows, or none.
+  std::vector<int32_t> every(kShownRows);
+  std::iota(every.begin(), every.end(), 0);
+  EXPECT_EQ(RowsThatGoOn(StrCat("{", kSmall, R"(, "drop": 0})"), hidden), every);
+  EXPECT_THAT(RowsThatGoOn(StrCat("{", kSmall, R"(, "drop": 1})"), hidden),
+              ElementsAre(0, 1, 5, 10, 13, 14, 15));
+}
+
+// More rows than are taken at a time see each other all the same: the place of a row among them
+// does not matter.
+TEST(DynamicLlava, RowsAreJudgedWithoutPlaces) {
+  constexpr int64_t kMany = 300;
+  const std::vector<float> hidden = RandomValues((kMany + 1) * 8, 7, 1.0f);
+  std::vector<float> turned = hidden;
+  for (int64_t row = 0; row < kMany; ++row) {
+    std::copy_n(hidden.begin() + row * 8, 8, turned.begin() + (kMany - 1 - row) * 8);
+  }
+  const auto thin = MakeStage<MergingThin>(StageKind::kThin, "dynamic_llava",
+                                           StrCat("{", kSmall, R"(, "drop": 0.7})"));
+  const auto kept = [&](const std::vector<float>& given) {
+    FakeView view(SmallShape(2, 2, 1, 4), kMany + 1);
+    view.spans = {Shown(0, kMany, 0)};
+    ThinRows rows;
+    rows.hidden = View(given, {kMany + 1, 8});
+    return Ints(thin->Pass(view, rows).kept);
+  };
+  const std::vector<int32_t> some = kept(hidden);
+  std::vector<int32_t> again = kept(turned);
+  ASSERT_EQ(some.size(), 91u);
+  ASSERT_EQ(again.back(), kMany);
+  again.pop_back();
+  for (int32_t& row : again) row = static_cast<int32_t>(kMany - 1 - row);
+  std::ranges::sort(again);
+  again.push_back(kMany);
+  EXPECT_EQ(again, some);
+}
+
+TEST(DynamicLlava, SizesThatDoNotFitAreRefused) {
+  const auto error = [](const std::string& params) {
+    const Status status =
+        MakeStage<Stage>(StageKind::kThin, "dynamic_llava", params)->Check(SmallShape(2, 2, 1, 4));
+    return status.ok() ? "" : status.error().message;
+  };
+  EXPECT_THAT(error(R"({"weights": "random", "layer": 1, "width": 12, "heads": 8})"),
+              HasSubstr("width is 12, which 4 and heads (8) do not both divide"));
+  EXPECT_THAT(error(R"({"weights": "random"})"),
+              HasSubstr("layer is 2, and the model has 2 layers; expected 1 .. 1"));
+  EXPECT_THAT(error(R"({"layer": 1})"), HasSubstr("calibrate --import"));
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include "core/strings.h"
 #include "methods/calibration.h"
 #include "methods/tensors.h"
+#include "methods/trained_thin.h"
 #include "src/compress/chunk_checks.h"
 #include "src/compress/compressor_impl.h"
 
@@ -288,10 +289,13 @@ Status Compressor::Impl::Compress(const PromptState& state, const PromptScores* 
   prompt_ = state.prompt;
   const Prompt* counted = state.counts_modalities ? state.prompt : nullptr;
   recorder_.Begin(cache, counted, state.capture);
-  int64_t gate_bytes = 0;
-  for (const GateNeed& need : needs_.gates) gate_bytes += need.gate->PlannedBytes(shape_);
+  int64_t weight_bytes = 0;
+  for (const GateNeed& need : needs_.gates) weight_bytes += need.gate->PlannedBytes(shape_);
+  if (const auto* trained = dynamic_cast<const TrainedThin*>(pipeline_.thin.get())) {
+    weight_bytes += trained->WeightBytes(shape_);
+  }
   const bool drafted = method_.score && method_.score->draft != nullptr;
-  recorder_.AddWeights(gate_bytes + (drafted ? method_.score->draft->weight_bytes : 0));
+  recorder_.AddWeights(weight_bytes + (drafted ? method_.score->draft->weight_bytes : 0));
   head_budget_ = HeadBudgetFor(method_, model_.checkpoint_shape(), budget_, cache.tokens());
   growth_ = allocated_growth_ = 0;
   const Status done = Guarded([&]() -> Status {

@@ -10,6 +10,7 @@
 #include "core/strings.h"
 #include "methods/rereading_thin.h"
 #include "methods/tensors.h"
+#include "methods/trained_thin.h"
 #include "runner/compressor.h"
 #include "src/compress/view.h"
 
@@ -289,12 +290,17 @@ int64_t ThinPrefill::PlannedBytes(const StageChoice& thin, const ModelConfig& co
   int64_t copies = 2;
   if (merging != nullptr) copies += 1 + (merging->wants_inputs() ? 1 : 0);
   if (merging != nullptr && merging->wants_normed()) ++copies;
+  int64_t own = 0;
+  if (const auto* trained = dynamic_cast<const TrainedThin*>(stage.get())) {
+    const ModelShape shape = ShapeOf(config, config.stored_dtype);
+    own = trained->WeightBytes(shape) + trained->WorkingBytes(shape, rows);
+  }
   const auto* reading = dynamic_cast<const RereadingThin*>(stage.get());
   const bool rereads = reading != nullptr;
   Needs told;
   told.surprise = rereads;
   const bool beside = reading != nullptr && reading->reads_beside();
-  return copies * rows * config.hidden_size * 4 +
+  return copies * rows * config.hidden_size * 4 + own +
          (beside ? FullCacheBytes(ShapeOf(config, config.stored_dtype), 2 * rows) : 0) +
          (rereads ? PrefillCapture::PlannedBytes(config, told, rows) : 0);
 }
