@@ -147,7 +147,19 @@ TEST(ConfigFamilies, ExpertsBesideStates) {
   const ModelConfig config = Parse(qwen);
   EXPECT_THAT(Moe(config), ElementsAre(true, true, true, true));
   EXPECT_TRUE(config.moe->shared_gate && config.moe->renormalize);
-  EXPECT_EQ(Parse(Golden("qwen3_5_moe")).vision_family, "qwen3_5_moe");
+  Json seeing = Golden("qwen3_5_moe");
+  EXPECT_EQ(Parse(seeing).vision_family, "qwen3_5_moe");
+  EXPECT_EQ(Parse(seeing).visual_ids.vision_start, 95);
+  // What the class has where a file says nothing.
+  for (const char* key :
+       {"image_token_id", "video_token_id", "vision_start_token_id", "vision_end_token_id"}) {
+    seeing.erase(key);
+  }
+  const VisualIds ids = Parse(seeing).visual_ids;
+  EXPECT_EQ(ids.vision_start, 248053);
+  EXPECT_EQ(ids.vision_end, 248054);
+  EXPECT_EQ(ids.image, 248056);
+  EXPECT_EQ(ids.video, 248057);
   ExpectRefused(With(qwen, {{"mlp_only_layers", {1}}}), "mlp_only_layers", "[]");
   ExpectRefused(With(qwen, {{"norm_topk_prob", false}}), "norm_topk_prob", "true");
   ExpectRefused(With(qwen, {{"num_experts_per_tok", 1}}), "num_experts_per_tok", "at least 2");

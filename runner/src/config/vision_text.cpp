@@ -252,8 +252,10 @@ Result<VisualIds> ReadIds(const Json& json, const std::string& origin,
   ids.image = ReadId(reader, family.image_keys, family.image);
   ids.video = ReadId(reader, family.video_keys, family.video);
   if (family.model_type.starts_with("qwen")) {
-    ids.vision_start = ReadId(reader, {"vision_start_token_id"}, 151652);
-    ids.vision_end = ReadId(reader, {"vision_end_token_id"}, 151653);
+    // The values of the classes.
+    const bool newer = family.model_type.starts_with("qwen3_5");
+    ids.vision_start = ReadId(reader, {"vision_start_token_id"}, newer ? 248053 : 151652);
+    ids.vision_end = ReadId(reader, {"vision_end_token_id"}, newer ? 248054 : 151653);
   }
   if (family.model_type == "gemma3") {
     ids.image_begin = ReadId(reader, {"boi_token_index", "boi_token_id"}, 255999);
