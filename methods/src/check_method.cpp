@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "core/strings.h"
+#include "methods/absorbing_reader.h"
 #include "methods/far_reader.h"
 #include "methods/joining_reader.h"
 #include "methods/layouts/mla_latent.h"
@@ -213,6 +214,24 @@ Status CheckSharedChoices(const Method& method, const Pipeline& p, const ModelSh
     }
     return refuse(StrCat(Owner(StageKind::kStore, *method.store), " orders entries anew"),
                   "use store.plain");
+  }
+  return {};
+}
+
+// What a reader takes in must leave, and leave nothing of itself in what stays.
+Status CheckAbsorbs(const Method& method, const Pipeline& p) {
+  if (dynamic_cast<const AbsorbingReader*>(p.read.get()) == nullptr) return {};
+  const std::string owner = Owner(StageKind::kRead, *method.read);
+  if (p.reduce == nullptr || !p.reduce->evicts()) {
+    return BadInput(StrCat(owner,
+                           " takes in what a reduce stage lets go, and nothing is let go; add a "
+                           "score, such as h2o, and \"reduce\": {\"id\": \"top_k\"}"));
+  }
+  for (const auto& [choice, stage] : {std::pair{&method.reduce, p.reduce.get()},
+                                      std::pair{&method.decode_reduce, p.decode_reduce.get()}}) {
+    if (stage == nullptr || !stage->merges_keys()) continue;
+    return BadInput(StrCat(owner, " would count twice what ", Owner(StageKind::kReduce, **choice),
+                           " merges into entries that stay; use reduce.top_k"));
   }
   return {};
 }
@@ -517,6 +536,7 @@ Status CheckAll(const Method& method, const ModelShape& shape, const Budget& bud
   KVG_TRY(CheckStage(StageKind::kTrigger, method.trigger, p.trigger.get(), after));
   KVG_TRY(CheckStore(method, p, after));
   KVG_TRY(CheckSharedChoices(method, p, after));
+  KVG_TRY(CheckAbsorbs(method, p));
   KVG_TRY(CheckFarDistance(method, p, after));
   KVG_TRY(CheckPlace(method, p, after));
   return CheckBudget(method, p, after, budget, prompt_tokens);

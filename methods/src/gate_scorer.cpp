@@ -47,16 +47,15 @@ Status GateTables::Check(const Dims& dims) const {
   }
   if (file_ == nullptr) {
     return BadInput(
-        "calibration names no side-file, and its gate needs trained weights; make one "
-        "of published weights with `kvgauge calibrate --import`, or set weights=random "
-        "for a floor");
+        "calibration names no side-file for a stage which needs trained weights; make one of "
+        "published weights with `kvgauge calibrate --import`, or set weights=random for a floor");
   }
   for (const auto& [name, shape] : dims) KVG_TRY(file_->Find(name, shape));
   for (const auto& [name, table] : file_->tables) {
     if (dims.contains(name)) continue;
     return BadInput(StrCat(file_->path, ": has a table '", name,
-                           "', which a gate of this model has not; it is that of another model, or "
-                           "of another kind"));
+                           "', of which this model needs none; the file is that of another model, "
+                           "or of another kind"));
   }
   return {};
 }
@@ -81,6 +80,20 @@ std::vector<float> GateTables::Read(const std::string& name,
   const Result<Tensor> table = file_->Find(name, dims);
   KVG_CHECK(table.ok(), "a side-file that was not checked");
   return {table->f32(), table->f32() + count};
+}
+
+Tensor GateTables::On(Ops& ops, const std::string& name, const std::vector<int64_t>& dims,
+                      Buffer& memory) const {
+  const int64_t count = Count(dims);
+  if (!random_ && ops.device == Device::kHost) {
+    const Result<Tensor> table = file_->Find(name, dims);
+    KVG_CHECK(table.ok(), "a side-file that was not checked");
+    return table->Reshape({count});
+  }
+  memory = ops.memory->Allocate(count * SizeOf(DType::kF32));
+  const Tensor numbers = memory.As(DType::kF32, {count});
+  ops.memory->Copy(View(Read(name, dims), {count}), numbers);
+  return numbers;
 }
 
 std::string GateTables::key() const { return random_ ? "random" : file_ ? file_->digest : ""; }

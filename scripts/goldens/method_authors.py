@@ -21,6 +21,7 @@ from method_authors_thin import (aim_cases, dart_cases, dynamic_llava_cases, fas
 from method_drafts import speckv_cases
 from method_fetches import emllm_cases, infllm_cases, magicpig_cases, vattention_cases
 from method_oracles import Cam, D2o, Sequence, pool_average, pool_max, protect, softmax, top
+from method_less import less_cases
 from method_prompts import longllmlingua_cases
 from method_reads import Sparq
 from method_thin import GemFilter
@@ -493,6 +494,7 @@ def cases(root):
         "em-llm/EM-LLM-model": ("e911d1f", emllm_cases),
         "xAlg-ai/sparse-attention-hub": ("1a048c9", vattention_cases),
         "furiosa-ai/draft-based-approx-llm": ("d79e404", speckv_cases),
+        "hdong920/LESS": ("0e0cf98", less_cases),
     }
     found = {name for name in wanted if (root / name.replace("/", "+")).is_dir()}
     if not found and not cachegen(root) and not kvquant(root) and not (root / "KD-TAO+VidKV").is_dir():

@@ -222,6 +222,28 @@ TEST_F(ImportTest, PutsHeadsBehindTheModelsProjections) {
   EXPECT_THAT(gate.err, HasSubstr("has no tensor 'model.layers.0.self_attn.fc1.weight'"));
 }
 
+// Kernels of each layer: those of queries, and of keys, as they are.
+TEST_F(ImportTest, ReadsKernelsOfAState) {
+  const std::string published = Golden("inputs/less_published.safetensors");
+  const auto import = [&](const std::string& model, const std::string& sizes) {
+    return Run(StrCat("calibrate ", Model(model), " --method less --import ", published, " --out ",
+                      Path("imported.safetensors"), " ", sizes));
+  };
+  const std::string sizes = "--set read.inner=8 --set read.rank=3";
+  const Outcome made = import("llama2", sizes);
+  ASSERT_EQ(made.exit_code, 0) << made.err;
+  EXPECT_EQ(Tables(Path("imported.safetensors")), Tables(Golden("inputs/less.safetensors")));
+  const Outcome inner = import("llama2", "--set read.rank=3");
+  EXPECT_EQ(inner.exit_code, 2);
+  EXPECT_THAT(inner.err, HasSubstr("this model needs [6, 8, 512]"));
+  const Outcome other = import("llama3", sizes);
+  EXPECT_EQ(other.exit_code, 2);
+  EXPECT_THAT(other.err, HasSubstr("tensor '0.kernel_q_mat1' is not ["));
+  const Outcome gate = Import("less", Golden("inputs/kvzap_mlp.safetensors"));
+  EXPECT_EQ(gate.exit_code, 2);
+  EXPECT_THAT(gate.err, HasSubstr("has no tensor '0.kernel_q_mat2'"));
+}
+
 TEST_F(ImportTest, NamesRetentionGates) {
   const Outcome made =
       Import("trimkv --set score.inner=8", Golden("inputs/trimkv_published.safetensors"));

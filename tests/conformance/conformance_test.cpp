@@ -10,6 +10,7 @@
 
 #include "conformance/masking.h"
 #include "core/json.h"
+#include "methods/absorbing_reader.h"
 #include "methods/layouts/coded.h"
 #include "methods/layouts/group_basis.h"
 #include "methods/layouts/shared_directions.h"
@@ -461,6 +462,10 @@ TEST_P(Conformance, DeclaredBytesAreAllocated) {
     const Pipeline own = MakePipeline(subject->method);
     if (const auto* trained = dynamic_cast<const TrainedThin*>(own.thin.get())) {
       declared.projections += trained->WeightBytes(subject->shape());
+    }
+    if (const auto* absorbing = dynamic_cast<const AbsorbingReader*>(own.read.get())) {
+      EXPECT_GT(absorbing->WeightBytes(subject->shape()), 0);
+      declared.projections += absorbing->WeightBytes(subject->shape());
     }
     EXPECT_EQ(record.bytes, declared);
     EXPECT_EQ(record.final_bytes, declared);

@@ -116,7 +116,7 @@ TEST(GateTest, WeightsOfAnotherModelAreRefused) {
   EXPECT_THAT(error(linear, nullptr), HasSubstr("weights=random"));
   EXPECT_THAT(error(linear, Linear(1, 2)), HasSubstr("has no table 'layers.1.bias'"));
   EXPECT_THAT(error(linear, Linear(3, 2)),
-              HasSubstr("'layers.2.bias', which a gate of this model"));
+              HasSubstr("'layers.2.bias', of which this model needs none"));
   EXPECT_THAT(error(linear, Linear(2, 4)), HasSubstr("has shape [4]"));
   EXPECT_THAT(error("{}", Linear(2, 2)), HasSubstr("has no table 'layers.0.0.bias'"));
   EXPECT_THAT(error(R"({"weights": "random"})", Linear(2, 2)), HasSubstr("leave out one"));

@@ -455,6 +455,21 @@ TEST(CheckMethodTest, RowsLeaveWhereNothingMissesThem) {
               AllOf(HasSubstr("store.minicache: layers share entries"), HasSubstr("thin.fastv")));
 }
 
+// A reader that takes in what leaves needs something that lets go, and leaves nothing of it.
+TEST(CheckMethodTest, WhatIsTakenInIsGone) {
+  const ModelShape shape = SmallShape(4, 2, 2, 64);
+  const std::string random = "read.weights=random";
+  EXPECT_EQ(Refusal(Loaded("less", {random}), shape, "0.5"), "");
+  EXPECT_EQ(Refusal(Loaded("less", {random, "score.id=recency"}), shape, "0.5"), "");
+  const Result<Method> alone = Parse(R"({"id": "mine", "title": "t", "family": "selection",
+    "version": 1, "stages": {"read": {"id": "less", "weights": "random"}}})");
+  ASSERT_TRUE(alone.ok()) << alone.error().message;
+  EXPECT_THAT(Refusal(*alone, shape, "none"),
+              HasSubstr("read.less takes in what a reduce stage lets go, and nothing is let go"));
+  EXPECT_THAT(Refusal(Loaded("less", {random, "reduce.id=d2o"}), shape, "0.5"),
+              HasSubstr("would count twice what reduce.d2o merges into entries that stay"));
+}
+
 TEST(CheckMethodTest, AllocatorsAreAskedBeforeAnythingRuns) {
   const ModelShape shape = SmallShape(4, 2, 2, 64);
   EXPECT_EQ(Refusal(Loaded("d2o"), shape, "0.2"), "");
@@ -478,17 +493,18 @@ TEST(CheckMethodTest, EveryShippedOneRunsOnAnOrdinaryModel) {
     const Method method = Loaded(id);
     if (id == "mla_latent") continue;
     const std::string refusal = Refusal(method, shape, method.takes_budget ? "0.5" : "none", 4000);
-    const auto needs_weights = [](const std::optional<StageChoice>& stage) {
-      return stage && stage->spec->imports() && stage->spec->calibrate == nullptr;
+    const auto imports_alone = [](const std::optional<StageChoice>& choice) {
+      return choice && choice->spec->imports() && choice->spec->calibrate == nullptr;
     };
-    const bool trained = needs_weights(method.score) || needs_weights(method.thin);
+    const bool trained =
+        imports_alone(method.score) || imports_alone(method.thin) || imports_alone(method.read);
     if (id == "leank") {
       EXPECT_THAT(refusal, HasSubstr("needs masks of key channels"));
     } else if (id == "speckv") {
       EXPECT_THAT(refusal, HasSubstr("draft_model names no model"));
       EXPECT_EQ(Refusal(Loaded(id, {"score.draft_model=self"}), shape, "0.5", 4000), "");
     } else if (trained) {
-      EXPECT_THAT(refusal, HasSubstr("its gate needs trained weights")) << id;
+      EXPECT_THAT(refusal, HasSubstr("which needs trained weights")) << id;
     } else {
       EXPECT_EQ(refusal, "") << id;
     }

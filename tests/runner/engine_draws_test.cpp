@@ -109,7 +109,10 @@ TEST_F(EngineDrawsTest, DrawsShareThePrefill) {
 // Prompts of their own by turn, in chunks, and conversations: every moment of compression.
 TEST_F(EngineDrawsTest, EveryMomentDrawsAloneAsInCompany) {
   const Method h2o = Shipped("h2o");
-  const std::vector<Contender> contenders = {At(full_, 1), At(snapkv_, 0.4), At(h2o, 0.4)};
+  // What left the cache goes along with a fork.
+  const Method less = Shipped("less", {"read.weights=random", "read.inner=8", "read.rank=4"});
+  const std::vector<Contender> contenders = {At(full_, 1), At(snapkv_, 0.4), At(h2o, 0.4),
+                                             At(less, 0.4)};
   for (const CompressAt at :
        {CompressAt::kPrompt, CompressAt::kContext, CompressAt::kTurn, CompressAt::kChunk}) {
     EngineOptions options = Hot();

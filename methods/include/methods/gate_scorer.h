@@ -32,6 +32,10 @@ class GateTables {
   static int64_t Bytes(const Dims& dims);
   // [values of the table]. Precondition: Check.
   std::vector<float> Read(const std::string& name, const std::vector<int64_t>& dims) const;
+  // The same on the device of `ops`: the file's own numbers where that is the host, else a copy in
+  // `memory`. [numbers], as long as this, and `memory`.
+  Tensor On(Ops& ops, const std::string& name, const std::vector<int64_t>& dims,
+            Buffer& memory) const;
   // Equal for equal weights.
   std::string key() const;
 

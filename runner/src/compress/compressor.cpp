@@ -180,6 +180,10 @@ Status Compressor::Impl::ReduceLayer(CacheView& view, Tensor scores, int64_t ste
   if (carries_ != nullptr) carried_.Take(*carries_, view.layer(), plan);
   if (step == 0 && pipeline_.store->classifies()) KeepClassScores(view, scores, plan);
   if (!recorder_.AddPlan(view, plan)) return {};
+  const Status absorbed = reads_.Absorb(view, plan);
+  if (!absorbed.ok()) {
+    return absorbed.error().Wrap(StrCat("read.", method_.read->spec->id));
+  }
   if (step > 0 && ops_.device != Device::kHost) {
     const Tensor outcome = recorder_.OutcomeOf(view.layer(), *cache_);
     KVG_ASSIGN(const bool done, cache_->ReduceOnDevice(view.layer(), plan, outcome));
@@ -282,6 +286,17 @@ void Compressor::Impl::BeginReads(const PrefillCapture* capture) {
   reads_.Begin(source);
 }
 
+void Compressor::Impl::CountWeights() {
+  int64_t weights = 0;
+  for (const GateNeed& need : needs_.gates) weights += need.gate->PlannedBytes(shape_);
+  if (const auto* trained = dynamic_cast<const TrainedThin*>(pipeline_.thin.get())) {
+    weights += trained->WeightBytes(shape_);
+  }
+  const bool drafted = method_.score && method_.score->draft != nullptr;
+  recorder_.AddWeights(weights + reads_.weight_bytes() +
+                       (drafted ? method_.score->draft->weight_bytes : 0));
+}
+
 Status Compressor::Impl::Compress(const PromptState& state, const PromptScores* scores,
                                   KvCache& cache) {
   cache_ = &cache;
@@ -289,13 +304,7 @@ Status Compressor::Impl::Compress(const PromptState& state, const PromptScores* 
   prompt_ = state.prompt;
   const Prompt* counted = state.counts_modalities ? state.prompt : nullptr;
   recorder_.Begin(cache, counted, state.capture);
-  int64_t weight_bytes = 0;
-  for (const GateNeed& need : needs_.gates) weight_bytes += need.gate->PlannedBytes(shape_);
-  if (const auto* trained = dynamic_cast<const TrainedThin*>(pipeline_.thin.get())) {
-    weight_bytes += trained->WeightBytes(shape_);
-  }
-  const bool drafted = method_.score && method_.score->draft != nullptr;
-  recorder_.AddWeights(weight_bytes + (drafted ? method_.score->draft->weight_bytes : 0));
+  CountWeights();
   head_budget_ = HeadBudgetFor(method_, model_.checkpoint_shape(), budget_, cache.tokens());
   growth_ = allocated_growth_ = 0;
   const Status done = Guarded([&]() -> Status {
@@ -336,6 +345,7 @@ bool Compressor::Impl::ContinueFrom(const Impl& other, KvCache& cache, bool in_t
   growth_ = other.growth_;
   allocated_growth_ = other.allocated_growth_;
   recorder_.ContinueFrom(other.recorder_);
+  reads_.CopyAbsorbed(other.reads_);
   if (!in_turns || !reads_.ContinueInTurns(other.reads_)) BeginReads(nullptr);
   if (in_turns) reads_.CountFrom(other.reads_);
   return true;

@@ -89,6 +89,7 @@ Status Compressor::Impl::CompressChunk(const PromptState& state, int64_t prompt_
   seed_ = state.seed;
   prompt_ = state.prompt;
   recorder_.BeginChunk(cache);
+  CountWeights();
   head_budget_ = HeadBudgetFor(method_, model_.checkpoint_shape(), budget_, prompt_tokens);
   // What is never given up is behind the chunk.
   if (state.asked != nullptr) head_budget_.recent = 0;

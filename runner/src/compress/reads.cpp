@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "src/compress/reads.h"
 
+#include "methods/tensors.h"
 #include "methods/turn_taking_reader.h"
 #include "src/compress/stopwatch.h"
 
@@ -11,6 +12,7 @@ StepReads::StepReads(const Reader* reader, const Placement& place, const ModelSh
     : reader_(reader),
       joining_(dynamic_cast<const JoiningReader*>(reader)),
       biasing_(dynamic_cast<const BiasingReader*>(reader)),
+      absorbing_(dynamic_cast<const AbsorbingReader*>(reader)),
       takes_turns_(dynamic_cast<const TurnTakingReader*>(reader) != nullptr),
       shape_(shape),
       ops_(ops),
@@ -28,9 +30,35 @@ void StepReads::Begin(const ViewSource& source) {
 void StepReads::BeginLayer(const ViewSource& source, int64_t layer) {
   const auto index = static_cast<size_t>(layer);
   CacheView view(source, layer);
-  states_[index] = reader_->Begin(view);
+  if (absorbing_ == nullptr || states_[index] == nullptr) states_[index] = reader_->Begin(view);
   tiers_.Forget(layer);
   indexed_[index].assign(view.lengths().begin(), view.lengths().end());
+}
+
+Status StepReads::Absorb(LayerView& view, std::span<const HeadPlan> plan) {
+  if (absorbing_ == nullptr) return {};
+  std::vector<Tensor> leaving(plan.size());
+  for (size_t head = 0; head < plan.size(); ++head) {
+    const HeadPlan& one = plan[head];
+    if (!one.keys.empty() || !one.values.empty()) {
+      return Unsupported("would count twice what is merged into entries that stay");
+    }
+    const int64_t length = view.lengths()[head], kept = one.keep.Numel();
+    if (kept == length) continue;
+    leaving[head] = kept == 0 ? Numbers(view, length) : Complement(view, one.keep, length);
+  }
+  states_.resize(static_cast<size_t>(shape_.layers));
+  std::shared_ptr<Reader::State>& state = states_[static_cast<size_t>(view.layer())];
+  if (state == nullptr) state = absorbing_->Begin(view);
+  return absorbing_->Absorb(view, leaving, *state);
+}
+
+void StepReads::CopyAbsorbed(const StepReads& other) {
+  if (absorbing_ == nullptr) return;
+  states_.clear();
+  for (const auto& state : other.states_) {
+    states_.push_back(state != nullptr ? absorbing_->Copy(*state, ops_) : nullptr);
+  }
 }
 
 bool StepReads::ContinueInTurns(const StepReads& other) {
@@ -112,6 +140,7 @@ bool StepReads::ChooseEntries(const ViewSource& source, KvCache& cache, int64_t 
 }
 
 bool StepReads::corrects(int64_t layer) const {
+  if (absorbing_ != nullptr) return true;
   return reader_ != nullptr && reader_->corrects() && chosen_[static_cast<size_t>(layer)];
 }
 

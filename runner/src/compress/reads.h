@@ -8,8 +8,8 @@
 #include <memory>
 #include <vector>
 
+#include "methods/absorbing_reader.h"
 #include "methods/biasing_reader.h"
-#include "methods/joining_reader.h"
 #include "src/compress/tier_counts.h"
 #include "src/compress/view.h"
 
@@ -21,13 +21,18 @@ class StepReads {
   StepReads(const Reader* reader, const Placement& place, const ModelShape& shape, Ops& ops);
 
   bool chooses() const { return reader_ != nullptr; }
-  // Indexes all entries anew, of all layers or of one.
+  // Indexes all entries anew, of all layers or of one. What a reader absorbed stays.
   void Begin(const ViewSource& source);
   void BeginLayer(const ViewSource& source, int64_t layer);
+  // Entries of a layer are about to leave, as the plan says; the view has them still. An error
+  // names no stage.
+  Status Absorb(LayerView& view, std::span<const HeadPlan> plan);
 
   // Goes on from what `other` indexed of a cache that this one's is a fork of; false if that cannot
   // be. The two then take turns: each step of one of them is done before the other's begins.
   bool ContinueInTurns(const StepReads& other);
+  // What the other absorbed, for a fork of its sequence. The rest of an index is made by Begin.
+  void CopyAbsorbed(const StepReads& other);
   // What was read so far is as of the other.
   void CountFrom(const StepReads& other);
 
@@ -51,6 +56,10 @@ class StepReads {
   double held() const { return held_; }
   const TierCounts& tiers() const { return tiers_; }
   int64_t index_bytes() const;
+  // What the reader's weights take, which all sequences share.
+  int64_t weight_bytes() const {
+    return absorbing_ != nullptr ? absorbing_->WeightBytes(shape_) : 0;
+  }
 
  private:
   void AllocateCounts();
@@ -62,6 +71,7 @@ class StepReads {
   const Reader* reader_;
   const JoiningReader* joining_;  // the same, or null
   const BiasingReader* biasing_;  // likewise
+  const AbsorbingReader* absorbing_;
   const bool takes_turns_;
   const ModelShape& shape_;
   Ops& ops_;

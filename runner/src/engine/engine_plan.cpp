@@ -8,6 +8,7 @@
 #include "core/json.h"
 #include "core/memory.h"
 #include "core/strings.h"
+#include "methods/absorbing_reader.h"
 #include "runner/chunk_prefill.h"
 #include "runner/sequence_plan.h"
 #include "src/compress/draft_pass.h"
@@ -300,12 +301,17 @@ int64_t LaneBytes(const PlannedContender& contender, const std::vector<StorePlan
   const int64_t fresh = prompts ? 1 : length.total - length.prefill;
   const int64_t copies = options.compress_at == CompressAt::kContext ? 2 : 1;
   const Needs needs = contender.method->needs();
-  int64_t gates = 0;
-  for (const GateNeed& need : needs.gates) gates += need.gate->PlannedBytes(shape);
+  int64_t weights = 0;
+  for (const GateNeed& need : needs.gates) weights += need.gate->PlannedBytes(shape);
+  if (contender.method->read) {
+    const std::unique_ptr<Stage> read = MakeStage(*contender.method->read);
+    const auto* absorbing = dynamic_cast<const AbsorbingReader*>(read.get());
+    if (absorbing != nullptr) weights += absorbing->WeightBytes(shape);
+  }
   // The last rows' queries, and their attention in one layer.
   int64_t attention = StepCapture::PlannedBytesOfLast(*contender.model->config, needs) +
                       StepCapture::PlannedBytesOfGuesses(*contender.model->config, needs) +
-                      needs.step_window * shape.query_heads * WholePages(held) * 4 + gates;
+                      needs.step_window * shape.query_heads * WholePages(held) * 4 + weights;
   if (needs.step_attention) {
     const int64_t of_layer = shape.query_heads * WholePages(held) * 4;
     attention += shape.layers * of_layer;
