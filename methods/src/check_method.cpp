@@ -363,6 +363,14 @@ Status CheckAttend(const Method& method, const Pipeline& p, const ModelShape& sh
         Owner(StageKind::kRead, *method.read), " needs how little each token was expected, which ",
         Owner(StageKind::kAttend, *method.attend), " does not compute; leave out one of the two"));
   }
+  if (p.store->classifies() && p.store->needs().window > 0) {
+    return BadInput(StrCat(Owner(StageKind::kStore, *method.store),
+                           " looks at the attention of the prompt's last rows when entries lie in "
+                           "classes already, and ",
+                           Owner(StageKind::kAttend, *method.attend),
+                           " says what rows saw of a prompt in one piece; leave out one of the "
+                           "two"));
+  }
   for (int64_t layer = 0; layer < shape.layers; ++layer) {
     const Result<StorePlan> plan = p.store->Plan(shape, layer);
     if (!plan.ok() || plan->Get<MlaLatent>() == nullptr) continue;

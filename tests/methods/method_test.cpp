@@ -470,6 +470,15 @@ TEST(CheckMethodTest, WhatIsTakenInIsGone) {
               HasSubstr("would count twice what reduce.d2o merges into entries that stay"));
 }
 
+TEST(CheckMethodTest, ClassesByAttentionNeedAPromptThatSawEverything) {
+  const ModelShape shape = SmallShape(4, 2, 2, 64);
+  EXPECT_EQ(Refusal(Loaded("minference"), shape, "none"), "");
+  EXPECT_EQ(Refusal(Loaded("qaq"), shape, "none"), "");
+  EXPECT_THAT(Refusal(Loaded("minference", {"store.id=qaq"}), shape, "none"),
+              AllOf(HasSubstr("store.qaq looks at the attention of the prompt's last rows"),
+                    HasSubstr("attend.minference says what rows saw")));
+}
+
 TEST(CheckMethodTest, AllocatorsAreAskedBeforeAnythingRuns) {
   const ModelShape shape = SmallShape(4, 2, 2, 64);
   EXPECT_EQ(Refusal(Loaded("d2o"), shape, "0.2"), "");
