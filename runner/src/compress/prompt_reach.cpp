@@ -99,6 +99,12 @@ Status PromptReach::Check(int64_t query_heads) const {
 int64_t PromptReach::RunEnd(int64_t row) const {
   int64_t end = std::min(rows_, (row / kPage + 1) * kPage);
   if (row < sight_.whole_from) end = std::min(end, sight_.whole_from);
+  // The first entries of a band are a list without an order. Rows among them come alone, where a
+  // run would reach beyond what the band shows whole.
+  for (const HeadSight& head : sight_.heads) {
+    if (head.kind != HeadSight::Kind::kBand || row >= head.sinks) continue;
+    if (end - head.window > head.sinks) end = std::min(end, head.sinks);
+  }
   return end;
 }
 
