@@ -8,8 +8,8 @@ import math
 
 import numpy as np
 
-from method_oracles import Prefill, Sequence, softmax
-from method_selection import SnapKv
+from method_oracles import Prefill, Sequence, sample_seed, softmax, top, uniform
+from method_selection import HEADS, LServe, SnapKv
 
 
 class SparsePrefill(Prefill):
@@ -42,10 +42,14 @@ class Sparse(Sequence):
     """Decoding over the whole cache that such a prefill leaves."""
 
     def __init__(self, prefill, margins, **settings):
-        self.margins, self.settings = margins, settings
-        super().__init__(SparsePrefill(prefill.model, prefill.ids, self.sight), margins)
+        self.margins, self.settings, self.prefill_model = margins, settings, prefill.model
+        super().__init__(SparsePrefill(prefill.model, prefill.ids, self.sight), margins, **self.of_decode(settings))
         density = np.mean(self.prefill.density)
         assert density < 0.97, f"a sight of {density:.2f} of everything"
+
+    def of_decode(self, settings):
+        """What compress() asks for."""
+        return {}
 
     def cut(self, scores, count, where):
         """Notes by how much the `count` largest of scores that may be infinite win."""
@@ -133,6 +137,167 @@ class MInference(Sparse):
         columns = torch.topk(vertical, vertical_size, -1).indices.numpy().ravel()
         distances = ((n - 1) - torch.topk(slash, slash_size, -1).indices).numpy().ravel()
         return converted(np.sort(columns), np.sort(distances)[::-1], n)
+
+
+class StreamingHeads(Sparse):
+    """Some KV heads see the whole prompt, the others its first entries and those just before a row:
+    SpAttnConfig and construct_exact_streaming_mask, the mask that token_streaming_attn_func is tested
+    against; the mask of each head put together as init_ctx_sparse_attn does. Without gates the rule is
+    the program's own: in each layer those heads stream whose last rows pay least to what none of them
+    would see."""
+
+    def sight(self, l, q, k):
+        s, n, groups = self.settings, q.shape[1], self.prefill_model.groups
+        whole = self.by_gates()[l] if s["gates"] else self.by_prompt(l, q, k, groups)
+        band = self.band(n)
+        return np.stack([np.ones((n, n), bool) if whole[h // (len(q) // groups)] else band for h in range(len(q))])
+
+    def band(self, n):
+        import torch
+        from checkouts import Checkout, definitions
+
+        s, masks = self.settings, Checkout(self.settings["checkout"].path.parent, *MASKS).path
+        at = masks / "block_sparse_tests/fwd/test_correctness/utils.py"
+        code = definitions(at, ("construct_exact_streaming_mask", "generate_streaming_mask"),
+                           {"torch": torch, "rearrange": lambda x, how: {"s -> s 1": x[:, None]}[how]})
+        if s["blocks"]:
+            count = [math.ceil(s[what] / 128) for what in ("sinks", "window")]
+            seen = code.generate_streaming_mask(n, n, 1, 1, [0, n], [0, n], 128, 128, 128, count, causal=True, device="cpu")
+            return seen[0, 0].numpy().repeat(128, 0).repeat(128, 1)[:n, :n]
+        return ~code.construct_exact_streaming_mask(n, n, s["sinks"], s["window"]).numpy()
+
+    def by_gates(self):
+        import json
+        import os
+        import tempfile
+        import typing
+
+        import torch
+        from checkouts import definitions
+
+        model = self.prefill_model
+        config = definitions(self.settings["checkout"].path / "omniserve/attn_config.py",
+                             ("CtxAttnConfig", "DecAttnConfig", "SpAttnConfig", "sparse_attn_init"),
+                             dict(torch=torch, np=np, os=os, json=json, Optional=typing.Optional, Union=typing.Union))
+        gates = np.sort(HEADS, axis=None)
+        self.margins.note(np.diff(gates).min(), "lserve gates")
+        with tempfile.TemporaryDirectory() as folder:
+            np.savetxt(os.path.join(folder, "full_attention_heads.tsv"), HEADS, delimiter="\t")
+            with open(os.path.join(folder, "config.json"), "w") as file:
+                json.dump({}, file)
+            found = config.sparse_attn_init(model.groups, model.layers, 64, True, 0, folder, self.settings["share"],
+                                            self.settings["sinks"], self.settings["window"])
+        return found.get_full_attention_heads().numpy() == 1
+
+    def by_prompt(self, l, q, k, groups):
+        s, n = self.settings, q.shape[1]
+        rows = min(s["rows"], n)
+        scores = q[:, n - rows :] @ k.transpose(0, 2, 1) / math.sqrt(q.shape[-1])
+        seen = np.arange(n)[None, :] <= np.arange(n - rows, n)[:, None]
+        given = softmax(np.where(seen, scores, -np.inf))
+        beyond = given[:, :, s["sinks"] : n - rows - s["window"] + 1].sum((1, 2)).reshape(groups, -1).sum(1)
+        streaming = math.ceil(s["share"] * (groups - 1))
+        order = np.argsort(beyond, kind="stable")
+        gap = beyond[order[streaming]] - beyond[order[streaming - 1]]
+        self.margins.note(gap / beyond[order[streaming]], f"lserve beyond {l}")
+        whole = np.ones(groups, bool)
+        whole[order[:streaming]] = False
+        return whole
+
+
+class LoopServe(Sparse):
+    """LoopServe's prefill from accounts of the paper: some rows, drawn at random; of each head the fewest columns
+    and diagonals, by what these rows give along them, that hold a share of all that they give. Then its
+    decode: every few steps the prompt's entries with most of the attention of the last steps' queries."""
+
+    def of_decode(self, settings):
+        return {name: settings[name] for name in ("steps", "tokens")}
+
+    def compress(self, steps, tokens):
+        self.steps, self.most, self.prompt, self.step_queries = steps, tokens, self.tokens, {}
+
+    def sight(self, l, q, k):
+        s, n = self.settings, q.shape[1]
+        m = min(s["rows"], n)
+        drawn = top(uniform(sample_seed(0, "prompt"), 0x6C6F6F70 << 16 | l, range(n)), m, self.margins, f"loopserve rows {l}")
+        scores = q[:, drawn] @ k.transpose(0, 2, 1) / math.sqrt(q.shape[-1])
+        given = softmax(np.where(np.arange(n)[None, :] <= drawn[:, None], scores, -np.inf))
+        return np.stack([converted(*self.lines(a, drawn, n, f"loopserve {l}.{h}"), n) for h, a in enumerate(given)])
+
+    def lines(self, given, drawn, n, where):
+        """Columns, ascending, and distances, descending; a row's cells may lie on two lines and count once."""
+        distance = drawn[:, None] - np.arange(n)[None, :]
+        along = np.zeros(n)
+        np.add.at(along, distance[distance >= 0], given[distance >= 0])
+        masses = np.concatenate([given.sum(0), along[::-1]])
+        order = np.argsort(-masses, kind="stable")
+        column, diagonal = np.zeros(n, bool), np.zeros(n, bool)
+        before = 0.0
+        for count, line in enumerate(order, 1):
+            if line < n:
+                column[line] = True
+            else:
+                diagonal[2 * n - 1 - line] = True
+            held = given[column[None, :] | ((distance >= 0) & diagonal[np.maximum(distance, 0)])].sum() / len(drawn)
+            if held >= self.settings["threshold"]:
+                break
+            before = held
+        self.margins.note(min(held - self.settings["threshold"], self.settings["threshold"] - before), where)
+        self.margins.note((masses[order[count - 1]] - masses[order[count]]) / masses[order[count]], where)
+        diagonal[0] = True
+        return np.flatnonzero(column), np.flatnonzero(diagonal)[::-1]
+
+    def reads(self, l, h, q):
+        keys = self.keys[l][h]
+        seen, chosen = self.step_queries.setdefault((l, h), ([], [None]))
+        if seen and len(seen) % self.steps == 0 and self.prompt > self.most:
+            products = np.concatenate(seen[-self.steps :]) @ keys[: self.prompt].T / math.sqrt(self.model.dim)
+            chosen[0] = top(softmax(products).sum(0), self.most, self.margins, f"loopserve reads {l}.{h}")
+        seen.append(q)
+        mask = np.ones((len(q), len(keys)), bool)
+        if chosen[0] is not None:
+            mask[:, : self.prompt] = False
+            mask[:, chosen[0]] = True
+        return mask
+
+
+LOOPSERVE = [
+    ("loopserve", dict(method="loopserve", budget="none", public_code=False,
+                       set=["attend.rows=24", "attend.threshold=0.7", "read.steps=2", "read.tokens=60"]),
+     "what accounts of the paper say in NumPy, float64; draws by Philox-4x32-10 restated in Python",
+     LoopServe, dict(rows=24, threshold=0.7, steps=2, tokens=60)),
+]  # fmt: skip
+
+
+MASKS = ("mit-han-lab/Block-Sparse-Attention", "49d6c39")
+
+
+def lserve(prefill, margins, checkout, gates, share, window, rows, sinks, blocks=False, **settings):
+    """Behind such a prefill, the heads that hold everything and those that slide, and what is read."""
+    sparse = StreamingHeads(prefill, margins, checkout=checkout, gates=gates, share=share, window=window, rows=rows,
+                            sinks=sinks, blocks=blocks).prefill
+    return LServe(sparse, margins, sinks=sinks, gates=HEADS if gates else None, **settings)
+
+
+def lserve_cases(checkout):
+    said = (f"sparse_attn_init of {checkout.name} and construct_exact_streaming_mask of {' '.join(MASKS)}, run in"
+            " torch inside a NumPy forward, float64; bounds of pages restated in NumPy")
+    small = ["attend.sinks=8", "attend.window=40", "allocate.streaming=32", "protect.sinks=8", "read.tokens=64"]
+    files = [f"{stage}.calibration={{inputs}}/lserve_{stage}.safetensors" for stage in ("attend", "allocate")]
+    same = dict(checkout=checkout, window=40, rows=64, sinks=8, streaming=32, whole=4, page=16, tokens=64,
+                dense_layers=0)
+    return [
+        ("lserve_gates", dict(method="lserve", budget="166", set=small + files), said, lserve,
+         dict(gates=True, share=0.5) | same),
+        ("lserve_blocks", dict(method="lserve", budget="166", set=small + files + ["attend.blocks=true"]),
+         said.replace("construct_exact_streaming_mask", "generate_streaming_mask"), lserve,
+         dict(gates=True, share=0.5, blocks=True) | same),
+        ("lserve_gates_most", dict(method="lserve", budget="166", set=small + files + ["attend.share=0.7"]), said, lserve,
+         dict(gates=True, share=0.7) | same),
+        ("lserve_prompt", dict(method="lserve", budget="166", set=small),
+         said.replace("sparse_attn_init of " + checkout.name + " and ", "") + "; which heads stream by the program's own rule",
+         lserve, dict(gates=False, share=0.5) | same),
+    ]  # fmt: skip
 
 
 def minference_snapkv(prefill, margins, budget, window, kernel, **settings):

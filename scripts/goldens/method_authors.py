@@ -487,6 +487,7 @@ def cases(root):
         "noforit/Lookahead_Q-Cache": ("74612bd", laq_cases),
         "SusCom-Lab/ZeroMerge": ("311494e", zeromerge_cases),
         "microsoft/MInference": ("fb56c91", attend.minference_cases),
+        "mit-han-lab/omniserve": ("02b2925", attend.lserve_cases),
         "mit-han-lab/x-attention": ("e379887", attend.xattention_cases),
         "bytedance/FlexPrefill": ("a24b27b", attend.flexprefill_cases),
         "Infini-AI-Lab/MagicPIG": ("ac9aa36", magicpig_cases),

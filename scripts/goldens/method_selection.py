@@ -421,9 +421,10 @@ class Alisa(Sequence):
 
 class LServe(Quest):
     """Half of the heads hold first and last entries alone: those whose mean query and key, at 500
-    positions, look least far back. The others read pages, one choice for a KV head."""
+    positions, look least far back, or those with the least gates. The others read pages, one choice for a
+    KV head."""
 
-    def compress(self, whole, streaming, sinks, **settings):
+    def compress(self, whole, streaming, sinks, gates=None, **settings):
         super().compress(**settings)
         n, model, positions = self.tokens, self.model, np.arange(500)
         reach = np.zeros((model.layers, model.groups))
@@ -434,6 +435,7 @@ class LServe(Quest):
                 keys = model.rotate(np.tile(key, (500, 1)), positions)
                 given = softmax(model.rotate(query[None], positions[-1:]) @ keys.T / math.sqrt(model.dim))[0]
                 reach[l, q // model.share] += np.cumsum(given).mean() / model.share
+        reach = reach if gates is None else gates
         best = top(reach.reshape(-1), whole, self.margins, "lserve heads")
         for l in range(model.layers):
             for h in range(model.groups):
@@ -457,11 +459,11 @@ class LServe(Quest):
 HEADS = np.random.default_rng(24).uniform(0.05, 1, (4, 2)).astype(np.float32)
 
 
-def write_heads(path):
+def write_heads(path, stage="allocate.headkv"):
     from safetensors.numpy import save_file
 
     save_file({"heads": HEADS}, path, metadata={
-        "kvgauge_calibration": "1", "stage": "allocate.headkv", "stage_version": "1", "params": "{}",
+        "kvgauge_calibration": "1", "stage": stage, "stage_version": "1", "params": "{}",
         "model": "6193d2452e6d71261c46f91490427c94b7e2c528a859ff2fc2f7c0cafef09dfa", "model_name": "model",
         "texts": "0", "tokens": "0"})
 
