@@ -79,7 +79,8 @@ KVG_REGISTER_STAGE({
         {"heads are told apart by mean queries and keys, as kvpress does where gates were "
          "not learned; a side-file may hold learned ones",
          "as many heads stay whole as the budget allows; what is left over stays unspent",
-         "streaming heads keep what is decoded, and the prompt is read in full"},
+         "streaming heads keep what is decoded; the prompt is read in full, but with "
+         "attend.streaming_heads"},
     .params = {IntParam("streaming", 384, 1, 1 << 20, "entries that a streaming head holds"),
                CalibrationParam()},
     .make = Make<Duo>(),

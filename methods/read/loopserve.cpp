@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reads those entries of the prompt that the last steps' queries gave most to, chosen anew every
+// few steps, and all that was decoded since.
+//
+// Paper: LoopServe, arXiv:2507.13681, its decode. No public code. Needs the query of each decode
+// step. The first `steps` steps read everything. From then on, every `steps` steps, the shares that
+// the queries of the last `steps` steps give to the prompt's entries are summed, over the query
+// heads of a KV head too, and the best `tokens` are read until the next time.
+#include <algorithm>
+
+#include "methods/attention.h"
+#include "methods/registry.h"
+#include "methods/tensors.h"
+
+namespace kvgauge {
+namespace {
+
+class LoopServeReads final : public Reader {
+ public:
+  explicit LoopServeReads(const Params& params)
+      : steps_(params.Int("steps")), tokens_(params.Int("tokens")) {}
+
+  struct Progress final : State {
+    int64_t taken = 0;            // steps
+    std::vector<int64_t> prompt;  // [kv_heads] entries that were held before the first
+    std::vector<int64_t> first;   // [kv_heads] of a head's entries
+    Buffer queries;               // [steps, query_heads, key_dim] f32 of the last ones
+    Buffer entries;               // [all heads' entries] i32, ascending for each
+
+    int64_t bytes() const override { return queries.size_bytes() + entries.size_bytes(); }
+  };
+
+  std::unique_ptr<State> Begin(LayerView& view) const override {
+    const ModelShape& shape = view.shape();
+    auto progress = std::make_unique<Progress>();
+    progress->prompt.assign(view.lengths().begin(), view.lengths().end());
+    int64_t all = 0;
+    for (const int64_t length : progress->prompt) {
+      progress->first.push_back(all);
+      all += std::min(length, tokens_);
+    }
+    MemoryOps& memory = *view.ops().memory;
+    progress->queries =
+        memory.Allocate(steps_ * shape.query_heads * shape.key_dim * SizeOf(DType::kF32));
+    progress->entries = memory.Allocate(std::max<int64_t>(all, 1) * SizeOf(DType::kI32));
+    return progress;
+  }
+  void Append(LayerView&, std::span<const int64_t>, State&) const override {}
+
+  bool Select(LayerView& view, State& state, const Tensor& q, Tensor words) const override {
+    auto& progress = static_cast<Progress&>(state);
+    const auto fits = [this](int64_t length) { return length <= tokens_; };
+    if (std::all_of(progress.prompt.begin(), progress.prompt.end(), fits)) return false;
+    const ModelShape& shape = view.shape();
+    const Tensor ring =
+        progress.queries.As(DType::kF32, {steps_, shape.query_heads, shape.key_dim});
+    const int64_t taken = progress.taken++;
+    const bool chosen = taken >= steps_;
+    for (int64_t h = 0; chosen && h < shape.kv_heads; ++h) {
+      const auto head = static_cast<size_t>(h);
+      const int64_t prompt = progress.prompt[head], held = std::min(prompt, tokens_);
+      if (held == 0 && view.lengths()[head] == 0) continue;
+      const Tensor entries =
+          progress.entries.As(DType::kI32, {progress.entries.size_bytes() / SizeOf(DType::kI32)})
+              .Slice(progress.first[head], progress.first[head] + held);
+      if (taken % steps_ == 0 && held > 0) ChooseAnew(view, h, ring, prompt, entries);
+      const Tensor of_head = words.Slice(h * shape.group(), (h + 1) * shape.group());
+      Mark(view, entries, prompt, view.lengths()[head], of_head);
+    }
+    const int64_t slot = taken % steps_;
+    view.ops().rows->Convert(q, ring[slot]);
+    return chosen;
+  }
+
+ private:
+  void ChooseAnew(LayerView& view, int64_t head, const Tensor& ring, int64_t prompt,
+                  const Tensor& entries) const {
+    Ops& ops = view.ops();
+    const int64_t group = view.shape().group(), dim = view.shape().key_dim;
+    const Tensor rows = view.Scratch(DType::kF32, {steps_, dim});
+    const Tensor given = view.Scratch(DType::kF32, {group * steps_, prompt});
+    const Tensor sums = view.Scratch(DType::kF32, {1, prompt});
+    const Tensor keys = view.Keys(head).Slice(0, prompt).Reshape({1, prompt, dim});
+    for (int64_t i = 0; i < group; ++i) {
+      Tensor of_query = ring;  // [steps, key_dim] of one query head
+      of_query.data = ring.f32() + (head * group + i) * dim;
+      of_query.rank = 2;
+      of_query.shape = {steps_, dim, 0, 0};
+      of_query.stride = {ring.stride[0], 1, 0, 0};
+      ops.rows->Convert(of_query, rows);
+      const Tensor part = given.Slice(i * steps_, (i + 1) * steps_);
+      ops.linear->MatMulNT(rows.Reshape({1, steps_, dim}), keys, 1.0f,
+                           part.Reshape({1, steps_, prompt}));
+      const QueryRows before = {.position = view.tokens() - 1 - steps_, .apart = 1};
+      AttentionOfProducts(view, head, 0, before, part, part);
+    }
+    ops.rows->ReduceColumns(given, Reduction::kSum, sums[0]);
+    ops.memory->Copy(Best(view, sums, entries.shape[0]), entries);
+  }
+
+  // Those of the prompt, and all behind it.
+  static void Mark(LayerView& view, const Tensor& entries, int64_t prompt, int64_t length,
+                   const Tensor& words) {
+    Ops& ops = view.ops();
+    const int64_t held = entries.shape[0], read = held + length - prompt, group = words.shape[0];
+    Tensor all = view.Scratch(DType::kI32, {1, read});
+    if (held > 0) ops.memory->Copy(entries, all[0].Slice(0, held));
+    if (length > prompt) {
+      ops.memory->Copy(Numbers(view, length - prompt, static_cast<int32_t>(prompt)),
+                       all[0].Slice(held, read));
+    }
+    all.shape[0] = group;
+    all.stride[0] = 0;
+    ops.select->MarkRuns(all, 1, length, Columns(words, 0, (length + 63) / 64));
+  }
+
+  int64_t steps_, tokens_;
+};
+
+KVG_REGISTER_STAGE({
+    .kind = StageKind::kRead,
+    .id = "loopserve",
+    .paper = "arXiv:2507.13681",
+    .summary = "entries of the prompt that the last steps gave most to, chosen every few steps",
+    .departures = {"the first steps, which have no window of decoded tokens, read everything",
+                   "shares are those among the prompt's entries; there is no public code to say "
+                   "whether what was decoded counts",
+                   "what is not read stays held: it may be chosen later"},
+    .bytes = "4 for each query number of `steps` steps and each of `tokens` entries and KV heads, "
+             "beside the cache",
+    .params = {IntParam("steps", 16, 1, 1 << 16,
+                        "steps from one choice to the next, and whose "
+                        "queries make it"),
+               IntParam("tokens", 1024, 1, 1 << 24, "entries of the prompt that are read")},
+    .make = Make<LoopServeReads>(),
+});
+
+}  // namespace
+}  // namespace kvgauge
