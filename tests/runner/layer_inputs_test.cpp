@@ -49,5 +49,22 @@ TEST_F(HeldInputsTest, AnswerAsTheFullCacheDoes) {
   }
 }
 
+// Keys that are clipped are no products of inputs and projections.
+TEST(ClippedProjectionsTest, HaveNoBases) {
+  const std::unique_ptr<Ops> ops = MakeHostOps("cpu", 1);
+  for (const char* id : {"hcache", "joint_svd", "lorc"}) {
+    const Pipeline pipeline = MakePipeline(Shipped(id));
+    ModelOptions options;
+    options.prepare = pipeline.prepare.get();
+    const std::string models = StrCat(KVG_TEST_DATA, "/golden/models/");
+    const auto clipped = Model::Load(models + "mpt_clip", options, *ops);
+    ASSERT_FALSE(clipped.ok()) << id;
+    EXPECT_NE(clipped.error().message.find("kept within 0.75 behind their projections"),
+              std::string::npos)
+        << clipped.error().message;
+    EXPECT_TRUE(Model::Load(models + "mpt", options, *ops).ok()) << id;
+  }
+}
+
 }  // namespace
 }  // namespace kvgauge

@@ -214,6 +214,12 @@ Status PreparedWeights::WriteBasis(int64_t layer, KvSide side, int64_t first_hea
                               " projects to keys and values is multiplied before it is kept, so "
                               "that caches cannot be in bases of its weights"));
   }
+  if (before_.qkv_limit > 0) {
+    return Unsupported(
+        StrCat(before_.path, ": keys and values of this model are kept within ", before_.qkv_limit,
+               " behind their projections (clip_qkv), so that no basis of its weights "
+               "holds them; use a method that keeps keys and values"));
+  }
   if (heads < 1 || config_.kv_heads % heads != 0 || first_head % heads != 0 ||
       first_head + heads > config_.kv_heads) {
     return BadInput(StrCat("a basis for KV heads ", first_head, " to ", first_head + heads - 1,
