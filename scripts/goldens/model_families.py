@@ -678,3 +678,31 @@ row("falcon_h1_norm",
     base("FalconH1ForCausalLM", "falcon_h1", mamba_rms_norm=True, mamba_norm_before_gate=True, **FALCON_H1),
     note="Without multipliers; what a state gives is normed by group and then gated.",
     ablate={"gated first": setter(mamba_norm_before_gate=False)})
+
+# --------------------------------------------------------------------------------------------------
+# Layers that are one thing alone. The pinned transformers does not have them: run these with 5.23.
+
+NEMOTRON = dict(num_hidden_layers=5, head_dim=12, mamba_num_heads=4, mamba_head_dim=12, n_groups=2, ssm_state_size=8,
+                conv_kernel=4, chunk_size=16, expand=2, use_bias=False, use_conv_bias=True, mamba_hidden_act="silu",
+                mamba_proj_bias=False, mlp_hidden_act="relu2", mlp_bias=False, attention_bias=False, hidden_act=...,
+                layer_norm_epsilon=1e-5, rms_norm_eps=1e-5, rope_theta=..., residual_in_fp32=False,
+                rescale_prenorm_residual=True, num_logits_to_keep=1, time_step_floor=0.0001, time_step_min=0.001,
+                time_step_max=0.1, sliding_window=None, hidden_dropout=0.0, attention_dropout=0.0,
+                use_mamba_kernels=False, pad_token_id=0)
+row("nemotron_h",
+    base("NemotronHForCausalLM", "nemotron_h", hybrid_override_pattern="M-*M-", **NEMOTRON),
+    note="Two Mamba-2 layers of two groups, one that attends and does not turn, two MLPs with a squared ReLU; each under "
+    "one norm, and heads wider than `expand` says. The oracle's lower bound of steps, time_step_min, is in its path "
+    "without kernels alone; no step of this model comes near it.",
+    ablate={"not squared": setter(mlp_hidden_act="relu"),
+            "one group of B and C": setter(n_groups=1, ssm_state_size=16)})
+row("nemotron_h_moe",
+    base("NemotronHForCausalLM", "nemotron_h", hybrid_override_pattern="ME*EM", n_routed_experts=6, n_shared_experts=1,
+         num_experts_per_tok=2, moe_intermediate_size=12, moe_shared_expert_intermediate_size=20, n_group=1, topk_group=1,
+         norm_topk_prob=True, routed_scaling_factor=2.5, moe_latent_size=None, partial_rotary_factor=1.0,
+         **(NEMOTRON | dict(rope_theta=10000))),
+    expert_gain=0.6,
+    router_gap=0.02,
+    note="Experts without gates, chosen by corrected sigmoids, beside one that all tokens share; rope_theta is in the "
+    "file and no layer turns.",
+    ablate={"one expert more": setter(num_experts_per_tok=3), "not squared": setter(mlp_hidden_act="relu")})

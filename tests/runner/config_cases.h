@@ -110,6 +110,7 @@ inline const std::vector<std::pair<std::string, std::string>> kGoldenFamilies = 
     {"minicpm3", "minicpm3"},
     {"mixtral", "mixtral"},
     {"mpt", "mpt"},
+    {"nemotron_h", "nemotron_h"},
     {"olmo2", "olmo2"},
     {"olmo3", "olmo3"},
     {"olmoe", "olmoe"},

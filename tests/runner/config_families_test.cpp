@@ -226,6 +226,50 @@ TEST(ConfigFamilies, StatesAroundAndBesideAttention) {
   ExpectRefused(With(falcon, {{"attn_layer_indices", {0}}}), "attn_layer_indices");
 }
 
+TEST(ConfigFamilies, LayersThatAreOneThingAlone) {
+  const Json golden = Golden("nemotron_h"), experts = Golden("nemotron_h_moe");
+  const ModelConfig config = Parse(golden);
+  EXPECT_EQ(config.layer_count(), 5);
+  EXPECT_EQ(config.cache_count(), 1);
+  EXPECT_EQ(config.LayerOf(0), 2);
+  EXPECT_EQ(config.state_count(), 2);
+  EXPECT_EQ(std::ranges::count_if(config.layers, &LayerConfig::mlp), 2);
+  EXPECT_TRUE(config.squared_activation && !config.rope && !config.gated_mlp && !config.moe);
+  EXPECT_EQ(config.state->norm_groups, 2);
+  EXPECT_EQ(config.state->activation, Activation::kSilu);
+  // Heads say how wide a state is, whatever `expand` says.
+  EXPECT_EQ(config.state->width(), 48);
+  const auto changed = [&](const char* key, const Json& value) {
+    return With(golden, {{key, value}});
+  };
+  EXPECT_EQ(Parse(changed("expand", 7)).state->width(), 48);
+  Json listed = golden;
+  listed.erase("hybrid_override_pattern");
+  ExpectRefused(listed, "hybrid_override_pattern", "attends");
+  listed["layers_block_type"] = {"mamba", "mlp", "full_attention", "linear_attention", "mlp"};
+  EXPECT_EQ(Parse(listed).LayerOf(0), 2);
+  listed.erase("num_hidden_layers");
+  EXPECT_EQ(Parse(listed).layer_count(), 5);
+  ExpectRefused(With(listed, {{"hybrid_override_pattern", "M-*M*"}}), "hybrid_override_pattern",
+                "M-*M-");
+  ExpectRefused(With(listed, {{"layers_block_type", {"mamba", "window"}}}), "layers_block_type",
+                "'window'");
+  ExpectRefused(changed("hybrid_override_pattern", "M-*MX"), "hybrid_override_pattern", "E (exp");
+  ExpectRefused(changed("hybrid_override_pattern", "M-MM-"), "hybrid_override_pattern", "no cache");
+  ExpectRefused(changed("hybrid_override_pattern", "M-*M"), "num_hidden_layers", "4");
+  ExpectRefused(changed("hybrid_override_pattern", std::string(5000, 'M') + "*"),
+                "hybrid_override_pattern", "4096 layers");
+  ExpectRefused(changed("mlp_hidden_act", "silu"), "mlp_hidden_act", "relu2");
+  ExpectRefused(changed("mamba_hidden_act", "relu"), "mamba_hidden_act", "silu");
+  ExpectRefused(changed("rms_norm_eps", 1e-6), "rms_norm_eps", "layer_norm_epsilon");
+  ExpectRefused(changed("attention_head_dim", 9), "attention_head_dim", "head_dim");
+  ExpectRefused(changed("n_groups", 3), "n_groups", "divisor");
+  EXPECT_THAT(Moe(Parse(experts)), ElementsAre(false, true, false, true, false));
+  EXPECT_EQ(Parse(experts).moe->shared_ffn_size, 20);
+  ExpectRefused(With(experts, {{"moe_latent_size", 16}}), "moe_latent_size", "not run");
+  ExpectRefused(With(experts, {{"n_shared_experts", 2}}), "n_shared_experts", "1");
+}
+
 TEST(ConfigFamilies, LayersThatReadTheCachesOfOthers) {
   const Json golden = Golden("lckv_cla");
   const auto reads = [&](const char* map) {

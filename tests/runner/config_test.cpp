@@ -473,11 +473,18 @@ TEST(Config, BothStylesOfRopeAgree) {
 // Compares with the checkpoints that were published with these shapes.
 TEST(ShippedShapes, HoldAsManyNumbersAsTheOriginals) {
   const std::pair<const char*, int64_t> shapes[] = {
-      {"llama-3.1-8b", 8'030'261'248}, {"qwen2.5-7b", 7'615'616'512},
-      {"gpt-oss-20b", 20'914'757'184}, {"mpt-7b", 6'649'286'656},
-      {"bloom-7b1", 7'069'016'064},    {"deepseek-v2-lite", 15'706'484'224},
-      {"phi-3.5-moe", 41'873'153'344}, {"jamba-v0.1", 51'570'323'328},
-      {"mamba-2.8b", 2'768'345'600}};
+      {"llama-3.1-8b", 8'030'261'248},
+      {"qwen2.5-7b", 7'615'616'512},
+      {"gpt-oss-20b", 20'914'757'184},
+      {"mpt-7b", 6'649'286'656},
+      {"bloom-7b1", 7'069'016'064},
+      {"deepseek-v2-lite", 15'706'484'224},
+      {"phi-3.5-moe", 41'873'153'344},
+      {"jamba-v0.1", 51'570'323'328},
+      {"mamba-2.8b", 2'768'345'600},
+      {"nemotron-h-8b", 8'100'852'736},
+      // That checkpoint's own count leaves its 23 * 128 corrections of choices out.
+      {"nemotron-3-nano-30b-a3b", 31'577'937'344 + 23 * 128}};
   for (const auto& [name, count] : shapes) {
     const Result<ModelConfig> config =
         ReadModelConfig(StrCat(KVG_SOURCE_DIR, "/configs/models/", name, ".json"));

@@ -72,8 +72,13 @@ std::string CachesText(const ModelConfig& config) {
                   " of them also keep ", states);
   }
   if (config.state) {
-    return StrCat(config.cache_count(), " of ", config.layer_count(), " layers; the other ",
-                  config.state_count(), " keep ", states);
+    const auto alone = std::ranges::count_if(
+        config.layers, [](const LayerConfig& layer) { return !layer.mixes(); });
+    return StrCat(config.cache_count(), " of ", config.layer_count(), " layers; ",
+                  alone > 0 ? "" : "the other ", config.state_count(), " keep ", states,
+                  alone == 0 ? ""
+                             : StrCat("; the other ", alone, " are ",
+                                      config.moe ? "experts or " : "", "an MLP alone"));
   }
   if (!config.SharesCaches()) return StrCat("all ", config.layer_count(), " layers");
   return StrCat(config.cache_count(), " of ", config.layer_count(),
@@ -82,7 +87,10 @@ std::string CachesText(const ModelConfig& config) {
 
 std::string MlpText(const ModelConfig& config) {
   if (std::ranges::none_of(config.layers, &LayerConfig::mlp)) return "none";
-  std::string text = StrCat(config.gated_mlp ? "gated, " : "plain, ", config.ffn_size, " wide");
+  std::string text = StrCat(config.gated_mlp            ? "gated, "
+                            : config.squared_activation ? "plain, squared, "
+                                                        : "plain, ",
+                            config.ffn_size, " wide");
   if (config.moe) {
     const MoeConfig& moe = *config.moe;
     text += StrCat("; ", moe.experts, " experts of ", moe.expert_ffn_size, ", ",
@@ -122,8 +130,9 @@ Status ListFamilies(const InspectOptions& options) {
         "keys, and for MiniCPM3 with its multipliers in the weights. So they prove the mapping and "
         "not\n"
         "a second implementation. That of LCKV's models is Llama whose layers share keys and\n"
-        "values. DeepSeek-V3 in bf16 is held loosely: the oracle's own bf16 "
-        "logits\n"
+        "values. That of Nemotron-H is a later release of the reference. DeepSeek-V3 in bf16 is "
+        "held\n"
+        "loosely: the oracle's own bf16 logits\n"
         "differ from its f32 ones by 0.75.\n"
         "\nA key of config.json that changes the forward pass and is not understood, a missing or\n"
         "unexpected tensor, a wrong shape or a NaN is an error that names it. Architectures that "

@@ -134,6 +134,8 @@ struct StateConfig {
   int64_t step_rank = 0;                         // Mamba-1: columns that become steps
   PartNorms part_norms = PartNorms::kNone;
   float part_norm_eps = 1e-6f;
+  // What is convolved goes through this; none: through that of the model.
+  std::optional<Activation> activation = std::nullopt;
 
   bool delta() const { return kind == Kind::kQwen3Next || kind == Kind::kQwen35; }
   bool by_column() const { return kind == Kind::kMamba1; }
@@ -157,7 +159,10 @@ struct LayerConfig {
   int64_t reads = -1;
   bool state = false;   // a state of constant size (ModelConfig::state)
   bool attends = true;  // false: no attention, hence no cache
-  bool mlp = true;      // false: no MLP
+  // false: no MLP. A layer that neither attends nor keeps a state is an MLP alone, under one norm.
+  bool mlp = true;
+
+  bool mixes() const { return attends || state; }  // rows with earlier ones
 };
 
 // What multiplies the parts of a layer (Falcon-H1): what is projected to queries, keys and values,
@@ -238,7 +243,8 @@ struct ModelConfig {
   // > 0: the gate is no more than that, what it opens is within it and then one larger.
   float mlp_limit = 0.0f;
   Activation activation = Activation::kSilu;
-  float attention_scale = 1.0f;  // every factor between q . k and the softmax, YaRN's included
+  bool squared_activation = false;  // without a gate: squared behind it (Nemotron-H)
+  float attention_scale = 1.0f;     // every factor between q . k and the softmax, YaRN's included
   float attention_softcap = 0.0f;
   std::optional<QueryGrowth> query_growth;
   float qkv_limit = 0.0f;  // > 0: queries, keys and values are kept within it, MPT

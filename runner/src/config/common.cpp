@@ -147,7 +147,7 @@ void ReadSizes(ConfigReader& reader, const SizeKeys& keys, int64_t default_max_p
   config.vocab_size = reader.Int("vocab_size", std::nullopt, 1, kMostVocab);
   config.hidden_size = reader.Int(keys.hidden, std::nullopt, 1, kMostHidden);
   config.embedding_size = config.hidden_size;
-  const int64_t layers = reader.Int(keys.layers, std::nullopt, 1, kMostLayers);
+  const int64_t layers = reader.Int(keys.layers, keys.default_layers, 1, kMostLayers);
   config.layers.assign(static_cast<size_t>(layers), LayerConfig{});
   config.max_position = reader.Int(keys.max_position, default_max_position, 1, kMostPosition);
 }

@@ -39,6 +39,7 @@ struct SizeKeys {
   std::string_view hidden = "hidden_size";
   std::string_view layers = "num_hidden_layers";
   std::string_view max_position = "max_position_embeddings";
+  std::optional<int64_t> default_layers = std::nullopt;  // where another key says how many
 };
 void ReadSizes(ConfigReader& reader, const SizeKeys& keys, int64_t default_max_position,
                ModelConfig& config);

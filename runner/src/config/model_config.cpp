@@ -55,7 +55,6 @@ constexpr NotRun kNotRun[] = {
     {"gemma4", "its layers add embeddings of their own"},
     {"glm_moe_dsa", kIndexer},
     {"kimi_linear", "its layers of constant state forget by column (Kimi delta attention)"},
-    {"nemotron_h", "each of its layers is a state, an attention or an MLP alone"},
     {"rwkv", "its layers of constant state are averages in time"},
 };
 

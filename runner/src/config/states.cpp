@@ -90,7 +90,7 @@ StateConfig ReadMamba2(ConfigReader& reader, const Mamba2Keys& keys, const Model
   } else {
     state.value_dim = reader.Int(keys.head_dim, keys.default_head_dim, 1, kMostHeadDim);
   }
-  if (reader.ok() && state.width() != width) {
+  if (reader.ok() && !keys.heads_say && state.width() != width) {
     reader.Fail(keys.heads, StrCat("heads of ", keys.head_dim, " that together have the ", width,
                                    " columns of ", of));
   }

@@ -28,6 +28,7 @@ struct Mamba2Keys {
   std::string_view state = "mamba_d_state", conv = "mamba_d_conv", conv_bias = "mamba_conv_bias";
   std::string_view bias = "mamba_proj_bias", expand = "mamba_expand", chunk = "mamba_chunk_size";
   std::string_view width = "";  // of all heads' columns, where the hidden size does not say
+  bool heads_say = false;       // how many columns there are, whatever `expand` says
   int64_t default_width = 0, default_head_dim = 0;  // 0: what the others make it
   int64_t default_state = 256, default_groups = 1;
 };

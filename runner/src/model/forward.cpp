@@ -179,19 +179,24 @@ void ForwardPass::DenseMlp(const MlpWeights& mlp, int64_t ffn_size, const Tensor
   const Tensor up =
       Take(ScratchSlot::kMlpUp, DType::kF32, {rows, config_.gated_mlp ? 2 * ffn_size : ffn_size});
   ApplyLinear(ops_, x, mlp.up, MatMulMode::kSet, up);
-  if (config_.gated_mlp) {
-    const Tensor activated = Take(ScratchSlot::kMlpActivated, dtype_, {rows, ffn_size});
-    LimitGate(up);
-    if (config_.multipliers) {
-      Multiply(Columns(up, 0, ffn_size), config_.multipliers->gates);
-      Multiply(Columns(up, ffn_size, 2 * ffn_size), config_.multipliers->opened);
-    }
-    ops_.rows->GatedActivate(up, config_.activation, activated);
-    ApplyLinear(ops_, activated, mlp.down, mode, out);
-  } else {
-    ops_.rows->Activate(up, config_.activation, up);
-    ApplyLinear(ops_, up, mlp.down, mode, out);
+  if (config_.multipliers && config_.gated_mlp) {
+    Multiply(Columns(up, 0, ffn_size), config_.multipliers->gates);
+    Multiply(Columns(up, ffn_size, 2 * ffn_size), config_.multipliers->opened);
   }
+  ApplyLinear(ops_, Activated(up), mlp.down, mode, out);
+}
+
+// Activates what the first matrix of an MLP gives; in place where nothing is gated.
+Tensor ForwardPass::Activated(const Tensor& up) {
+  if (!config_.gated_mlp) {
+    ops_.rows->Activate(up, config_.activation, up);
+    if (config_.squared_activation) ops_.rows->Combine(up, up, Binary::kMultiply, up);
+    return up;
+  }
+  const Tensor activated = Take(ScratchSlot::kMlpActivated, dtype_, {up.shape[0], up.shape[1] / 2});
+  LimitGate(up);
+  ops_.rows->GatedActivate(up, config_.activation, activated);
+  return activated;
 }
 
 // In place, of gates and what they open: [rows, 2 f].
@@ -219,8 +224,8 @@ void ForwardPass::AddChosenBias(const Norm& biases, const Tensor& choice, const 
 void ForwardPass::MixtureOfExperts(int64_t layer, const Tensor& x, Tensor out, MatMulMode mode) {
   const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
   const MoeConfig& moe = *config_.moe;
-  const int64_t k = moe.experts_per_token, chosen = rows_ * k, ffn = moe.expert_ffn_size;
-  KVG_CHECK(config_.gated_mlp, "experts are gated");
+  const int64_t k = moe.experts_per_token, chosen = rows_ * k;
+  const int64_t width = config_.gated_mlp ? 2 * moe.expert_ffn_size : moe.expert_ffn_size;
   if (mode == MatMulMode::kSet) ops_.rows->Fill(0.0f, out);
 
   const Tensor logits = Take(ScratchSlot::kRouterLogits, DType::kF32, {rows_, moe.experts});
@@ -243,23 +248,20 @@ void ForwardPass::MixtureOfExperts(int64_t layer, const Tensor& x, Tensor out, M
                               .tolerance = moe.tolerance},
                              correction, experts, weight);
   const Tensor choice = experts.Reshape({chosen});
-  const Tensor up = Take(ScratchSlot::kMlpUp, DType::kF32, {chosen, 2 * ffn});
-  const Tensor activated = Take(ScratchSlot::kMlpActivated, dtype_, {chosen, ffn});
+  const Tensor up = Take(ScratchSlot::kMlpUp, DType::kF32, {chosen, width});
   const Tensor output =
       Take(ScratchSlot::kExpertOutput, DType::kF32, {chosen, config_.hidden_size});
   ops_.linear->MatMulChosen(x, *w.experts_up, choice, up);
   if (moe.weighs_inputs) {
     // Products are linear: what they give may be weighed for what they read.
-    const Tensor read = Take(ScratchSlot::kExpertBias, DType::kF32, {chosen, 2 * ffn});
+    const Tensor read = Take(ScratchSlot::kExpertBias, DType::kF32, {chosen, width});
     ops_.rows->Convert(up, read);
     ops_.rows->Fill(0.0f, up);
     ops_.select->AddWeighted(read, weight.Reshape({chosen, 1}), up);
     ops_.rows->Fill(1.0f, weight);
   }
   AddChosenBias(w.experts_up_bias, choice, up);
-  LimitGate(up);
-  ops_.rows->GatedActivate(up, config_.activation, activated);
-  ops_.linear->MatMulChosen(activated, *w.experts_down, choice, output);
+  ops_.linear->MatMulChosen(Activated(up), *w.experts_down, choice, output);
   AddChosenBias(w.experts_down_bias, choice, output);
   ops_.select->AddWeighted(output, weight, out);
   AddSharedExperts(layer, x, out);
@@ -343,24 +345,27 @@ void ForwardPass::ShowGuesses(int64_t layer, const Tensor& input) {
 
 void ForwardPass::Layer(int64_t layer, Tensor residual) {
   const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
-  const Tensor input = BranchInput(layer, w.input_norm, residual, ScratchSlot::kNormed);
+  const LayerConfig& own = config_.layers[static_cast<size_t>(layer)];
+  const Tensor input =
+      BranchInput(layer, own.mixes() ? w.input_norm : w.mlp_norm, residual, ScratchSlot::kNormed);
   if (!Runs(LayerPass::kRest)) ShowInputs(layer, input);
   ShowGuesses(layer + 1, input);
   if (Runs(LayerPass::kQueries)) {
     Attended(layer, input);
     return;
   }
-  const LayerConfig& own = config_.layers[static_cast<size_t>(layer)];
   // An MLP beside attention reads the residual before attention adds to it.
   Tensor mlp_input = input;
-  if (config_.parallel && !config_.shared_norm) {
+  if (own.mixes() && config_.parallel && !config_.shared_norm) {
     mlp_input = BranchInput(layer, w.mlp_norm, residual, ScratchSlot::kMlpNormed);
   }
-  AddBranch(w.attention_norm, residual,
-            [&](Tensor out, MatMulMode mode) { AttentionBranch(layer, input, out, mode); });
-  if (config_.post_norm) ApplyNorm(w.input_norm, residual, residual);
+  if (own.mixes()) {
+    AddBranch(w.attention_norm, residual,
+              [&](Tensor out, MatMulMode mode) { AttentionBranch(layer, input, out, mode); });
+    if (config_.post_norm) ApplyNorm(w.input_norm, residual, residual);
+  }
   if (!own.mlp) return;
-  if (!config_.parallel) {
+  if (own.mixes() && !config_.parallel) {
     mlp_input = BranchInput(layer, w.mlp_norm, residual, ScratchSlot::kNormed);
   }
   AddBranch(w.mlp_output_norm, residual,

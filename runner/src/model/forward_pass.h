@@ -137,6 +137,7 @@ class ForwardPass {
   void MlpBranch(int64_t layer, const Tensor& x, Tensor out, MatMulMode mode);
   void DenseMlp(const MlpWeights& mlp, int64_t ffn_size, const Tensor& x, Tensor out,
                 MatMulMode mode);
+  Tensor Activated(const Tensor& up);
   void MixtureOfExperts(int64_t layer, const Tensor& x, Tensor out, MatMulMode mode);
   void LimitGate(const Tensor& up);
   void AddChosenBias(const Norm& biases, const Tensor& choice, const Tensor& out);

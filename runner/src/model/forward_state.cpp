@@ -72,7 +72,7 @@ Tensor ForwardPass::StateRows(int64_t layer, const Tensor& x) {
                          kept.Slice(0, past).Reshape({state.conv_width - 1, columns}),
                          convolved.Slice(row, row + rows));
   });
-  ops_.rows->Activate(convolved, config_.activation, convolved);
+  ops_.rows->Activate(convolved, state.activation.value_or(config_.activation), convolved);
 
   const Tensor scanned = Take(ScratchSlot::kScanned, DType::kF32, {rows_, width});
   if (state.by_column()) {

@@ -152,16 +152,17 @@ void DescribeMixture(const ModelConfig& config, const Scope& beside, LayerSpec& 
   }
 }
 
-void DescribeNorms(const ModelConfig& config, bool mlp, const Scope& scope, LayerSpec& layer) {
+void DescribeNorms(const ModelConfig& config, const LayerConfig& parts, const Scope& scope,
+                   LayerSpec& layer) {
   const TensorNames& names = config.tensor_names;
   const int64_t d = config.hidden_size;
   if (config.input_norms) {
-    layer.input_norm = scope.Norm(names.input_norm, d);
-    if (mlp && !config.shared_norm) layer.mlp_norm = scope.Norm(names.mlp_norm, d);
+    if (parts.mixes()) layer.input_norm = scope.Norm(names.input_norm, d);
+    if (parts.mlp && !config.shared_norm) layer.mlp_norm = scope.Norm(names.mlp_norm, d);
   }
   if (config.output_norms) {
-    layer.attention_norm = scope.Norm(names.attention_norm, d);
-    if (mlp) layer.mlp_output_norm = scope.Norm(names.mlp_output_norm, d);
+    if (parts.mixes()) layer.attention_norm = scope.Norm(names.attention_norm, d);
+    if (parts.mlp) layer.mlp_output_norm = scope.Norm(names.mlp_output_norm, d);
   }
 }
 
@@ -184,7 +185,7 @@ LayerSpec DescribeLayer(const ModelConfig& config, int64_t index, const Scope& s
   const int64_t v_size = config.kv_heads * config.value_dim;
   LayerSpec layer;
   const LayerConfig& parts = config.layers[static_cast<size_t>(index)];
-  DescribeNorms(config, parts.mlp, scope, layer);
+  DescribeNorms(config, parts, scope, layer);
   DescribeMlp(config, index, scope, layer);
   if (parts.state) layer.state = DescribeState(config, scope.Name(names.state));
   if (!parts.attends) return layer;
