@@ -24,8 +24,8 @@ namespace {
 enum KernelPart { kQueryIn, kQueryOut, kKeyIn, kKeyOut, kSize, kMix, kMixSize, kKernelParts };
 
 std::string KernelTable(int64_t layer, int part) {
-  static constexpr const char* kNames[kKernelParts] = {
-      "queries.in", "queries.out", "keys.in", "keys.out", "size", "mix", "mix_size"};
+  constexpr char kNames[kKernelParts][12] = {"queries.in", "queries.out", "keys.in", "keys.out",
+                                             "size",       "mix",         "mix_size"};
   return StrCat("layers.", layer, ".", kNames[part]);
 }
 
@@ -292,17 +292,13 @@ class Less final : public AbsorbingReader {
 // Which published tensor a part is, of a layer; where all heads share keys its authors have linear
 // maps, [out, in].
 struct PublishedPart {
-  const char* name;
-  const char* shared;  // the linear map's; null: it has the same name
+  char name[16];
+  bool shared;  // the linear map has the name and ".weight"
 };
 constexpr PublishedPart kPublished[kKernelParts] = {
-    {"kernel_q_mat1", nullptr},
-    {"kernel_q_mat2", nullptr},
-    {"kernel_k_mat1", "kernel_k_mat1.weight"},
-    {"kernel_k_mat2", "kernel_k_mat2.weight"},
-    {"scalingD", nullptr},
-    {"interaction_k", "interaction_k.weight"},
-    {"scalingD2", nullptr},
+    {"kernel_q_mat1", false}, {"kernel_q_mat2", false}, {"kernel_k_mat1", true},
+    {"kernel_k_mat2", true},  {"scalingD", false},      {"interaction_k", true},
+    {"scalingD2", false},
 };
 
 // A linear map [out, in] as [1, in, out].
@@ -333,9 +329,9 @@ Result<Calibration::Tables> ImportKernels(const Calibration::Tables& published,
   for (int64_t layer = 0; layer < shape.layers; ++layer) {
     for (int part = 0; part < kKernelParts; ++part) {
       const PublishedPart& of = kPublished[part];
-      const bool linear =
-          of.shared != nullptr && keys == 1 && published.contains(StrCat(layer, ".", of.shared));
-      const std::string name = StrCat(layer, ".", linear ? of.shared : of.name);
+      const std::string plain = StrCat(layer, ".", of.name), shared = plain + ".weight";
+      const bool linear = of.shared && keys == 1 && published.contains(shared);
+      const std::string& name = linear ? shared : plain;
       const auto found = published.find(name);
       if (found == published.end()) return BadInput(StrCat("has no tensor '", name, "'"));
       std::vector<int64_t> dims = wanted[part];

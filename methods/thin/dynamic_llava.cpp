@@ -25,7 +25,7 @@ namespace kvgauge {
 namespace {
 
 constexpr float kPredictorEpsilon = 1e-5f;  // of its layer norms, torch's
-constexpr std::string_view kPredictorPrefix = "model.image_score_predictor.";
+constexpr char kPredictorPrefix[] = "model.image_score_predictor.";
 
 // The predictor's norms and linear maps on one device, by the names of their tables. One thread.
 class LoadedPredictor {
@@ -287,7 +287,8 @@ class DynamicLlavaRows final : public TrainedThin {
 Result<Calibration::Tables> ImportPicturePredictor(const Calibration::Tables& published) {
   Calibration::Tables tables;
   for (const auto& [name, table] : published) {
-    if (name.starts_with(kPredictorPrefix)) tables[name.substr(kPredictorPrefix.size())] = table;
+    if (name.starts_with(kPredictorPrefix))
+      tables[name.substr(sizeof(kPredictorPrefix) - 1)] = table;
   }
   if (!tables.empty()) return tables;
   return BadInput(StrCat("has no tensor whose name begins with '", kPredictorPrefix, "'"));
