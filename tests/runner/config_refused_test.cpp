@@ -154,6 +154,26 @@ TEST_F(ConfigDirectory, GenerationConfigWins) {
               AllOf(HasSubstr("generation_config.json"), HasSubstr("'eos_token_id'")));
 }
 
+// Python writes them without quotes, and published files of Mamba-2 and Nemotron-H have them.
+TEST_F(ConfigDirectory, InfinityMayStandWithoutQuotes) {
+  const Result<std::string> golden =
+      ReadFile(KVG_SOURCE_DIR "/tests/golden/models/bamba/config.json");
+  ASSERT_TRUE(golden.ok()) << golden.error().message;
+  const auto read = [&](const std::string& entry) {
+    EXPECT_TRUE(WriteFile(path_ / "config.json", StrCat("{", entry, ",", golden->substr(1))).ok());
+    return ReadModelConfig(path_);
+  };
+  const Result<ModelConfig> config =
+      read(R"("note": "a \"NaN\" is Infinity", "time_step_limit": [0.25, Infinity])");
+  ASSERT_TRUE(config.ok()) << config.error().message;
+  EXPECT_EQ(config->state->least_step, 0.25);
+  for (const std::string limit : {"[NaN, Infinity]", "[0.0, -Infinity]", "[0.0, infinity]"}) {
+    const Result<ModelConfig> refused = read(StrCat("\"time_step_limit\": ", limit));
+    ASSERT_FALSE(refused.ok()) << limit;
+    EXPECT_THAT(refused.error().message, HasSubstr("config.json"));
+  }
+}
+
 TEST_F(ConfigDirectory, MissingAndBrokenFiles) {
   const Result<ModelConfig> missing = ReadModelConfig(path_);
   ASSERT_FALSE(missing.ok());

@@ -80,8 +80,34 @@ Result<FamilyRow> FindFamily(const Json& json, const std::string& origin) {
                             " is not a supported model", DidYouMean(name, known), "; ", supported));
 }
 
+// Python writes numbers into its JSON that JSON does not have, and published files have them: they
+// become texts of the same letters, which a key takes or refuses.
+std::string WithPythonsNumbers(std::string_view text) {
+  static constexpr std::string_view kNames[] = {"-Infinity", "Infinity", "NaN"};
+  std::string out;
+  bool inside = false;  // a string
+  for (size_t at = 0; at < text.size(); ++at) {
+    const char byte = text[at];
+    if (byte == '"') inside = !inside;
+    const auto name = std::find_if(std::begin(kNames), std::end(kNames), [&](std::string_view one) {
+      return !inside && text.substr(at).starts_with(one);
+    });
+    if (name != std::end(kNames)) {
+      out += '"';
+      out += *name;
+      out += '"';
+      at += name->size() - 1;
+      continue;
+    }
+    out += byte;
+    if (inside && byte == '\\' && at + 1 < text.size()) out += text[++at];
+  }
+  return out;
+}
+
 Result<Json> ReadConfigJson(const std::string& path) {
-  KVG_ASSIGN(const std::string text, ReadFile(path, kMostConfigBytes));
+  KVG_ASSIGN(std::string text, ReadFile(path, kMostConfigBytes));
+  text = WithPythonsNumbers(text);
   KVG_ASSIGN(Json json, ParseJson(text, path));
   if (!json.is_object()) return BadInput(StrCat(path, ": expected a JSON object"));
   return json;
