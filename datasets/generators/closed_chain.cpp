@@ -11,8 +11,8 @@
 namespace kvgauge::closed {
 namespace {
 
-constexpr int64_t kGiven = 3;
-constexpr int64_t kMost = 9;  // one digit, one token
+constexpr int64_t kGivenNumbers = 3;
+constexpr int64_t kMostNumber = 9;  // one digit, one token
 
 struct Step {
   std::string rule, line;  // "? + box ? = lamp ?", "6 + box 3 = lamp 9"
@@ -24,7 +24,7 @@ class Chain {
  public:
   explicit Chain(const Plan& plan) : rng_(plan.Stream(Draw::kFacts)) {
     names_ = DrawDistinct(rng_, std::ssize(Nouns()), std::ssize(Nouns()));
-    for (int64_t i = 0; i < kGiven; ++i) values_.push_back(Between(rng_, 1, kMost));
+    for (int64_t i = 0; i < kGivenNumbers; ++i) values_.push_back(Between(rng_, 1, kMostNumber));
   }
 
   // "= lamp 9".
@@ -48,8 +48,10 @@ class Chain {
     }
     // A number less itself is always one.
     if (legal.empty()) legal.emplace_back(last, false);
-    const auto [other, plus] = legal[rng_.NextBelow(legal.size())];
-    used_.insert({other, plus});
+    const auto chosen = legal[rng_.NextBelow(legal.size())];
+    const int64_t other = chosen.first;
+    const bool plus = chosen.second;
+    used_.insert(chosen);
     const auto line = [&](const std::string& from, const std::string& operand,
                           const std::string& to) {
       std::string text = from + (plus ? " + " : " - ");
@@ -70,7 +72,7 @@ class Chain {
   }
 
  private:
-  static bool InRange(int64_t value) { return value >= 0 && value <= kMost; }
+  static bool InRange(int64_t value) { return value >= 0 && value <= kMostNumber; }
   int64_t Apply(int64_t before, int64_t other, bool plus) const {
     const int64_t operand = values_[static_cast<size_t>(other)];
     return plus ? before + operand : before - operand;
@@ -89,7 +91,7 @@ class Chain {
 Build MakeChain(const Plan& plan) {
   auto chain = std::make_shared<Chain>(plan);
   std::string head = "Sums:", last;
-  for (int64_t i = 0; i < kGiven; ++i) {
+  for (int64_t i = 0; i < kGivenNumbers; ++i) {
     last = "\n" + chain->ResultOf(i);
     head += last;
   }

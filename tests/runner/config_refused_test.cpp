@@ -164,7 +164,7 @@ TEST_F(ConfigDirectory, InfinityMayStandWithoutQuotes) {
     return ReadModelConfig(path_);
   };
   const Result<ModelConfig> config =
-      read(R"("note": "a \"NaN\" is Infinity", "time_step_limit": [0.25, Infinity])");
+      read(R"("_name_or_path": "a \"NaN\" is Infinity", "time_step_limit": [0.25, Infinity])");
   ASSERT_TRUE(config.ok()) << config.error().message;
   EXPECT_EQ(config->state->least_step, 0.25);
   for (const std::string limit : {"[NaN, Infinity]", "[0.0, -Infinity]", "[0.0, infinity]"}) {
