@@ -165,16 +165,7 @@ class Less final : public AbsorbingReader {
     rows.Combine(result, Spread(view, total[0], value_dim), Binary::kDivide, result);
     rows.Activate(total, Activation::kLog, total);
     // Both have a softmax's denominator: the two results by their shares of the sum.
-    const Tensor both = view.Scratch(DType::kF32, {heads, 2});
-    const Tensor share = view.Scratch(DType::kF32, {heads});
-    rows.Convert(AsColumn(log_sum_exp), Columns(both, 0, 1));
-    rows.Convert(AsColumn(total[0]), Columns(both, 1, 2));
-    rows.Softmax(both, 1.0f, both);
-    rows.Convert(Columns(both, 0, 1), AsColumn(share));
-    rows.Combine(out, Spread(view, share, value_dim), Binary::kMultiply, out);
-    rows.Convert(Columns(both, 1, 2), AsColumn(share));
-    rows.Combine(result, Spread(view, share, value_dim), Binary::kMultiply, result);
-    rows.Combine(out, result, Binary::kAdd, out);
+    JoinResults(view, log_sum_exp, total[0], result, out);
   }
 
  private:

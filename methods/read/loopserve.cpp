@@ -9,6 +9,7 @@
 #include <algorithm>
 
 #include "methods/attention.h"
+#include "methods/joining_reader.h"
 #include "methods/registry.h"
 #include "methods/tensors.h"
 
@@ -59,13 +60,12 @@ class LoopServeReads final : public Reader {
     for (int64_t h = 0; chosen && h < shape.kv_heads; ++h) {
       const auto head = static_cast<size_t>(h);
       const int64_t prompt = progress.prompt[head], held = std::min(prompt, tokens_);
-      if (held == 0 && view.lengths()[head] == 0) continue;
       const Tensor entries =
           progress.entries.As(DType::kI32, {progress.entries.size_bytes() / SizeOf(DType::kI32)})
               .Slice(progress.first[head], progress.first[head] + held);
       if (taken % steps_ == 0 && held > 0) ChooseAnew(view, h, ring, prompt, entries);
       const Tensor of_head = words.Slice(h * shape.group(), (h + 1) * shape.group());
-      Mark(view, entries, prompt, view.lengths()[head], of_head);
+      MarkChosenAndLater(view, entries, prompt, view.lengths()[head], of_head);
     }
     const int64_t slot = taken % steps_;
     view.ops().rows->Convert(q, ring[slot]);
@@ -96,22 +96,6 @@ class LoopServeReads final : public Reader {
     }
     ops.rows->ReduceColumns(given, Reduction::kSum, sums[0]);
     ops.memory->Copy(Best(view, sums, entries.shape[0]), entries);
-  }
-
-  // Those of the prompt, and all behind it.
-  static void Mark(LayerView& view, const Tensor& entries, int64_t prompt, int64_t length,
-                   const Tensor& words) {
-    Ops& ops = view.ops();
-    const int64_t held = entries.shape[0], read = held + length - prompt, group = words.shape[0];
-    Tensor all = view.Scratch(DType::kI32, {1, read});
-    if (held > 0) ops.memory->Copy(entries, all[0].Slice(0, held));
-    if (length > prompt) {
-      ops.memory->Copy(Numbers(view, length - prompt, static_cast<int32_t>(prompt)),
-                       all[0].Slice(held, read));
-    }
-    all.shape[0] = group;
-    all.stride[0] = 0;
-    ops.select->MarkRuns(all, 1, length, Columns(words, 0, (length + 63) / 64));
   }
 
   int64_t steps_, tokens_;

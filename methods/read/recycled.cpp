@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "methods/attention.h"
+#include "methods/joining_reader.h"
 #include "methods/registry.h"
 #include "methods/tensors.h"
 
@@ -50,7 +51,8 @@ class Recycled final : public Reader {
       if (full) {
         Remember(view, h, q.Slice(begin, begin + group), of_head.Slice(0, held));
       } else {
-        Mark(view, of_head.Slice(0, held), then, lengths[h], words.Slice(begin, begin + group));
+        MarkChosenAndLater(view, of_head.Slice(0, held), then, lengths[h],
+                           words.Slice(begin, begin + group));
       }
     }
     return !full;
@@ -70,23 +72,6 @@ class Recycled final : public Reader {
     AttentionOfProducts(view, head, 0, QueryRows::Newest(view), given, given);
     ops.rows->ReduceColumns(given, Reduction::kSum, sum[0]);
     ops.memory->Copy(Best(view, sum, entries.shape[0]), entries);
-  }
-
-  // What was chosen when the head held `then` entries, and what came since.
-  static void Mark(LayerView& view, const Tensor& entries, int64_t then, int64_t length,
-                   const Tensor& words) {
-    Ops& ops = view.ops();
-    const int64_t held = entries.shape[0], read = held + length - then, group = words.shape[0];
-    if (read == 0) return;
-    Tensor all = view.Scratch(DType::kI32, {1, read});
-    ops.memory->Copy(entries, all[0].Slice(0, held));
-    if (length > then) {
-      ops.memory->Copy(Numbers(view, length - then, static_cast<int32_t>(then)),
-                       all[0].Slice(held, read));
-    }
-    all.shape[0] = group;
-    all.stride[0] = 0;
-    ops.select->MarkRuns(all, 1, length, Columns(words, 0, (length + 63) / 64));
   }
 
   int64_t tokens_, stride_;

@@ -15,12 +15,19 @@ void JoinSoftmax(LayerView& view, const Tensor& log_sum_exp, const Tensor& logit
   const int64_t rows = logits.shape[0], n = logits.shape[1], dim = values.shape[1];
   const Tensor other = view.Scratch(DType::kF32, {rows, dim});
   const Tensor sums = view.Scratch(DType::kF32, {rows});
-  const Tensor both = view.Scratch(DType::kF32, {rows, 2});
-  const Tensor share = view.Scratch(DType::kF32, {rows});
   row_ops.LogSumExp(logits, sums);
   row_ops.Softmax(logits, 1.0f, logits);
   ops.linear->MatMulNN(logits.Reshape({1, rows, n}), values.Reshape({1, n, dim}), 1.0f,
                        other.Reshape({1, rows, dim}));
+  JoinResults(view, log_sum_exp, sums, other, result);
+}
+
+void JoinResults(LayerView& view, const Tensor& log_sum_exp, const Tensor& sums,
+                 const Tensor& other, const Tensor& result) {
+  RowOps& row_ops = *view.ops().rows;
+  const int64_t rows = other.shape[0], dim = other.shape[1];
+  const Tensor both = view.Scratch(DType::kF32, {rows, 2});
+  const Tensor share = view.Scratch(DType::kF32, {rows});
   row_ops.Convert(AsColumn(log_sum_exp), Columns(both, 0, 1));
   row_ops.Convert(AsColumn(sums), Columns(both, 1, 2));
   row_ops.Softmax(both, 1.0f, both);
@@ -45,6 +52,22 @@ void MarkEnds(LayerView& view, int64_t first, int64_t last, int64_t length, cons
   ends.shape[0] = words.shape[0];
   ends.stride[0] = 0;
   ops.select->MarkRuns(ends, 1, length, Columns(words, 0, (length + 63) / 64));
+}
+
+void MarkChosenAndLater(LayerView& view, const Tensor& entries, int64_t then, int64_t length,
+                        const Tensor& words) {
+  Ops& ops = view.ops();
+  const int64_t chosen = entries.shape[0], read = chosen + length - then;
+  if (read == 0) return;
+  Tensor all = view.Scratch(DType::kI32, {1, read});
+  if (chosen > 0) ops.memory->Copy(entries, all[0].Slice(0, chosen));
+  if (length > then) {
+    ops.memory->Copy(Numbers(view, length - then, static_cast<int32_t>(then)),
+                     all[0].Slice(chosen, read));
+  }
+  all.shape[0] = words.shape[0];
+  all.stride[0] = 0;
+  ops.select->MarkRuns(all, 1, length, Columns(words, 0, (length + 63) / 64));
 }
 
 void MarkWhere(LayerView& view, const Tensor& marks, int64_t first, const Tensor& words) {

@@ -287,8 +287,8 @@ class DynamicLlavaRows final : public TrainedThin {
 Result<Calibration::Tables> ImportPicturePredictor(const Calibration::Tables& published) {
   Calibration::Tables tables;
   for (const auto& [name, table] : published) {
-    if (name.starts_with(kPredictorPrefix))
-      tables[name.substr(sizeof(kPredictorPrefix) - 1)] = table;
+    if (!name.starts_with(kPredictorPrefix)) continue;
+    tables[name.substr(sizeof(kPredictorPrefix) - 1)] = table;
   }
   if (!tables.empty()) return tables;
   return BadInput(StrCat("has no tensor whose name begins with '", kPredictorPrefix, "'"));

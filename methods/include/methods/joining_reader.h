@@ -26,10 +26,18 @@ class JoiningReader : public Reader {
 // nothing. logits: used up.
 void JoinSoftmax(LayerView& view, const Tensor& log_sum_exp, const Tensor& logits,
                  const Tensor& values, const Tensor& result);
+// The same where the softmax over the others is done: theirs are the logs `sums` [rows] and the
+// results `other` [rows, dim], which are used up.
+void JoinResults(LayerView& view, const Tensor& log_sum_exp, const Tensor& sums,
+                 const Tensor& other, const Tensor& result);
 
 // Lets all rows of `words` [rows, ceil(length / 64)] read a head's entries before `first` and those
 // from `last` on.
 void MarkEnds(LayerView& view, int64_t first, int64_t last, int64_t length, const Tensor& words);
+// Lets all rows of `words` read `entries` [n] i32 of a head's first `then`, and those from `then`
+// on. entries: ascending.
+void MarkChosenAndLater(LayerView& view, const Tensor& entries, int64_t then, int64_t length,
+                        const Tensor& words);
 // Lets row i read the entries first + j for which marks[i, j] is 1, not 0; what it may read before
 // `first` is forgotten. marks: [rows, n], or one row for all; it waits for the device.
 void MarkWhere(LayerView& view, const Tensor& marks, int64_t first, const Tensor& words);

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows of make_models, as those of model_families: Mamba alone and side by side with attention, and
+layers that are one thing alone."""
+
+from model_families import base, row, setter
+
+# --------------------------------------------------------------------------------------------------
+# Mamba alone, and side by side with attention.
+
+ALONE = dict(num_attention_heads=..., num_key_value_heads=..., max_position_embeddings=..., rms_norm_eps=...,
+             rope_theta=..., intermediate_size=..., layer_norm_epsilon=1e-5, expand=2, conv_kernel=4, state_size=8,
+             use_bias=False, use_conv_bias=True, residual_in_fp32=True, time_step_min=0.001, time_step_max=0.1,
+             time_step_floor=0.0001, rescale_prenorm_residual=False, pad_token_id=0)
+row("mamba2",
+    base("Mamba2ForCausalLM", "mamba2", **(ALONE | dict(num_heads=4, head_dim=16, n_groups=2, chunk_size=16, rms_norm=True,
+                                                        num_hidden_layers=3, time_step_rank="auto"))),
+    norm_groups=2,
+    note="No attention at all. Two groups of B and C, by which gated rows are normed as in the authors' code "
+    "(state-spaces/mamba 03a38fb2, modules/mamba2.py): 5.2 norms all of a row at once, so the oracle has that patched.",
+    ablate={"one group of B and C": setter(n_groups=1, state_size=16)})
+row("mamba",
+    base("MambaForCausalLM", "mamba", **(ALONE | dict(intermediate_size=64, num_hidden_layers=3, time_step_rank=3,
+                                                      time_step_scale=1.0, time_step_init_scheme="random",
+                                                      tie_word_embeddings=True, use_bias=True))),
+    note="No attention at all, Mamba-1; tied, biases of projections.")
+row("falcon_mamba",
+    base("FalconMambaForCausalLM", "falcon_mamba",
+         **(ALONE | dict(intermediate_size=48, expand=16, num_hidden_layers=3, time_step_rank="auto", mixer_rms_eps=1e-6,
+                         time_step_scale=1.0, time_step_init_scheme="random"))),
+    note="Mamba-1 whose steps, B and C are normed without weights; `expand` does not count.",
+    ablate={"norms that do nothing": setter(mixer_rms_eps=1e6)})
+row("jamba",
+    base("JambaForCausalLM", "jamba", num_hidden_layers=4, attn_layer_period=4, attn_layer_offset=2,
+         expert_layer_period=2, expert_layer_offset=1, num_experts=4, num_experts_per_tok=2, output_router_logits=False,
+         router_aux_loss_coef=0.001, mamba_d_state=8, mamba_d_conv=4, mamba_expand=2, mamba_dt_rank=3,
+         mamba_conv_bias=True, mamba_proj_bias=True, mamba_inner_layernorms=True, use_mamba_kernels=False,
+         num_logits_to_keep=1, rope_theta=..., sliding_window=None, attention_dropout=0.0, pad_token_id=0,
+         rms_norm_eps=1e-6),
+    expert_gain=0.6,
+    router_gap=0.02,
+    note="Mamba-1 layers, whose steps, B and C are normed, around one that attends and does not turn; experts in every "
+    "second layer.",
+    ablate={"one expert more": setter(num_experts_per_tok=3)})
+FALCON_H1 = dict(num_hidden_layers=2, head_dim=12, mamba_d_ssm=48, mamba_n_heads=4, mamba_d_head=12, mamba_n_groups=2,
+                 mamba_d_state=8, mamba_d_conv=4, mamba_expand=2, mamba_chunk_size=16, mamba_conv_bias=True,
+                 mamba_proj_bias=False, mamba_use_mlp=True, mlp_expansion_factor=8, attention_bias=False, mlp_bias=False,
+                 projectors_bias=False, num_logits_to_keep=1, attn_layer_indices=None, attention_dropout=0.0,
+                 rope_theta=100000000000.0, rope_scaling=None, pad_token_id=0)
+row("falcon_h1",
+    base("FalconH1ForCausalLM", "falcon_h1", mamba_rms_norm=False, mamba_norm_before_gate=False,
+         embedding_multiplier=5.656854249492381, lm_head_multiplier=0.0390625 * 8, key_multiplier=0.5,
+         attention_in_multiplier=0.9, attention_out_multiplier=0.9375, ssm_in_multiplier=1.25,
+         ssm_out_multiplier=0.23570226039551587 * 4, ssm_multipliers=[0.8838834764831845, 0.7, 1.3, 0.9, 0.6],
+         mlp_multipliers=[0.8838834764831844, 0.5859375], **FALCON_H1),
+    embed_gain=0.2,
+    note="Each layer attends and keeps a Mamba-2 state, side by side; multipliers of all parts; gated and not normed.",
+    ablate={"keys stay": setter(key_multiplier=1.0), "gates stay": setter(mlp_multipliers=[1.0, 0.5859375]),
+            "attention reads all": setter(attention_in_multiplier=1.0), "states read all": setter(ssm_in_multiplier=1.0)})
+row("falcon_h1_norm",
+    base("FalconH1ForCausalLM", "falcon_h1", mamba_rms_norm=True, mamba_norm_before_gate=True, **FALCON_H1),
+    note="Without multipliers; what a state gives is normed by group and then gated.",
+    ablate={"gated first": setter(mamba_norm_before_gate=False)})
+
+# --------------------------------------------------------------------------------------------------
+# Layers that are one thing alone. The pinned transformers does not have them: run these with 5.23.
+
+NEMOTRON = dict(num_hidden_layers=5, head_dim=12, mamba_num_heads=4, mamba_head_dim=12, n_groups=2, ssm_state_size=8,
+                conv_kernel=4, chunk_size=16, expand=2, use_bias=False, use_conv_bias=True, mamba_hidden_act="silu",
+                mamba_proj_bias=False, mlp_hidden_act="relu2", mlp_bias=False, attention_bias=False, hidden_act=...,
+                layer_norm_epsilon=1e-5, rms_norm_eps=1e-5, rope_theta=..., residual_in_fp32=False,
+                rescale_prenorm_residual=True, num_logits_to_keep=1, time_step_floor=0.0001, time_step_min=0.001,
+                time_step_max=0.1, sliding_window=None, hidden_dropout=0.0, attention_dropout=0.0,
+                use_mamba_kernels=False, pad_token_id=0)
+row("nemotron_h",
+    base("NemotronHForCausalLM", "nemotron_h", hybrid_override_pattern="M-*M-", **NEMOTRON),
+    note="Two Mamba-2 layers of two groups, one that attends and does not turn, two MLPs with a squared ReLU; each under "
+    "one norm, and heads wider than `expand` says. The oracle's lower bound of steps, time_step_min, is in its path "
+    "without kernels alone; no step of this model comes near it.",
+    ablate={"not squared": setter(mlp_hidden_act="relu"),
+            "one group of B and C": setter(n_groups=1, ssm_state_size=16)})
+row("nemotron_h_moe",
+    base("NemotronHForCausalLM", "nemotron_h", hybrid_override_pattern="ME*EM", n_routed_experts=6, n_shared_experts=1,
+         num_experts_per_tok=2, moe_intermediate_size=12, moe_shared_expert_intermediate_size=20, n_group=1, topk_group=1,
+         norm_topk_prob=True, routed_scaling_factor=2.5, moe_latent_size=None, partial_rotary_factor=1.0,
+         **(NEMOTRON | dict(rope_theta=10000))),
+    expert_gain=0.6,
+    router_gap=0.02,
+    note="Experts without gates, chosen by corrected sigmoids, beside one that all tokens share; rope_theta is in the "
+    "file and no layer turns.",
+    ablate={"one expert more": setter(num_experts_per_tok=3), "not squared": setter(mlp_hidden_act="relu")})
