@@ -364,12 +364,11 @@ Result<std::vector<ServeStep>> ServeLoop::Choose() {
     int64_t r = 0;
     if (has_ready && (!has_live || ready->first < live->first)) {
       r = ready->second;
-      const std::optional<std::pair<Key, int64_t>> at =
-          has_live ? std::optional(*live) : std::nullopt;
+      const std::pair<Key, int64_t> at = has_live ? *live : std::pair<Key, int64_t>();
       bool admitted = false;
       KVG_TRY(Admit(r, &admitted));
       // Those that made room are gone from the list.
-      live = at ? live_.lower_bound(*at) : live_.end();
+      live = has_live ? live_.lower_bound(at) : live_.end();
       if (!admitted) {
         blocked = true;
         continue;
