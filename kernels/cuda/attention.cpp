@@ -312,9 +312,9 @@ class CudaAttention final : public AttentionOps {
     if (work.jobs.empty()) return;
     SpanShape span = {};
     span.dtype = shape.format.dtype;
-    span.plain = work.needs.plain();
     span.row_tiles = row_tiles;
-    span.warps = 4;
+    // Where codes are expanded more warps share the work.
+    span.warps = work.needs.code_key_bytes + work.needs.code_value_bytes > 0 ? 8 : 4;
     const int most_dims = std::max(work.needs.value_dim, static_cast<int>(shape.format.value_dim));
     while (MostValueDims(row_tiles, span.warps) < most_dims) {
       span.warps *= 2;
@@ -322,6 +322,7 @@ class CudaAttention final : public AttentionOps {
     }
     span.value_stride = static_cast<int>((shape.format.value_dim + 7) / 8 * 8);
     span.shared = SpanShared(shape, work.needs, row_tiles);
+    span.plain = work.needs.plain() && span.shared.stage_count > 1;
     KVG_CHECK(span.shared.total <= MostSharedBytes(),
               "cuda: keys or values of more dims than shared memory takes");
     const int64_t rows = int64_t{16} * row_tiles;

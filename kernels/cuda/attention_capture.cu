@@ -20,29 +20,30 @@ struct CaptureShared {
   Uint4* queries16;
   float* queries32;
   float* room;
+  ExpandedPages expanded;
 };
 KVG_DEVICE CaptureShared SharedOf(unsigned char* shared, const SharedPlan& plan) {
   return {reinterpret_cast<Uint4*>(shared + plan.q16), reinterpret_cast<float*>(shared + plan.q32),
-          reinterpret_cast<float*>(shared + plan.tile)};
+          reinterpret_cast<float*>(shared + plan.tile), PagesOf(shared, plan)};
 }
 
-// The page's scores for a tile of rows. Reached by all threads.
+// The page's scores for a tile of rows, its codes being expanded. Reached by all threads.
 template <DType type, int tiles>
 KVG_DEVICE void TileScores(const AttendCall& call, const SegmentView& segment, const RowTile& tile,
                            bool all_seen, int page, const CaptureShared& shared,
                            float (&scores)[tiles][2][4]) {
   SyncBlock();
   if constexpr (type != DType::kF32) {
-    if (!KeysAsNumbers<type>(segment, page)) {
+    if (!KeysAsNumbers<type>(segment, page, shared.expanded)) {
       PackQueries<type, tiles>(call, tile, shared.queries16);
     }
   }
-  if (KeysAsNumbers<type>(segment, page)) {
+  if (KeysAsNumbers<type>(segment, page, shared.expanded)) {
     ExpandQueries<type, tiles>(call, segment, tile, shared.queries32);
   }
   SyncBlock();
-  ScorePage<type>(call, segment, tile, all_seen, page, shared.queries16, shared.queries32,
-                  shared.room, scores);
+  ScorePage<type>(call, segment, tile, all_seen, page, nullptr, shared.queries16, shared.queries32,
+                  shared.room, shared.expanded, scores);
 }
 
 template <DType type, int tiles>
@@ -59,8 +60,11 @@ WindowKernel(AttendCall call, const SegmentView* segments, const CapturePage* pa
   tile.count = Least(tiles * 16, request.rows.count - tile.r0);
   const PageSight sight = SightOf(call, segment, tile, tiles * 16, job.page);
   if (!sight.any) return;
+  const CaptureShared shared = SharedOf(memory, plan);
+  ExpandPage<type>(segment, job.page, KeysAsCodes<type>(segment, job.page, shared.expanded), false,
+                   shared.expanded);
   float scores[tiles][2][4];
-  TileScores<type, tiles>(call, segment, tile, sight.all, job.page, SharedOf(memory, plan), scores);
+  TileScores<type, tiles>(call, segment, tile, sight.all, job.page, shared, scores);
 #pragma unroll
   for (int m = 0; m < tiles; ++m) {
 #pragma unroll
@@ -117,6 +121,8 @@ ColumnsKernel(AttendCall call, const SegmentView* segments, const CapturePage* p
   tile.first_row += request.first_row;
   if (tile.ahead != nullptr) tile.ahead += request.first_row;
   const CaptureShared shared = SharedOf(memory, plan);
+  ExpandPage<type>(segment, job.page, KeysAsCodes<type>(segment, job.page, shared.expanded), false,
+                   shared.expanded);
   const float* const log_sum_exp =
       request.log_sum_exp + tile.head0 * request.log_sum_exp_stride + tile.first_row;
   // Rows that come before the page see nothing of it, unless rows see ahead.

@@ -1,142 +1,285 @@
 // SPDX-License-Identifier: Apache-2.0
-// Device functions: pages of affine codes as operands of tensor cores, for bf16 caches. Codes are
-// small integers and halves, which bf16 holds exactly; scales are folded into the rows that meet
-// them (rounded to bf16, as attention.h allows), and what codes are counted from is summed in f32.
+// Device functions: pages of codes as operands of tensor cores. Codes are expanded to 16-bit
+// numbers in shared memory, where they lie as those of a 16-bit page do (page_layout.h), and are
+// multiplied as such.
 //
-// Keys whose groups run over entries: a warp's sixteenth of a page has one scale for each dim.
-// Values whose groups run over dims: 8 dims have one scale for each entry.
+// Of keys whose ranges run over entries only the distance from a range's middle is rounded to 16
+// bits; what the middles add to a score is summed in f32. So what a score moves by does not depend
+// on how loud a constant a channel carries.
 #pragma once
 
 #include "cuda/attention_values.h"
 
 namespace kvgauge::cuda {
 
-KVG_DEVICE bool HasPlainCodes(const CodecView& c) {
-  return c.kind == KvCodecKind::kAffine && (c.bits == 2 || c.bits == 4 || c.bits == 8) &&
-         c.rank == 0 && !c.has_outliers && c.dim == c.width;
-}
-template <DType type>
-KVG_DEVICE bool KeysAsCodes(const SegmentView& segment, int page) {
-  if (type != DType::kBF16 || segment.numbers) return false;
-  if ((page + 1) * kPageEntries > segment.keys.coded_entries) return false;
-  const CodecView& c = *segment.keys.codec;
-  return HasPlainCodes(c) && !c.by_token && c.dim % 64 == 0;
-}
-template <DType type>
-KVG_DEVICE bool ValuesAsCodes(const SegmentView& segment, int page) {
-  if (type != DType::kBF16 || segment.values_in_keys) return false;
-  if ((page + 1) * kPageEntries > segment.values.coded_entries) return false;
-  const CodecView& c = *segment.values.codec;
-  return HasPlainCodes(c) && c.by_token && c.group % 8 == 0;
-}
-
-// What codes are counted from: the middle of their range.
-KVG_DEVICE float MiddleOf(const CodecView& c) {
-  if (c.symmetric || c.bits == 8) return static_cast<float>(1 << (c.bits - 1));
-  return 0.5f * static_cast<float>((1 << c.bits) - 1);
-}
-// scale * code + zero = scale * (code - middle) + Offset.
-KVG_DEVICE float OffsetOf(const CodecView& c, float scale, float zero) {
-  return c.symmetric ? 0.0f : Fma(scale, MiddleOf(c), zero);
-}
-
-// a + b of two bf16 pairs, exact for what is added here.
-KVG_DEVICE uint32_t AddBf16x2(uint32_t a, uint32_t b) {
-#ifdef __CUDACC__
-  uint32_t sum;
-  constexpr uint32_t kOnes = 0x3f803f80u;
-  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(sum) : "r"(a), "r"(kOnes), "r"(b));
-  return sum;
-#else
-  const auto half = [](uint32_t x) { return Bf16ToFloat(static_cast<uint16_t>(x)); };
-  return PackBf16x2(half(a) + half(b), half(a >> 16) + half(b >> 16));
-#endif
-}
-
-// A string of 8 codes as four pairs of code - middle in bf16. `bits` is the same for all lanes.
-KVG_DEVICE void UnpackCodes(int bits, uint32_t low, uint32_t high, float middle,
-                            uint32_t (&pairs)[4]) {
-  if (bits == 8) {
-#pragma unroll
-    for (int p = 0; p < 4; ++p) {
-      pairs[p] = PackBf16x2(static_cast<float>(low >> 8 * p & 255u) - middle,
-                            static_cast<float>(high >> 8 * p & 255u) - middle);
-    }
-    return;
-  }
-  // 2^bits + code: the code below an exponent.
-  const int room = 7 - bits;
-  const uint32_t codes = bits == 4 ? low : low | low << 8;
-  const uint32_t mask = ((1u << bits) - 1u) * 0x00010001u;
-  const uint32_t exponent = static_cast<uint32_t>(127 + bits) << 7;
-  const uint32_t base = exponent | exponent << 16;
-  const float less = -(static_cast<float>(1 << bits) + middle);
-  const uint32_t subtract = PackBf16x2(less, less);
-#pragma unroll
-  for (int p = 0; p < 4; ++p) {
-    pairs[p] = AddBf16x2((codes >> bits * p & mask) << room | base, subtract);
-  }
-}
-
-// Four strings that follow each other.
-struct FourStrings {
-  uint32_t low[4], high[4];
+// Where a block's expanded pages lie.
+struct ExpandedPages {
+  Uint4* keys;    // null: keys of codes are expanded to f32
+  Uint4* values;  // null: likewise
+  Float2* key_ranges;
+  Float2* value_ranges;
 };
-KVG_DEVICE FourStrings LoadStrings(const uint8_t* at, int bits) {
+
+KVG_DEVICE ExpandedPages PagesOf(unsigned char* shared, const SharedPlan& plan) {
+  const auto at = [shared](int begin) { return begin == 0 ? nullptr : shared + begin; };
+  return {reinterpret_cast<Uint4*>(at(plan.keys)), reinterpret_cast<Uint4*>(at(plan.values)),
+          reinterpret_cast<Float2*>(at(plan.key_ranges)),
+          reinterpret_cast<Float2*>(at(plan.value_ranges))};
+}
+
+template <DType type>
+KVG_DEVICE bool KeysAsCodes(const SegmentView& segment, int page, const ExpandedPages& expanded) {
+  return type != DType::kF32 && !segment.numbers && expanded.keys != nullptr &&
+         page * kPageEntries < segment.keys.coded_entries;
+}
+template <DType type>
+KVG_DEVICE bool ValuesAsCodes(const SegmentView& segment, int page, const ExpandedPages& expanded) {
+  return type != DType::kF32 && !segment.values_in_keys && expanded.values != nullptr &&
+         segment.stored.ValueBytes() <= kMostCodePage &&
+         page * kPageEntries < segment.values.coded_entries;
+}
+// Whether a page's keys are expanded to f32, and so met by expanded queries.
+template <DType type>
+KVG_DEVICE bool KeysAsNumbers(const SegmentView& segment, int page, const ExpandedPages& expanded) {
+  return !KeysAsTheyLie<type>(segment, page) && !KeysAsCodes<type>(segment, page, expanded);
+}
+
+// What a page's ranges are for: number = scale * (code - middle) + offset.
+KVG_DEVICE int RangeCount(const CodecView& c) { return c.range_of_dims ? c.dim : c.scales; }
+KVG_DEVICE int RangeIndex(const CodecView& c, int entry, int dim) {
+  return c.range_of_dims ? dim : ScaleIndex(c, entry, dim);
+}
+KVG_DEVICE bool RunsOverEntries(const CodecView& c) { return c.range_of_dims || !c.by_token; }
+
+// Ranges of a page as {scale, offset}. By all threads.
+KVG_DEVICE void ExpandRanges(const CodecView& c, const uint8_t* codes, Float2* ranges) {
+  const float middle = c.middle;
+  for (int i = Thread(); i < RangeCount(c); i += BlockThreads()) {
+    if (c.range_of_dims && !c.fixed_range) {
+      ranges[i] = {FixedScale(c, i), 0.0f};
+      continue;
+    }
+    const CodeRangeOf range = c.fixed_range ? FixedRange(c, i) : StoredRange(c, codes, i);
+    const float zero = c.fixed_range || c.has_zeros ? range.zero : 0.0f;
+    ranges[i] = {range.scale, middle == 0.0f ? zero : Fma(range.scale, middle, zero)};
+  }
+}
+
+// What the middles of ranges add to the scores of these 16 entries is summed apart.
+KVG_DEVICE bool MiddlesApart(const CodecView& c, int coded_entries, int page, int sixteenth) {
+  return RunsOverEntries(c) && page * kPageEntries + sixteenth * 16 + 16 <= coded_entries;
+}
+
+// What codes count.
+enum class CodeKind { kSteps, kLevels, kFloat8 };
+KVG_DEVICE CodeKind KindOf(const CodecView& c) {
+  if (c.kind == KvCodecKind::kFp8E4M3 || c.kind == KvCodecKind::kFp8E5M2) return CodeKind::kFloat8;
+  return c.has_levels ? CodeKind::kLevels : CodeKind::kSteps;
+}
+struct CodeNumbers {
+  const float* levels;
+  Float8Form float8;
+  float less;
+};
+KVG_DEVICE CodeNumbers NumbersOf(const CodecView& c) {
+  return {c.levels, FormOfFloat8(c.kind), static_cast<float>(c.shift) + c.middle};
+}
+template <CodeKind kind>
+KVG_DEVICE float NumberOf(const CodeNumbers& numbers, uint32_t code) {
+  if constexpr (kind == CodeKind::kFloat8) {
+    return FromFloat8(numbers.float8, static_cast<int>(code));
+  } else if constexpr (kind == CodeKind::kLevels) {
+    return numbers.levels[code];
+  } else {
+    // The code in the last bits of 2^23, which is faster than a conversion.
+    return (FloatOf(0x4b000000u | code) - 8388608.0f) - numbers.less;
+  }
+}
+
+// A string of 8 codes: the first four places and the last four.
+struct CodeBits {
+  uint32_t near, far;
+};
+KVG_DEVICE CodeBits LoadString(const uint8_t* at, int bits) {
+  if (bits == 4) {
+    const uint32_t both = *reinterpret_cast<const uint32_t*>(at);
+    return {both & 0xffffu, both >> 16};
+  }
   if (bits == 2) {
-    const Uint2 w = *reinterpret_cast<const Uint2*>(at);
-    return {{w.x & 0xffffu, w.x >> 16, w.y & 0xffffu, w.y >> 16}, {}};
+    const uint32_t both = *reinterpret_cast<const uint16_t*>(at);
+    return {both & 0xffu, both >> 8};
   }
-  const Uint4 w = *reinterpret_cast<const Uint4*>(at);
-  if (bits == 4) return {{w.x, w.y, w.z, w.w}, {}};
-  const Uint4 v = *reinterpret_cast<const Uint4*>(at + 16);
-  return {{w.x, w.z, v.x, v.z}, {w.y, w.w, v.y, v.w}};
+  if (bits == 8) {
+    const Uint2 both = *reinterpret_cast<const Uint2*>(at);
+    return {both.x, both.y};
+  }
+  uint64_t all = 0;
+  for (int b = 0; b < bits; ++b) all |= static_cast<uint64_t>(at[b]) << 8 * b;
+  return {static_cast<uint32_t>(all & ((uint64_t{1} << 4 * bits) - 1)),
+          static_cast<uint32_t>(all >> 4 * bits)};
 }
 
-KVG_DEVICE float LowBf16(uint32_t pair) { return FloatOf(pair << 16); }
-KVG_DEVICE float HighBf16(uint32_t pair) { return FloatOf(pair & 0xffff0000u); }
+template <DType type>
+KVG_DEVICE Uint4 PackEight(const float (&v)[8]) {
+  return {Pack<type>(v[0], v[1]), Pack<type>(v[2], v[3]), Pack<type>(v[4], v[5]),
+          Pack<type>(v[6], v[7])};
+}
 
-// Scales and offsets of a page of keys: [group][dim] of {scale, offset}. Reached by all threads.
-KVG_DEVICE void ExpandKeyScales(const CodecView& c, const uint8_t* codes, Float2* table) {
-  for (int i = Thread(); i < c.scales; i += BlockThreads()) {
-    const CodeRangeOf range = StoredRange(c, codes, i);
-    table[i] = {range.scale, OffsetOf(c, range.scale, range.zero)};
+// Numbers of a string that are decoded one by one.
+template <DType type, bool keys>
+KVG_DEVICE_CALL Uint4 DecodeString(const SegmentView& segment, int page, const CodeString& string,
+                                   const Float2* ranges) {
+  const SideView& side = keys ? segment.keys : segment.values;
+  const CodecView& c = *side.codec;
+  float v[8];
+  for (int j = 0; j < 8; ++j) {
+    const int entry = string.EntryOf(j), dim = string.DimOf(j);
+    v[j] = dim < c.dim ? NumberOf(segment, keys, page, entry, dim) : 0.0f;
+    if (keys && dim < c.dim && c.range_table &&
+        MiddlesApart(c, side.coded_entries, page, entry / 16)) {
+      v[j] = v[j] - ranges[RangeIndex(c, entry, dim)].y;
+    }
+  }
+  return PackEight<type>(v);
+}
+
+// A string, expanded. `first`: of its ranges, one for each entry, for each dim, or one.
+enum class RangesAlong { kEntries, kDims, kNeither };
+template <DType type, bool keys, CodeKind kind, RangesAlong along>
+KVG_DEVICE Uint4 ExpandString(const CodeBits& codes, int bits, const CodeNumbers& numbers,
+                              const Float2* first, bool apart) {
+  const uint32_t mask = (1u << bits) - 1u;
+  float v[8];
+#pragma unroll
+  for (int j = 0; j < 8; ++j) {
+    const uint32_t code = (j % 2 == 0 ? codes.near : codes.far) >> j / 2 * bits & mask;
+    const int entry = keys ? j / 4 * 8 : j / 4 * 16 + j / 2 % 2 * 8;
+    const int dim = keys ? j / 2 % 2 * 8 : 0;
+    // Two neighbours have ranges that lie side by side, or one.
+    Float2 range;
+    if constexpr (along == (keys ? RangesAlong::kDims : RangesAlong::kEntries)) {
+      const auto pair = reinterpret_cast<const Float4*>(first)[(keys ? dim : entry) / 2];
+      range = j % 2 == 0 ? Float2{pair.x, pair.y} : Float2{pair.z, pair.w};
+    } else {
+      range = first[along == RangesAlong::kEntries ? entry : 0];
+    }
+    const float distance = range.x * NumberOf<kind>(numbers, code);
+    v[j] = apart ? distance : distance + range.y;
+  }
+  return PackEight<type>(v);
+}
+
+// Keys or values of a page to where tensor cores look for them. By all threads: a warp takes 16
+// entries and 16 dims of keys at a time, or 16 dims of values.
+template <DType type, bool keys, CodeKind kind>
+KVG_DEVICE_CALL void ExpandCodes(const SegmentView& segment, int page, const Float2* ranges,
+                                 Uint4* operands) {
+  const SideView& side = keys ? segment.keys : segment.values;
+  const CodecView& c = *side.codec;
+  const uint8_t* const codes = side.coded[page].codes;
+  const int bits = c.bits, dims = c.dim, group = c.group, chunks = c.width / 16, lane = Lane();
+  const int coded = side.coded_entries - page * kPageEntries;
+  const bool table = c.range_table, by_dim = c.range_of_dims, by_entry = !RunsOverEntries(c);
+  const CodeNumbers numbers = NumbersOf(c);
+  const int blocks = (segment.stored.value_dim + 7) / 8;
+  const int warps = BlockThreads() / kWarp, parts = chunks * kSixteenths;
+  // Of keys: part 4 chunk + sixteenth. Of values: part 4 dims16 + 2 of its 8 + half of the entries.
+#pragma unroll 1
+  for (int part = WarpIndex(); part < parts; part += warps) {
+    const int outer = part / kSixteenths, quarter = part % kSixteenths;
+    const int entry = keys ? quarter * 16 + lane / 4 : lane % 4 * 2 + quarter % 2 * 32;
+    const int dim = keys ? outer * 16 + lane % 4 * 2 : outer * 16 + quarter / 2 * 8 + lane / 4;
+    const int string = keys ? (quarter * kWarp + lane) * chunks + outer
+                            : (outer * kWarp + lane) * kSixteenths + quarter;
+    const int block = outer * 2 + quarter / 2;  // of values
+    const int to =
+        keys ? (quarter * chunks + outer) * kWarp + lane : (block * 2 + quarter % 2) * kWarp + lane;
+    if (!keys && block >= blocks) continue;
+    if (!table || entry + (keys ? 8 : 25) >= coded || dim + (keys ? 9 : 0) >= dims) {
+      operands[to] = DecodeString<type, keys>(segment, page, CodeString(c, string), ranges);
+      continue;
+    }
+    const CodeBits eight = LoadString(codes + string * bits, bits);
+    const bool apart = keys && MiddlesApart(c, side.coded_entries, page, quarter);
+    if (by_entry) {
+      const int row = (keys ? outer * 16 : block * 8) / group * kPageEntries;
+      operands[to] = ExpandString<type, keys, kind, RangesAlong::kEntries>(
+          eight, bits, numbers, ranges + row + entry, apart);
+    } else {
+      const int row = by_dim ? 0 : (keys ? quarter * 16 : quarter % 2 * 32) / group * dims;
+      operands[to] = ExpandString < type, keys, kind,
+      keys ? RangesAlong::kDims
+           : RangesAlong::kNeither > (eight, bits, numbers, ranges + row + dim, apart);
+    }
+  }
+}
+template <DType type, bool keys>
+KVG_DEVICE void ExpandSide(const SegmentView& segment, int page, const Float2* ranges,
+                           Uint4* operands) {
+  switch (KindOf(*(keys ? segment.keys : segment.values).codec)) {
+    case CodeKind::kFloat8:
+      return ExpandCodes<type, keys, CodeKind::kFloat8>(segment, page, ranges, operands);
+    case CodeKind::kLevels:
+      return ExpandCodes<type, keys, CodeKind::kLevels>(segment, page, ranges, operands);
+    default:
+      return ExpandCodes<type, keys, CodeKind::kSteps>(segment, page, ranges, operands);
   }
 }
 
-// Products of this warp's rows with its sixteenth of a page of codes.
-template <int tiles>
-KVG_DEVICE void MultiplyKeyCodes(const CodecView& c, const uint8_t* codes, const Float2* table,
-                                 const Uint4* queries, int sixteenth, int first_tile, int tile_step,
-                                 float (&scores)[tiles][2][4]) {
+// Whichever of a page's keys and values are codes. By all threads; before and behind it they wait.
+template <DType type>
+KVG_DEVICE void ExpandPage(const SegmentView& segment, int page, bool keys, bool values,
+                           const ExpandedPages& expanded) {
+  if (!keys && !values) return;
+  SyncBlock();  // who read them before is done
+  if (keys && segment.keys.codec->range_table) {
+    ExpandRanges(*segment.keys.codec, segment.keys.coded[page].codes, expanded.key_ranges);
+  }
+  if (values && segment.values.codec->range_table) {
+    ExpandRanges(*segment.values.codec, segment.values.coded[page].codes, expanded.value_ranges);
+  }
+  SyncBlock();
+  if (keys) ExpandSide<type, true>(segment, page, expanded.key_ranges, expanded.keys);
+  if (values) ExpandSide<type, false>(segment, page, expanded.value_ranges, expanded.values);
+  SyncBlock();
+}
+
+template <DType type>
+KVG_DEVICE Float2 Unpacked(uint32_t pair) {
+  if constexpr (type == DType::kBF16) {
+    return {FloatOf(pair << 16), FloatOf(pair & 0xffff0000u)};
+  } else {
+    return {HalfToFloat(static_cast<uint16_t>(pair)),
+            HalfToFloat(static_cast<uint16_t>(pair >> 16))};
+  }
+}
+
+// scores of this warp's sixteenth of a page += what the middles of ranges add to them.
+template <DType type, int tiles>
+KVG_DEVICE void AddMiddles(const CodecView& c, const Float2* ranges, const Uint4* queries,
+                           int sixteenth, int first_tile, int tile_step,
+                           float (&scores)[tiles][2][4]) {
   const int chunks = c.width / 16;
-  const float middle = MiddleOf(c);
-  const uint8_t* const mine = codes + (sixteenth * kWarp + Lane()) * chunks * c.bits;
-  const Float2* const scales = table + sixteenth * 16 / c.group * c.dim + Lane() % 4 * 2;
-  float offsets[tiles][2] = {};
-  for (int c0 = 0; c0 < chunks; c0 += 4) {
-    const FourStrings strings = LoadStrings(mine + c0 * c.bits, c.bits);
+  const int first = c.range_of_dims ? 0 : sixteenth * 16 / c.group * c.dim;
+  float sums[tiles][2] = {};
+  for (int chunk = 0; chunk < chunks; ++chunk) {
+    float offset[4];  // of dims 2t, 2t + 1, 2t + 8, 2t + 9
 #pragma unroll
-    for (int k = 0; k < 4; ++k) {
-      uint32_t pairs[4];
-      UnpackCodes(c.bits, strings.low[k], strings.high[k], middle, pairs);
-      // Holds dims 2t, 2t + 1 and 8 more: scale, offset, scale, offset.
-      const auto* const at = reinterpret_cast<const Float4*>(scales + (c0 + k) * 16);
-      const Float4 near = at[0], far = at[4];
+    for (int i = 0; i < 4; ++i) {
+      const int dim = chunk * 16 + Lane() % 4 * 2 + i / 2 * 8 + i % 2;
+      offset[i] = dim < c.dim ? ranges[first + dim].y : 0.0f;
+    }
 #pragma unroll
-      for (int m = 0; m < tiles; ++m) {
-        if (m % tile_step != first_tile) continue;
-        const Uint4 q = queries[(m * chunks + c0 + k) * kWarp + Lane()];
-        const auto fold = [&](uint32_t pair, const Float4& by, float& offset) {
-          const float a = LowBf16(pair), b = HighBf16(pair);
-          offset = Fma(b, by.w, Fma(a, by.y, offset));
-          return PackBf16x2(a * by.x, b * by.z);
-        };
-        const Uint4 folded = {fold(q.x, near, offsets[m][0]), fold(q.y, near, offsets[m][1]),
-                              fold(q.z, far, offsets[m][0]), fold(q.w, far, offsets[m][1])};
-        MultiplyAdd<DType::kBF16>(scores[m][0], folded, pairs[0], pairs[1]);
-        MultiplyAdd<DType::kBF16>(scores[m][1], folded, pairs[2], pairs[3]);
-      }
+    for (int m = 0; m < tiles; ++m) {
+      if (m % tile_step != first_tile) continue;
+      const Uint4 q = queries[(m * chunks + chunk) * kWarp + Lane()];
+      const auto add = [&](uint32_t near, uint32_t far, float& sum) {
+        const Float2 a = Unpacked<type>(near), b = Unpacked<type>(far);
+        sum =
+            Fma(b.y, offset[3], Fma(b.x, offset[2], Fma(a.y, offset[1], Fma(a.x, offset[0], sum))));
+      };
+      add(q.x, q.z, sums[m][0]);
+      add(q.y, q.w, sums[m][1]);
     }
   }
 #pragma unroll
@@ -144,109 +287,24 @@ KVG_DEVICE void MultiplyKeyCodes(const CodecView& c, const uint8_t* codes, const
     if (m % tile_step != first_tile) continue;
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-      const float offset = QuadSum(offsets[m][h]);
+      const float sum = QuadSum(sums[m][h]);
 #pragma unroll
       for (int j = 2 * h; j < 2 * h + 2; ++j) {
-        scores[m][0][j] = scores[m][0][j] + offset;
-        scores[m][1][j] = scores[m][1][j] + offset;
+        scores[m][0][j] = scores[m][0][j] + sum;
+        scores[m][1][j] = scores[m][1][j] + sum;
       }
     }
   }
 }
 
-// The weights of a lane, as its warp's left operands will need them: Float4 [8 entries] of two of
-// row g and two of row g + 8. weights: [tile][sixteenth][lane][2].
-KVG_DEVICE void StoreLaneWeights(const float (&w)[2][4], Float4* weights) {
-  weights[0] = {w[0][0], w[0][1], w[0][2], w[0][3]};
-  weights[1] = {w[1][0], w[1][1], w[1][2], w[1][3]};
-}
-
-// sums of `count` blocks of 8 dims from block `first` on += weights times a page of codes.
-template <int tiles, int blocks>
-KVG_DEVICE void AddValueCodes(const CodecView& c, const uint8_t* codes, const Float4* weights,
-                              int first, int count, float (&sums)[tiles][blocks][4]) {
-  const float middle = MiddleOf(c);
-  const auto* const scales = reinterpret_cast<const uint16_t*>(codes + CodeBytes(c));
-  Uint4 folded[tiles][kSixteenths];
-  float offsets[tiles][2] = {};
-  int group = -1;
-  FourStrings strings;
-#pragma unroll
-  for (int b = 0; b < blocks; ++b) {
-    if (b >= count) continue;
-    const int dim = (first + b) * 8;
-    if (dim / c.group != group) {  // weights meet other scales
-      group = dim / c.group;
-#pragma unroll
-      for (int m = 0; m < tiles; ++m) offsets[m][0] = offsets[m][1] = 0.0f;
-#pragma unroll
-      for (int s = 0; s < kSixteenths; ++s) {
-        const int index = group * kPageEntries + s * 16 + Lane() % 4 * 2;
-        float scale[4], offset[4];  // of entries 2t, 2t + 1, 2t + 8, 2t + 9
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          const int at = index + i / 2 * 8 + i % 2;
-          scale[i] = HalfToFloat(scales[at]);
-          const float zero = c.has_zeros ? HalfToFloat(scales[c.scales + at]) : 0.0f;
-          offset[i] = OffsetOf(c, scale[i], zero);
-        }
-#pragma unroll
-        for (int m = 0; m < tiles; ++m) {
-          const Float4* const w = weights + ((m * kSixteenths + s) * kWarp + Lane()) * 2;
-          const Float4 near = w[0], far = w[1];
-          folded[m][s] = {PackBf16x2(near.x * scale[0], near.y * scale[1]),
-                          PackBf16x2(near.z * scale[0], near.w * scale[1]),
-                          PackBf16x2(far.x * scale[2], far.y * scale[3]),
-                          PackBf16x2(far.z * scale[2], far.w * scale[3])};
-          offsets[m][0] = Fma(
-              far.y, offset[3],
-              Fma(far.x, offset[2], Fma(near.y, offset[1], Fma(near.x, offset[0], offsets[m][0]))));
-          offsets[m][1] = Fma(
-              far.w, offset[3],
-              Fma(far.z, offset[2], Fma(near.w, offset[1], Fma(near.z, offset[0], offsets[m][1]))));
-        }
-      }
-#pragma unroll
-      for (int m = 0; m < tiles; ++m) {
-        offsets[m][0] = QuadSum(offsets[m][0]);
-        offsets[m][1] = QuadSum(offsets[m][1]);
-      }
-    }
-    if (b % 2 == 0) {  // `first` is even: 16 dims lie together
-      strings = LoadStrings(codes + ((first + b) / 2 * kWarp + Lane()) * 4 * c.bits, c.bits);
-    }
-    uint32_t near[4], far[4];  // of entries 0 .. 31, 32 .. 63
-    UnpackCodes(c.bits, strings.low[b % 2 * 2], strings.high[b % 2 * 2], middle, near);
-    UnpackCodes(c.bits, strings.low[b % 2 * 2 + 1], strings.high[b % 2 * 2 + 1], middle, far);
-#pragma unroll
-    for (int m = 0; m < tiles; ++m) {
-      float(&sum)[4] = sums[m][b];
-      MultiplyAdd<DType::kBF16>(sum, folded[m][0], near[0], near[1]);
-      MultiplyAdd<DType::kBF16>(sum, folded[m][1], near[2], near[3]);
-      MultiplyAdd<DType::kBF16>(sum, folded[m][2], far[0], far[1]);
-      MultiplyAdd<DType::kBF16>(sum, folded[m][3], far[2], far[3]);
-#pragma unroll
-      for (int h = 0; h < 2; ++h) {
-        sum[2 * h] = sum[2 * h] + offsets[m][h];
-        sum[2 * h + 1] = sum[2 * h + 1] + offsets[m][h];
-      }
-    }
-  }
-}
-
-// Whether a page's keys are expanded to f32, and so met by expanded queries.
-template <DType type>
-KVG_DEVICE bool KeysAsNumbers(const SegmentView& segment, int page) {
-  return !KeysAsTheyLie<type>(segment, page) && !KeysAsCodes<type>(segment, page);
-}
-
-// Finished scores of a page. Reached by all threads of a block; scores of tiles that other warps
-// take are not written. `room`: 2 * kChunk * 64 floats for expanded keys. plain: all keys are
-// 16-bit pages that are multiplied as they lie.
+// Finished scores of a page. Reached by all threads of a block, after ExpandPage where its keys are
+// codes; scores of tiles that other warps take are not written. `room`: 2 * kChunk * 64 floats for
+// expanded keys. plain: all keys are 16-bit pages that are multiplied as they lie, at `keys`.
 template <DType type, int tiles, bool plain = false>
 KVG_DEVICE void ScorePage(const AttendCall& call, const SegmentView& segment, const RowTile& tile,
-                          bool all_seen, int page, const Uint4* queries16, const float* queries32,
-                          float* room, float (&scores)[tiles][2][4]) {
+                          bool all_seen, int page, const void* keys, const Uint4* queries16,
+                          const float* queries32, float* room, const ExpandedPages& expanded,
+                          float (&scores)[tiles][2][4]) {
   const int sixteenth = WarpIndex() % kSixteenths, first_tile = WarpIndex() / kSixteenths;
   const int tile_step = BlockThreads() / kWarp / kSixteenths;
 #pragma unroll
@@ -256,22 +314,15 @@ KVG_DEVICE void ScorePage(const AttendCall& call, const SegmentView& segment, co
   }
   bool done = false;
   if constexpr (type != DType::kF32) {
-    done = plain || KeysAsTheyLie<type>(segment, page);
+    const bool coded = !plain && KeysAsCodes<type>(segment, page, expanded);
+    done = plain || coded || KeysAsTheyLie<type>(segment, page);
     if (done && first_tile < tiles) {
-      MultiplyKeys<type>(segment.keys.pages[page], (call.key_dim + 15) / 16, queries16, sixteenth,
-                         first_tile, tile_step, scores);
-    }
-  }
-  if constexpr (type == DType::kBF16 && !plain) {
-    if (KeysAsCodes<type>(segment, page)) {
-      done = true;
-      auto* const scales = reinterpret_cast<Float2*>(room);
-      const uint8_t* const codes = segment.keys.coded[page].codes;
-      SyncBlock();  // who read `room` before is done
-      ExpandKeyScales(*segment.keys.codec, codes, scales);
-      SyncBlock();
-      if (first_tile < tiles) {
-        MultiplyKeyCodes(*segment.keys.codec, codes, scales, queries16, sixteenth, first_tile,
+      const void* const from = coded ? expanded.keys : plain ? keys : segment.keys.pages[page];
+      MultiplyKeys<type>(from, (call.key_dim + 15) / 16, queries16, sixteenth, first_tile,
+                         tile_step, scores);
+      if (coded && segment.keys.codec->range_table &&
+          MiddlesApart(*segment.keys.codec, segment.keys.coded_entries, page, sixteenth)) {
+        AddMiddles<type>(*segment.keys.codec, expanded.key_ranges, queries16, sixteenth, first_tile,
                          tile_step, scores);
       }
     }

@@ -34,7 +34,7 @@ struct RowResults {
 // Sizes of a call to SpanAttention.
 struct SpanShape {
   DType dtype;
-  bool plain;     // all pages are 16-bit and multiplied as they lie
+  bool plain;     // all pages are 16-bit and multiplied as they lie, and come by stages
   int row_tiles;  // of 16 rows: 1 or 4
   int warps;      // 4, 8 or 16
   int value_stride;

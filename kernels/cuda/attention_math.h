@@ -124,14 +124,26 @@ KVG_DEVICE float QuadMax(float v) {
 struct MergeShares {
   float before, after;
 };
-KVG_DEVICE MergeShares Merge(RowState& state, const RowState& part) {
-  const float max = Most(state.max, part.max);
-  const Rebase a = RebaseTo(state.max, max), b = RebaseTo(part.max, max);
+// What of it follows from the maxima alone.
+struct MergeStep {
+  Rebase before, after;
+  RowState part;
+  float max;  // of the state then
+};
+KVG_DEVICE MergeStep StepOf(float max_before, const RowState& part) {
+  const float max = Most(max_before, part.max);
+  return {RebaseTo(max_before, max), RebaseTo(part.max, max), part, max};
+}
+KVG_DEVICE MergeShares Merge(RowState& state, const MergeStep& step) {
+  const Rebase &a = step.before, &b = step.after;
   state.weighted = Fma(Fma(state.sum, a.shift, state.weighted), a.scale,
-                       Fma(part.sum, b.shift, part.weighted) * b.scale);
-  state.sum = Fma(state.sum, a.scale, part.sum * b.scale);
-  state.max = max;
+                       Fma(step.part.sum, b.shift, step.part.weighted) * b.scale);
+  state.sum = Fma(state.sum, a.scale, step.part.sum * b.scale);
+  state.max = step.max;
   return {a.scale, b.scale};
+}
+KVG_DEVICE MergeShares Merge(RowState& state, const RowState& part) {
+  return Merge(state, StepOf(state.max, part));
 }
 KVG_DEVICE float Merged(float value, float part, const MergeShares& shares) {
   return Fma(value, shares.before, part * shares.after);

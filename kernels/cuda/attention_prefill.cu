@@ -22,13 +22,13 @@ struct Cursor {
 
 // The first page from `at` on that some row sees; segment is `end` when there is none.
 KVG_DEVICE Cursor NextSeen(const AttendCall& call, const AttendTables& tables, const RowTile& tile,
-                           int rows_of_block, Cursor at, int end) {
+                           Cursor at, int end) {
   const int most = LastSeen(tile, tile.count - 1);
   for (; at.segment < end; ++at.segment, at.page = 0) {
     const SegmentView& segment = tables.segments[at.segment];
     for (; at.page * kPageEntries < segment.length; ++at.page) {
       if (segment.first + at.page * kPageEntries > most) break;
-      if (SightOf(call, segment, tile, rows_of_block, at.page).any) return at;
+      if (SightOf(call, segment, tile, tile.count, at.page).any) return at;
     }
   }
   return at;
@@ -193,7 +193,6 @@ template <DType type, int tiles, int blocks>
 KVG_KERNEL(kThreads)
 PrefillKernel(AttendCall call, AttendTables tables, const PrefillJob* jobs, RowResults results) {
   KVG_DYNAMIC_SHARED(unsigned char, shared);
-  constexpr int kRows = kWarps * tiles * 16;
   constexpr int kParts = kWeightParts<type>;
   const PrefillJob job = jobs[BlockX()];
   const RowTile tile = tables.tiles[job.tile];
@@ -218,10 +217,10 @@ PrefillKernel(AttendCall call, AttendTables tables, const PrefillJob* jobs, RowR
   SpanSums<tiles, blocks> span;
   EarlierSums<tiles, blocks> earlier;
   Begin<tiles, blocks>(span, earlier);
-  Cursor at = NextSeen(call, tables, tile, kRows, {job.first_segment, 0}, end_segment);
+  Cursor at = NextSeen(call, tables, tile, {job.first_segment, 0}, end_segment);
   if (at.segment < end_segment) copy(at, 0);
   for (int stage = 0; at.segment < end_segment; stage ^= 1) {
-    const Cursor next = NextSeen(call, tables, tile, kRows, {at.segment, at.page + 1}, end_segment);
+    const Cursor next = NextSeen(call, tables, tile, {at.segment, at.page + 1}, end_segment);
     const bool more = next.segment < end_segment;
     if (more) {
       copy(next, stage ^ 1);
@@ -236,7 +235,7 @@ PrefillKernel(AttendCall call, AttendTables tables, const PrefillJob* jobs, RowR
 
     float scores[kSixteenths][tiles][2][4];
     MultiplyKeys<type, tiles>(my_queries, keys, chunks, scores);
-    const PageSight sight = SightOf(call, segment, tile, kRows, at.page);
+    const PageSight sight = SightOf(call, segment, tile, tile.count, at.page);
 #pragma unroll
     for (int s = 0; s < kSixteenths; ++s) {
       FinishScores(call, segment, tile, first_row, sight.all, at.page, s, scores[s]);

@@ -2,9 +2,9 @@
 // Attention of few rows: a block takes one span of one segment for all query heads of a KV head, so
 // that every key and value is read once; a second kernel merges the spans of each row in order.
 //
-// 16-bit pages go from memory to registers as tensor cores take them: every byte is loaded once, by
-// the one warp that multiplies it. All else is expanded into shared memory as f32, a part of a page
-// at a time.
+// 16-bit pages lie as tensor cores take them. Where a block meets nothing else they come to shared
+// memory while earlier ones are multiplied; otherwise they go from memory to registers. Codes are
+// expanded into shared memory as such pages, all else as f32, a part of a page at a time.
 #include "cuda/attention_codes.h"
 #include "cuda/attention_kernels.h"
 
@@ -65,8 +65,9 @@ KVG_DEVICE void AddNumbers(const SegmentView& segment, int page, int first, int 
 // How a page's values are multiplied.
 enum class ValuePath { kNumbers, kAsTheyLie, kCodes };
 
+// `values`: a 16-bit page, of keys where values lie in them.
 template <DType type, bool plain, int tiles, int blocks>
-KVG_DEVICE void AddPage(const SegmentView& segment, int page, ValuePath path,
+KVG_DEVICE void AddPage(const SegmentView& segment, int page, ValuePath path, const void* values,
                         const Uint4* weights16, const float* weights32, float* room,
                         SpanSums<type, tiles, blocks>& sums) {
   const int warps = BlockThreads() / kWarp;
@@ -75,18 +76,17 @@ KVG_DEVICE void AddPage(const SegmentView& segment, int page, ValuePath path,
   const int mine = (all_blocks + 2 * warps - 1) / (2 * warps) * 2;
   const int first = WarpIndex() * mine, count = Least(mine, all_blocks - first);
   if constexpr (type != DType::kF32) {
-    if (path == ValuePath::kAsTheyLie) {
+    if (path != ValuePath::kNumbers) {
       constexpr int kParts = kSixteenths * kWeightParts<type>;
 #pragma unroll
       for (int b = 0; b < blocks; b += 2) {
         if (b >= count) continue;
         ValueBlock near, far;
         if (segment.values_in_keys) {
-          LoadValuesFromKeys(segment.keys.pages[page], segment.stored.KeyChunks(), (first + b) / 2,
-                             near, far);
+          LoadValuesFromKeys(values, segment.stored.KeyChunks(), (first + b) / 2, near, far);
         } else {
-          near = LoadValues(segment.values.pages[page], first + b);
-          if (b + 1 < count) far = LoadValues(segment.values.pages[page], first + b + 1);
+          near = LoadValues(values, first + b);
+          if (b + 1 < count) far = LoadValues(values, first + b + 1);
         }
 #pragma unroll
         for (int m = 0; m < tiles; ++m) {
@@ -95,13 +95,6 @@ KVG_DEVICE void AddPage(const SegmentView& segment, int page, ValuePath path,
           if (b + 1 < count) AddValues<type>(weights, kWarp, far, sums.values[m][b + 1]);
         }
       }
-      return;
-    }
-  }
-  if constexpr (type == DType::kBF16 && !plain) {
-    if (path == ValuePath::kCodes) {
-      AddValueCodes(*segment.values.codec, segment.values.coded[page].codes,
-                    reinterpret_cast<const Float4*>(weights32), first, count, sums.values);
       return;
     }
   }
@@ -159,12 +152,7 @@ KVG_DEVICE void WeighPage(const AttendCall& call, const SegmentView& segment, in
     }
     if (!mine) continue;
     ScaleByValues(segment, page, sixteenth, scores[m]);
-    if (path == ValuePath::kCodes) {
-      StoreLaneWeights(scores[m], reinterpret_cast<Float4*>(weights32) +
-                                      ((m * kSixteenths + sixteenth) * kWarp + Lane()) * 2);
-      continue;
-    }
-    if (path == ValuePath::kAsTheyLie) {
+    if (path != ValuePath::kNumbers) {
       if constexpr (type != DType::kF32) {
         constexpr int kParts = kWeightParts<type>;
         Uint4 packed[kParts];
@@ -275,18 +263,119 @@ KVG_DEVICE_CALL void PrefetchPage(const SegmentView& segment, int page) {
   if (!segment.values_in_keys) PrefetchSide(segment.values, page, segment.stored.ValueBytes());
 }
 
-// plain: keys and values of all segments are 16-bit pages that are multiplied as they lie.
+// A block's arrays.
+struct SpanMemory {
+  Uint4 *queries16, *weights16;
+  float *queries32, *weights32, *maxima, *room;
+};
+KVG_DEVICE SpanMemory MemoryOf(unsigned char* shared, const SharedPlan& plan) {
+  const auto floats = [shared](int begin) { return reinterpret_cast<float*>(shared + begin); };
+  return {reinterpret_cast<Uint4*>(shared + plan.q16),
+          reinterpret_cast<Uint4*>(shared + plan.weights16),
+          floats(plan.q32),
+          floats(plan.weights32),
+          floats(plan.maxima),
+          floats(plan.tile)};
+}
+
+template <DType type, int tiles, int blocks>
+KVG_DEVICE void TakePages(const AttendCall& call, const SegmentView& segment, const RowTile& tile,
+                          int page_begin, int page_end, const SpanMemory& memory,
+                          const ExpandedPages& expanded, SpanSums<type, tiles, blocks>& sums) {
+  PageSight next = SightOf(call, segment, tile, tile.count, page_begin);
+  for (int page = page_begin; page < page_end; ++page) {
+    const PageSight sight = next;
+    if (page + 1 < page_end) {
+      next = SightOf(call, segment, tile, tile.count, page + 1);
+      if (next.any) PrefetchPage(segment, page + 1);
+    }
+    if (!sight.any) continue;
+    const bool value_codes = ValuesAsCodes<type>(segment, page, expanded);
+    const ValuePath path = ValuesAsTheyLie<type>(segment, page) ? ValuePath::kAsTheyLie
+                           : value_codes                        ? ValuePath::kCodes
+                                                                : ValuePath::kNumbers;
+    ExpandPage<type>(segment, page, KeysAsCodes<type>(segment, page, expanded), value_codes,
+                     expanded);
+    float scores[tiles][2][4];
+    ScorePage<type, tiles>(call, segment, tile, sight.all, page, nullptr, memory.queries16,
+                           memory.queries32, memory.room, expanded, scores);
+    WeighPage<type, false>(call, segment, page, path, scores, memory.maxima, memory.weights16,
+                           memory.weights32, sums);
+    const void* values = expanded.values;
+    if (path == ValuePath::kAsTheyLie) {
+      values = segment.values_in_keys ? segment.keys.pages[page] : segment.values.pages[page];
+    }
+    AddPage<type, false>(segment, page, path, values, memory.weights16, memory.weights32,
+                         memory.room, sums);
+  }
+}
+
+// Pages that lie as they are multiplied, the next ones on their way to `stages`.
+template <DType type, int tiles, int blocks>
+KVG_DEVICE void TakePlainPages(const AttendCall& call, const SegmentView& segment,
+                               const RowTile& tile, int page_begin, int page_end,
+                               const SpanMemory& memory, const SharedPlan& plan,
+                               unsigned char* stages, SpanSums<type, tiles, blocks>& sums) {
+  const auto key_bytes = static_cast<int>(segment.stored.KeyBytes());
+  const int value_bytes =
+      segment.values_in_keys ? 0 : static_cast<int>(segment.stored.ValueBytes());
+  // Bit i: page page_begin + i is seen by some row, by every row.
+  uint32_t seen = 0, whole = 0;
+  for (int page = page_begin; page < page_end; ++page) {
+    const PageSight sight = SightOf(call, segment, tile, tile.count, page);
+    seen |= (sight.any ? 1u : 0u) << (page - page_begin);
+    whole |= (sight.all ? 1u : 0u) << (page - page_begin);
+  }
+  uint32_t to_copy = seen;
+  const auto copy = [&](int stage) {
+    if (to_copy != 0) {
+      const int page = page_begin + FindFirst(to_copy) - 1;
+      to_copy &= to_copy - 1;
+      unsigned char* const to = stages + stage * plan.stage_bytes;
+      const auto bring = [&](const void* from, int bytes, unsigned char* at) {
+        const auto* const source = static_cast<const unsigned char*>(from);
+        for (int i = Thread() * 16; i < bytes; i += BlockThreads() * 16) {
+          CopyAsync16(at + i, source + i);
+        }
+      };
+      bring(segment.keys.pages[page], key_bytes, to);
+      if (value_bytes > 0) bring(segment.values.pages[page], value_bytes, to + key_bytes);
+    }
+    CommitCopies();
+  };
+  const int ahead = plan.stage_count - 1;
+  for (int stage = 0; stage < ahead; ++stage) copy(stage);
+  for (int stage = 0; seen != 0; stage = stage + 1 < plan.stage_count ? stage + 1 : 0) {
+    const int place = FindFirst(seen) - 1, page = page_begin + place;
+    seen &= seen - 1;
+    if (ahead == 2) {
+      WaitCopies<1>();
+    } else {
+      WaitCopies<0>();
+    }
+    SyncBlock();
+    copy(stage == 0 ? ahead : stage - 1);  // where the page before this one was
+    const unsigned char* const keys = stages + stage * plan.stage_bytes;
+    float scores[tiles][2][4];
+    ScorePage<type, tiles, true>(call, segment, tile, (whole >> place & 1u) != 0, page, keys,
+                                 memory.queries16, nullptr, nullptr, {}, scores);
+    WeighPage<type, true>(call, segment, page, ValuePath::kAsTheyLie, scores, memory.maxima,
+                          memory.weights16, nullptr, sums);
+    AddPage<type, true>(segment, page, ValuePath::kAsTheyLie,
+                        segment.values_in_keys ? keys : keys + key_bytes, memory.weights16, nullptr,
+                        nullptr, sums);
+  }
+}
+
+// plain: keys and values of all segments are 16-bit pages that are multiplied as they lie, and
+// there is room for stages.
 template <DType type, int tiles, int blocks, bool plain>
 KVG_DEVICE void TakeSpan(const AttendCall& call, const AttendTables& tables,
                          const SpanArrays& arrays) {
   KVG_DYNAMIC_SHARED(unsigned char, shared);
   const SharedPlan& plan = arrays.shared;
-  auto* const queries16 = reinterpret_cast<Uint4*>(shared + plan.q16);
-  auto* const queries32 = reinterpret_cast<float*>(shared + plan.q32);
-  auto* const weights16 = reinterpret_cast<Uint4*>(shared + plan.weights16);
-  auto* const weights32 = reinterpret_cast<float*>(shared + plan.weights32);
-  auto* const maxima = reinterpret_cast<float*>(shared + plan.maxima);
-  auto* const room = reinterpret_cast<float*>(shared + plan.tile);
+  const SpanMemory memory = MemoryOf(shared, plan);
+  const ExpandedPages expanded = PagesOf(shared, plan);
 
   const SpanUnit unit = arrays.units[BlockX()];
   const SegmentView& segment = tables.segments[unit.segment];
@@ -295,39 +384,29 @@ KVG_DEVICE void TakeSpan(const AttendCall& call, const AttendTables& tables,
   const int pages = static_cast<int>(CeilDiv(segment.length, kPageEntries));
   const int page_end = Least(page_begin + kSpanPages, pages);
   if constexpr (type != DType::kF32) {
-    if (!segment.numbers) PackQueries<type, tiles>(call, tile, queries16);
+    if (!segment.numbers) PackQueries<type, tiles>(call, tile, memory.queries16);
   }
   bool numbers = false;
   if constexpr (!plain) {
     for (int page = page_begin; page < page_end; ++page) {
-      numbers = numbers || KeysAsNumbers<type>(segment, page);
+      numbers = numbers || KeysAsNumbers<type>(segment, page, expanded);
     }
   }
-  if (numbers) ExpandQueries<type, tiles>(call, segment, tile, queries32);
+  if (numbers) ExpandQueries<type, tiles>(call, segment, tile, memory.queries32);
   SyncBlock();
 
   SpanSums<type, tiles, blocks> sums;
 #pragma unroll
   for (int m = 0; m < tiles; ++m) sums.max[m][0] = sums.max[m][1] = kNothing;
-  PageSight next = SightOf(call, segment, tile, tiles * 16, page_begin);
-  for (int page = page_begin; page < page_end; ++page) {
-    const PageSight sight = next;
-    if (page + 1 < page_end) {
-      next = SightOf(call, segment, tile, tiles * 16, page + 1);
-      if (next.any) PrefetchPage(segment, page + 1);
-    }
-    if (!sight.any) continue;
-    const ValuePath path = plain || ValuesAsTheyLie<type>(segment, page) ? ValuePath::kAsTheyLie
-                           : ValuesAsCodes<type>(segment, page)          ? ValuePath::kCodes
-                                                                         : ValuePath::kNumbers;
-    float scores[tiles][2][4];
-    ScorePage<type, tiles, plain>(call, segment, tile, sight.all, page, queries16, queries32, room,
-                                  scores);
-    WeighPage<type, plain>(call, segment, page, path, scores, maxima, weights16, weights32, sums);
-    AddPage<type, plain>(segment, page, path, weights16, weights32, room, sums);
+  if constexpr (plain) {
+    TakePlainPages<type, tiles, blocks>(call, segment, tile, page_begin, page_end, memory, plan,
+                                        shared + plan.stages, sums);
+  } else {
+    TakePages<type, tiles, blocks>(call, segment, tile, page_begin, page_end, memory, expanded,
+                                   sums);
   }
-  StoreStates(tile, maxima, arrays, sums);
-  StoreValues(segment, tile, call.value_dim, room, arrays, sums);
+  StoreStates(tile, memory.maxima, arrays, sums);
+  StoreValues(segment, tile, call.value_dim, memory.room, arrays, sums);
 }
 
 // One row tile to a warp: many of 8 dims each.
@@ -348,12 +427,15 @@ ManyRowsKernel(AttendCall call, AttendTables tables, SpanArrays arrays) {
 
 constexpr int kMergeThreads = 128;
 
-// A block merges one row. Loads of the next spans are under way while one is merged.
+// A block merges one row. What follows from the spans' maxima is found for many spans at once; only
+// the sums go from span to span.
 KVG_KERNEL(kMergeThreads)
 MergeKernel(AttendCall call, AttendTables tables, int tile_rows, int value_stride,
             const MergeJob* jobs, int64_t first_unit, const RowState* states, const float* values,
             RowResults results) {
-  constexpr int kAhead = 8;
+  KVG_SHARED(float, maxima, kMergeThreads);
+  KVG_SHARED(MergeStep, steps, kMergeThreads);
+  constexpr int kAhead = 16;
   const MergeJob job = jobs[BlockX()];
   const RowTile tile = tables.tiles[job.tile];
   const int r = static_cast<int>(BlockY());
@@ -367,21 +449,33 @@ MergeKernel(AttendCall call, AttendTables tables, int tile_rows, int value_strid
     const bool mine = d < call.value_dim;
     state = {kNothing, 0.0f, 0.0f, 0.0f};
     float value = 0.0f;
-    for (int u0 = 0; u0 < job.units; u0 += kAhead) {
-      RowState part_states[kAhead];
-      float part_values[kAhead];
-#pragma unroll
-      for (int k = 0; k < kAhead; ++k) {
-        if (u0 + k >= job.units) continue;
-        const int64_t at = begin + static_cast<int64_t>(u0 + k) * tile_rows;
-        part_states[k] = states[at];
-        part_values[k] = mine ? values[at * value_stride + d] : 0.0f;
+    for (int u0 = 0; u0 < job.units; u0 += kMergeThreads) {
+      const int units = Least(kMergeThreads, job.units - u0);
+      const int64_t first = begin + static_cast<int64_t>(u0) * tile_rows;
+      const bool has_unit = Thread() < units;
+      RowState part = {};
+      if (has_unit) part = states[first + static_cast<int64_t>(Thread()) * tile_rows];
+      SyncBlock();  // the steps before are done
+      if (has_unit) maxima[Thread()] = part.max;
+      SyncBlock();
+      if (has_unit) {
+        float max = state.max;
+        for (int u = 0; u < Thread(); ++u) max = Most(max, maxima[u]);
+        steps[Thread()] = StepOf(max, part);
       }
+      SyncBlock();
+      for (int k0 = 0; k0 < units; k0 += kAhead) {
+        float part_values[kAhead];
 #pragma unroll
-      for (int k = 0; k < kAhead; ++k) {
-        if (u0 + k >= job.units) continue;
-        const MergeShares shares = Merge(state, part_states[k]);
-        value = Merged(value, part_values[k], shares);
+        for (int k = 0; k < kAhead; ++k) {
+          const int64_t at = first + static_cast<int64_t>(k0 + k) * tile_rows;
+          part_values[k] = mine && k0 + k < units ? values[at * value_stride + d] : 0.0f;
+        }
+#pragma unroll
+        for (int k = 0; k < kAhead; ++k) {
+          if (k0 + k >= units) continue;
+          value = Merged(value, part_values[k], Merge(state, steps[k0 + k]));
+        }
       }
     }
     if (mine) out[d] = Normalized(value, state);

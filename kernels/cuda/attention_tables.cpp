@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "cuda/device/simt.h"
+
 namespace kvgauge::cuda {
 namespace {
 
@@ -29,6 +31,7 @@ const KvCoded& CodedOf(const KvSegment& segment, KvSide side) {
 // Hands out a block's shared memory.
 class SharedCarver {
  public:
+  explicit SharedCarver(int used = 0) : used_(used) {}
   int Take(int64_t bytes) {
     const int at = used_;
     used_ += static_cast<int>((bytes + 15) / 16 * 16);
@@ -37,7 +40,7 @@ class SharedCarver {
   int used() const { return used_; }
 
  private:
-  int used_ = 0;
+  int used_;
 };
 
 }  // namespace
@@ -157,19 +160,28 @@ int SegmentTables::Fill(const KvHead& head, Tables& tables) {
 
 void SharedNeeds::Add(const AttentionShape& shape, const SegmentView& view) {
   const bool wide = shape.format.dtype == DType::kF32;
-  const int coded_keys = view.keys.coded_entries;
-  const int coded_values = view.values_in_keys ? coded_keys : view.values.coded_entries;
+  const bool coded_keys = view.keys.coded_entries > 0;
+  const bool coded_values = view.values_in_keys ? coded_keys : view.values.coded_entries > 0;
+  const int64_t key_bytes = view.stored.KeyBytes();
+  const int64_t value_bytes = view.values_in_keys ? 0 : view.stored.ValueBytes();
+  const bool keys_to_16 = !wide && !view.numbers && coded_keys && key_bytes <= kMostCodePage;
+  const bool values_to_16 =
+      !wide && !view.values_in_keys && coded_values && value_bytes <= kMostCodePage;
   keys16 = keys16 || (!wide && !view.numbers);
-  if (wide || view.numbers || coded_keys > 0) {
+  if (keys_to_16) code_key_bytes = std::max(code_key_bytes, key_bytes);
+  if (values_to_16) code_value_bytes = std::max(code_value_bytes, value_bytes);
+  if (wide || view.numbers || (coded_keys && !keys_to_16)) {
     const bool projected = view.keys.basis.data != nullptr && view.rotation == nullptr;
     const auto full = static_cast<int>(shape.format.key_dim);
     expanded_dims = std::max(expanded_dims, projected ? view.keys.dim : full);
     rebuilt = rebuilt || (view.keys.basis.data != nullptr && !projected);
   }
-  values16 = values16 || (!wide && coded_values < view.length);
-  values32 = values32 || wide || coded_values > 0;
+  const bool values_to_32 = wide || (coded_values && !values_to_16);
+  values32 = values32 || values_to_32;
+  values16 = values16 || !wide;
   value_dim = std::max(value_dim, view.values.dim);
   if (view.values.basis.data != nullptr) latent_values = std::max(latent_values, view.values.dim);
+  page_bytes = std::max(page_bytes, key_bytes + value_bytes);
 }
 
 namespace {
@@ -191,8 +203,26 @@ SharedPlan PlanOf(const AttentionShape& shape, const SharedNeeds& needs, int row
   int64_t room = least_room;
   if (needs.expanded_dims > 0) room = std::max(room, kExpandedKeys * (needs.rebuilt ? 2 : 1));
   plan.tile = carver.Take(room);
+  if (needs.code_key_bytes > 0) {
+    plan.keys = carver.Take(needs.code_key_bytes);
+    plan.key_ranges = carver.Take(int64_t{8} * kMostRanges);
+  }
   plan.total = carver.used();
   return plan;
+}
+
+// Pages on their way while one is multiplied, so many that two blocks share a multiprocessor.
+void AddStages(const SharedNeeds& needs, SharedPlan* plan) {
+  if (needs.page_bytes == 0) return;
+  constexpr int64_t kMostStages = 2, kHalf = 112 * 1024;
+  const int64_t count = std::min(kMostStages, (kHalf - plan->total) / needs.page_bytes);
+  const int64_t most = std::min(kMostStages, (kMostSharedBytes - plan->total) / needs.page_bytes);
+  const int64_t stages = count >= 2 ? count : std::min<int64_t>(most, 2);
+  if (stages < 2) return;
+  plan->stages = plan->total;
+  plan->stage_count = static_cast<int>(stages);
+  plan->stage_bytes = static_cast<int>(needs.page_bytes);
+  plan->total += static_cast<int>(stages * needs.page_bytes);
 }
 
 }  // namespace
@@ -201,9 +231,20 @@ SharedPlan SpanShared(const AttentionShape& shape, const SharedNeeds& needs, int
   const int64_t rows = int64_t{16} * row_tiles, width = (needs.value_dim + 7) / 8 * 8;
   const int64_t parts = shape.format.dtype == DType::kF16 ? 2 : 1;
   const int64_t latents = (needs.latent_values + 7) / 8 * 8;
-  return PlanOf(shape, needs, row_tiles, needs.values16 ? kSixteenths * parts * 512 * row_tiles : 0,
-                needs.values32 ? kPageEntries * rows * 4 : 0,
-                std::max(needs.values32 ? kExpandedEntries * width * 4 : 0, rows * latents * 4));
+  SharedPlan plan =
+      PlanOf(shape, needs, row_tiles, needs.values16 ? kSixteenths * parts * 512 * row_tiles : 0,
+             needs.values32 ? kPageEntries * rows * 4 : 0,
+             std::max(needs.values32 ? kExpandedEntries * width * 4 : 0, rows * latents * 4));
+  if (needs.plain()) {
+    AddStages(needs, &plan);
+    return plan;
+  }
+  if (needs.code_value_bytes == 0) return plan;
+  SharedCarver carver(plan.total);
+  plan.values = carver.Take(needs.code_value_bytes);
+  plan.value_ranges = carver.Take(int64_t{8} * kMostRanges);
+  plan.total = carver.used();
+  return plan;
 }
 
 SharedPlan CaptureShared(const AttentionShape& shape, const SharedNeeds& needs, int row_tiles) {

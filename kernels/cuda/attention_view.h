@@ -99,7 +99,12 @@ struct RowState {
 
 // Where a block's shared arrays begin, in bytes.
 struct SharedPlan {
-  int q16, q32, weights16, weights32, maxima, tile, total;
+  int q16, q32, weights16, weights32, maxima, tile;
+  int keys, key_ranges, values, value_ranges;  // of codes that are expanded to 16 bits; 0: none
+  int stages, stage_count, stage_bytes;        // of pages that are on their way; fewer than 2: none
+  int total;
 };
+// Pages of codes of so many bytes at 16 bits are expanded to them; larger ones to f32, in parts.
+inline constexpr int64_t kMostCodePage = 40 * 1024;
 
 }  // namespace kvgauge::cuda

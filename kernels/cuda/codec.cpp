@@ -216,6 +216,17 @@ CodecView ViewOf(const KvCodec& codec) {
     const bool given = !codec.table.empty();
     view.edges[i] = given ? codec.table.f32()[i] : 0.5f * (view.levels[i] + view.levels[i + 1]);
   }
+  const bool float8 = codec.kind == KvCodecKind::kFp8E4M3 || codec.kind == KvCodecKind::kFp8E5M2;
+  view.range_of_dims = view.fixed_range || (float8 && form.scale == ScaleType::kNone);
+  const bool by_entry = view.by_token && !view.range_of_dims;
+  const int ranges = view.range_of_dims ? view.dim : view.scales;
+  // The 8 numbers of a string have one range, or ranges that follow each other.
+  const int run = view.keys ? 16 : by_entry ? 8 : 32;
+  const bool in_order = by_entry || view.dim % 2 == 0;
+  view.range_table = view.rank == 0 && !view.has_outliers && ranges <= kMostRanges && in_order &&
+                     (view.range_of_dims || view.group % run == 0);
+  const bool from_below = affine && !view.symmetric && !view.has_levels;
+  view.middle = from_below ? 0.5f * static_cast<float>((1 << view.bits) - 1) : 0.0f;
   const bool unit = codec.kind == KvCodecKind::kNvFp4 && !codec.fixed_scale.empty();
   view.scale_unit = unit ? codec.fixed_scale.f32()[0] : 1.0f;
   return view;

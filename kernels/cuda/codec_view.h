@@ -22,6 +22,7 @@ namespace kvgauge::cuda {
 
 inline constexpr int kPageEntries = 64;
 inline constexpr int kMostLevels = 16;
+inline constexpr int kMostRanges = 1024;  // of a page of codes, kept in shared memory
 
 struct CodecView {
   KvCodecKind kind;
@@ -41,6 +42,9 @@ struct CodecView {
   int shift;        // code - shift is what is scaled
   int rank;
   int outliers_a_side;  // of each vector
+  bool range_of_dims;   // one range for each dim, whatever the entry
+  bool range_table;     // a page's ranges fit in shared memory, and nothing else is needed
+  float middle;         // of codes that are counted from below, after `shift`
   bool has_outliers;
   float levels[kMostLevels];
   float edges[kMostLevels];  // kCodebook: above each the next code begins

@@ -26,7 +26,7 @@
 namespace kvgauge::cuda {
 
 // 16-bit sums: chains over spans of k, whose results are added in ascending order.
-inline constexpr int64_t kProductSpan = 1024;
+inline constexpr int64_t kProductSpan = 8192;
 
 // out[i, j] = (out[i, j] +) sum over k of x[i, k] * w[j, k], in f32.
 struct BlockProduct {
