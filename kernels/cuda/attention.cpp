@@ -2,6 +2,7 @@
 // Attention on a device: what is worked on is decided here, in lists that go to the device in one
 // copy a call. Nothing is read back.
 #include <algorithm>
+#include <cstddef>
 #include <numeric>
 #include <vector>
 
@@ -9,7 +10,10 @@
 #include "cuda/attention_kernels.h"
 #include "cuda/attention_tables.h"
 #include "cuda/backend_parts.h"
+#include "cuda/device/graph_recorder.h"
+#include "cuda/device/mapped.h"
 #include "cuda/kv_keep_lists.h"
+#include "cuda/page_fetch.h"
 #include "cuda/pages_kernels.h"
 
 namespace kvgauge::cuda {
@@ -48,11 +52,21 @@ struct SpanWork {
   std::vector<SpanUnit> units;
   std::vector<MergeJob> jobs;
   SharedNeeds needs;
+  std::vector<int64_t> chunks;  // [jobs] of pages on the host; or fewer: none
+
+  int64_t ChunkOf(size_t job) const { return job < chunks.size() ? chunks[job] : kNoChunk; }
+  static constexpr int64_t kNoChunk = -1;
+};
+
+// A head with pages on the host, and the jobs that read it.
+struct HeadOnHost {
+  HostPages pages;
+  size_t first_job, jobs;
 };
 
 class CudaAttention final : public AttentionOps {
  public:
-  explicit CudaAttention(Stream stream) : stream_(stream) {}
+  explicit CudaAttention(Stream stream) : stream_(stream), fetch_(stream) {}
 
   int64_t KeyPageBytes(const KvFormat& format) const override {
     return LayoutOf(format).KeyBytes();
@@ -71,6 +85,7 @@ class CudaAttention final : public AttentionOps {
       return PagesOf(head.first_entry % kPage + n);
     };
     for (const KvTarget& head : heads) bytes += 2 * (pages_of(head) * 8 + Tables::kGap);
+    if (AnyMapped() && AnyOnHost(heads, n)) NoteWriteToMapped();
     tables_.Begin(bytes);
     const WriteTarget* targets[2] = {};
     for (const bool is_keys : {true, false}) {
@@ -89,6 +104,18 @@ class CudaAttention final : public AttentionOps {
     const PageLayout layout = LayoutOf(format);
     if (!keys.empty()) WritePages(layout, true, RowsOf(keys), n, count, targets[0], stream_);
     if (!values.empty()) WritePages(layout, false, RowsOf(values), n, count, targets[1], stream_);
+  }
+
+  static bool AnyOnHost(std::span<const KvTarget> heads, int64_t n) {
+    MappedLookup mapped;
+    for (const KvTarget& head : heads) {
+      for (int64_t p = head.first_entry / kPage; p < PagesOf(head.first_entry + n); ++p) {
+        for (void* const* pages : {head.key_pages, head.value_pages}) {
+          if (pages != nullptr && mapped.Holds(pages[p])) return true;
+        }
+      }
+    }
+    return false;
   }
 
   void Read(const KvFormat& format, const KvSegment& segment, const int32_t* index, int64_t first,
@@ -123,6 +150,7 @@ class CudaAttention final : public AttentionOps {
                 const KvTarget& to) override {
     const int64_t n = index.shape[0];
     const int64_t from_pages = PagesOf(from.length), to_pages = PagesOf(to.first_entry + n);
+    if (AnyMapped()) NoteWriteToMapped();
     tables_.Begin(2 * ((from_pages + to_pages) * 8 + 2 * Tables::kGap));
     struct Side {
       void* const* from = nullptr;
@@ -150,6 +178,7 @@ class CudaAttention final : public AttentionOps {
   }
 
   void DoKeepKv(const KvFormat& format, std::span<const KvKeep> heads, Tensor outcome) override {
+    if (AnyMapped()) NoteWriteToMapped();
     keeper_.Keep(LayoutOf(format), heads, outcome, stream_);
   }
 
@@ -205,7 +234,9 @@ class CudaAttention final : public AttentionOps {
     const auto value_dim = static_cast<int>(shape.format.value_dim);
     const int prefill_rows =
         capture.entropy.empty() ? PrefillRows(shape.format.dtype, key_dim, value_dim) : 0;
-    SegmentTables segments(shape);
+    std::vector<HostPage> on_host;
+    std::vector<HeadOnHost> heads_on_host;
+    SegmentTables segments(shape, AnyMapped() ? &on_host : nullptr);
     int64_t bytes = 0;
     for (const AttentionItem& item : items) {
       for (const KvHead& head : item.heads) bytes += segments.SizeBytes(head);
@@ -219,9 +250,13 @@ class CudaAttention final : public AttentionOps {
       const int32_t* const ahead = PutAhead(item);
       for (int64_t h = 0; h < shape.kv_heads && item.rows > 0; ++h) {
         const KvHead& head = item.heads[static_cast<size_t>(h)];
+        const size_t first_on_host = on_host.size();
         const int first_segment = segments.Fill(head, tables_);
+        const bool fetched = on_host.size() > first_on_host;
         const int64_t rows = item.rows * group;
-        const bool long_rows = prefill_rows > 0 && rows > kManyTiles * 16 && Plain(head);
+        // Pages on the host come head by head, as spans do; rows have the same bits either way.
+        const bool long_rows =
+            prefill_rows > 0 && rows > kManyTiles * 16 && !fetched && Plain(head);
         const bool few_rows = rows <= kFewTiles * 16 || !ManyRowsFit(shape, head);
         SharedNeeds needs;
         for (int64_t s = 0; s < head.count; ++s) {
@@ -229,7 +264,9 @@ class CudaAttention final : public AttentionOps {
             needs.Add(shape, segments.views()[static_cast<size_t>(first_segment + s)]);
           }
         }
-        SpanWork* const work = &works[(few_rows ? 0 : 2) + (needs.plain() ? 0 : 1)];
+        const int kind = (few_rows ? 0 : 2) + (needs.plain() ? 0 : 1);
+        SpanWork* const work = &works[kind];
+        const size_t first_job = work->jobs.size();
         const int64_t step = long_rows ? prefill_rows : 16 * (few_rows ? kFewTiles : kManyTiles);
         for (int64_t r0 = 0; r0 < rows; r0 += step) {
           const auto tile_index = static_cast<int>(tiles.size());
@@ -247,6 +284,11 @@ class CudaAttention final : public AttentionOps {
           } else {
             AddSpans(shape, item, head, first_segment, tiles.back(), tile_index, segments, work);
           }
+        }
+        if (fetched) {
+          heads_on_host.push_back({{first_on_host, on_host.size() - first_on_host, kind},
+                                   first_job,
+                                   work->jobs.size() - first_job});
         }
       }
     }
@@ -271,6 +313,7 @@ class CudaAttention final : public AttentionOps {
       units[i] = lists_.Put(std::span<const SpanUnit>(works[i].units));
       jobs[i] = lists_.Put(std::span<const MergeJob>(works[i].jobs));
     }
+    if (!on_host.empty()) PlanFetch(on_host, heads_on_host, group, works);
     tables_.Send(stream_);
     lists_.Send(stream_);
 
@@ -289,6 +332,31 @@ class CudaAttention final : public AttentionOps {
       RunSpans(shape, call, tables, i < 2 ? kFewTiles : kManyTiles, works[i], units[i], jobs[i],
                results);
     }
+  }
+
+  // Gives pages on the host their places on the device, in the order in which jobs are done.
+  void PlanFetch(std::span<const HostPage> pages, std::vector<HeadOnHost>& heads, int group,
+                 std::span<SpanWork> works) {
+    if (Recorder::Open() != nullptr) throw NotRecordable();
+    std::stable_sort(heads.begin(), heads.end(), [](const HeadOnHost& a, const HeadOnHost& b) {
+      return a.pages.kind < b.pages.kind;
+    });
+    std::vector<HostPages> needed;
+    for (const HeadOnHost& head : heads) needed.push_back(head.pages);
+    const std::vector<int64_t> chunks = fetch_.Plan(pages, needed, group);
+    for (size_t h = 0; h < heads.size(); ++h) {
+      SpanWork& work = works[static_cast<size_t>(heads[h].pages.kind)];
+      work.chunks.resize(work.jobs.size(), SpanWork::kNoChunk);
+      std::fill_n(work.chunks.begin() + static_cast<std::ptrdiff_t>(heads[h].first_job),
+                  heads[h].jobs, chunks[h]);
+    }
+    // A job without such pages goes with those before it.
+    for (SpanWork& work : works) {
+      for (size_t job = 1; job < work.chunks.size(); ++job) {
+        work.chunks[job] = std::max(work.chunks[job], work.chunks[job - 1]);
+      }
+    }
+    fetch_.Send();
   }
 
   template <class T>
@@ -343,17 +411,23 @@ class CudaAttention final : public AttentionOps {
         most_units /= 2;
       }
     }
+    int64_t started = SpanWork::kNoChunk;
     for (size_t begin = 0; begin < work.jobs.size();) {
       const int64_t first_unit = work.jobs[begin].first_unit;
+      const int64_t chunk = work.ChunkOf(begin);
       size_t end = begin;
       int64_t count = 0;
-      while (end < work.jobs.size() &&
+      while (end < work.jobs.size() && work.ChunkOf(end) == chunk &&
              (end == begin || count + work.jobs[end].units <= most_units)) {
         count += work.jobs[end++].units;
       }
+      if (chunk != SpanWork::kNoChunk && chunk != started) fetch_.Start(chunk);
+      started = chunk;
       SpanAttention(call, tables, span, units + first_unit, count, states, values, stream_);
       MergeSpans(call, tables, span, jobs + begin, static_cast<int64_t>(end - begin), first_unit,
                  states, values, results, stream_);
+      const bool last = end == work.jobs.size() || work.ChunkOf(end) != chunk;
+      if (chunk != SpanWork::kNoChunk && last) fetch_.Done(chunk);
       begin = end;
     }
   }
@@ -468,6 +542,7 @@ class CudaAttention final : public AttentionOps {
   const Stream stream_;
   Tables tables_, lists_;
   Keeper keeper_;
+  PageFetch fetch_;
   Scratch partial_states_, partial_values_;
 };
 
@@ -482,7 +557,9 @@ int64_t AttentionScratchBytes(const PassSize& size) {
                spans * UnitBytes(16 * kManyTiles, value_stride));
   const int64_t tables = heads * (2 * 8 * PagesOf(size.entries) + int64_t{sizeof(SegmentView)} +
                                   spans * int64_t{sizeof(SpanUnit)});
-  return (states + tables) / 2 * 3;  // as scratch grows
+  const int64_t head_bytes = PagesOf(size.entries) * kPage * size.fetched_entry_bytes;
+  return (states + tables + PageFetch::RingBytes(head_bytes, heads * head_bytes)) / 2 *
+         3;  // as scratch grows
 }
 
 std::unique_ptr<AttentionOps> MakeCudaAttention(Stream stream) {

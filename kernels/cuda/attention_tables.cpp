@@ -99,6 +99,11 @@ SideView SegmentTables::SideOf(const KvSegment& segment, KvSide side, Tables& ta
     const Tables::Place<void*> list = tables.Put<void*>(RoomOf(segment.slots()));
     std::copy_n(pages, PagesOf(segment.slots()), list.host);
     view.pages = list.device;
+    const PageLayout layout = {shape_.format.dtype, view.dim, view.dim};
+    const int64_t size_bytes = keys ? layout.KeyBytes() : layout.ValueBytes();
+    for (int64_t p = 0; p < PagesOf(segment.slots()) && on_host_ != nullptr; ++p) {
+      AddOnHost(segment, p, size_bytes, &list.host[p]);
+    }
   }
   const KvCoded& coded = CodedOf(segment, side);
   if (coded.entries == 0) return view;
@@ -113,6 +118,7 @@ SideView SegmentTables::SideOf(const KvSegment& segment, KvSide side, Tables& ta
                     static_cast<const uint8_t*>(at(coded.pages.outliers, p)),
                     static_cast<const uint16_t*>(at(coded.pages.latents, p)),
                     static_cast<const uint16_t*>(at(coded.pages.bases, p))};
+    AddOnHost(segment, p, CodedPageBytes(codec), &list.host[p].codes);
   }
   view.coded = list.device;
   return view;

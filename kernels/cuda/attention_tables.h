@@ -6,6 +6,8 @@
 
 #include "cuda/attention_view.h"
 #include "cuda/call_tables.h"
+#include "cuda/device/mapped.h"
+#include "cuda/page_fetch.h"
 #include "kernels/attention.h"
 
 namespace kvgauge::cuda {
@@ -15,7 +17,9 @@ AttendCall CallOf(const AttentionShape& shape, const Tensor& q);
 // Views of the segments of heads, in order.
 class SegmentTables {
  public:
-  explicit SegmentTables(const AttentionShape& shape) : shape_(shape) {}
+  // `on_host`, if any: pages on the host that the tables name are added there, head by head.
+  explicit SegmentTables(const AttentionShape& shape, std::vector<HostPage>* on_host = nullptr)
+      : shape_(shape), on_host_(on_host) {}
 
   // Room that Fill will need for a head.
   int64_t SizeBytes(const KvHead& head) const;
@@ -26,8 +30,17 @@ class SegmentTables {
 
  private:
   SideView SideOf(const KvSegment& segment, KvSide side, Tables& tables);
+  // `entry`: where a table has the address of page `index`.
+  template <class T>
+  void AddOnHost(const KvSegment& segment, int64_t index, int64_t size_bytes, T** entry) {
+    if (on_host_ == nullptr || !mapped_.Holds(*entry)) return;
+    on_host_->push_back({reinterpret_cast<std::byte*>(entry), *entry, size_bytes, segment.read,
+                         static_cast<int>(index)});
+  }
 
   const AttentionShape& shape_;
+  std::vector<HostPage>* on_host_;
+  MappedLookup mapped_;
   std::vector<SegmentView> views_;
 };
 

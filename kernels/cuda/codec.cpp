@@ -7,6 +7,7 @@
 #include "cuda/backend_parts.h"
 #include "cuda/call_tables.h"
 #include "cuda/codec_kernels.h"
+#include "cuda/device/mapped.h"
 #include "kernels/attention.h"
 
 namespace kvgauge::cuda {
@@ -82,6 +83,7 @@ class CudaCodec final : public CodecOps {
 
   void DoEncode(const KvCodec& codec, const Tensor& rows, int64_t first_entry, const KvPages& pages,
                 const AllocateBlock& allocate) override {
+    if (AnyMapped()) NoteWriteToMapped();
     const std::vector<PagePart> parts = PartsOf(pages, first_entry, rows.shape[0]);
     const auto count = static_cast<int64_t>(parts.size());
     const int64_t n = rows.shape[0], dim = codec.dim, rank = codec.rank;

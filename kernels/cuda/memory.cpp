@@ -10,12 +10,15 @@
 #include "cuda/call_tables.h"
 #include "cuda/device/context.h"
 #include "cuda/device/graph_recorder.h"
+#include "cuda/device/mapped.h"
+#include "cuda/fetch_kernels.h"
 #include "cuda/pages_kernels.h"
 
 namespace kvgauge::cuda {
 namespace {
 
 void FreeDevice(void* data, int64_t) { Free(data); }
+void FreeOnHost(void* data, int64_t) { GiveMapped(data); }
 
 class DeviceWork final : public RepeatedWork {
  public:
@@ -46,12 +49,22 @@ class DeviceMemoryOps final : public MemoryOps {
     return {data, size_bytes, Device::kCuda, FreeDevice};
   }
 
+  Buffer AllocateOnHost(int64_t size_bytes) override {
+    KVG_CHECK(size_bytes > 0, "a buffer on the host holds something");
+    void* data = TakeMapped(size_bytes);
+    if (data == nullptr) throw OutOfPageLockedMemory(size_bytes);
+    Fill(data, 0, size_bytes, context_->stream());
+    NoteWriteToMapped();
+    return {data, size_bytes, Device::kCuda, FreeOnHost};
+  }
+
   void Copy(const Tensor& from, Tensor to) override {
     KVG_CHECK(from.IsContiguous() && to.IsContiguous(), "copy needs contiguous tensors");
     const int64_t size_bytes = from.SizeBytes();
     KVG_CHECK(size_bytes == to.SizeBytes(), "copy between different sizes");
     if (size_bytes == 0) return;
     const bool from_host = from.device == Device::kHost, to_host = to.device == Device::kHost;
+    NoteTarget(to);
     if (from_host && to_host) {
       std::memmove(to.data, from.data, static_cast<size_t>(size_bytes));
     } else if (from_host) {
@@ -66,9 +79,15 @@ class DeviceMemoryOps final : public MemoryOps {
   // Tables hold the numbers and where they go.
   void CopyAll(std::span<const CopyJob> jobs) override {
     std::vector<SmallCopy> small;
+    std::vector<PageCopy> whole;
     int64_t bytes = Tables::kGap;
     for (const CopyJob& job : jobs) {
       KVG_CHECK(job.from.SizeBytes() == job.to.SizeBytes(), "copy between different sizes");
+      if (IsWhole(job)) {
+        NoteTarget(job.to);
+        whole.push_back({job.from.data, job.to.data, job.to.SizeBytes(), nullptr, 0, 0});
+        continue;
+      }
       if (!IsSmall(job)) {
         Copy(job.from, job.to);
         continue;
@@ -76,12 +95,13 @@ class DeviceMemoryOps final : public MemoryOps {
       small.push_back({job.from.As<const uint32_t>(), job.to.As<uint32_t>(), job.to.Numel()});
       bytes += job.to.SizeBytes() + Tables::kGap + static_cast<int64_t>(sizeof(SmallCopy));
     }
-    if (small.empty()) return;
+    if (small.empty() && whole.empty()) return;
     try {
-      tables_.Begin(bytes);
+      tables_.Begin(bytes + std::ssize(whole) * static_cast<int64_t>(sizeof(PageCopy)) +
+                    Tables::kGap);
     } catch (const std::bad_alloc&) {  // it is no fault: they need no room one by one
       for (const CopyJob& job : jobs) {
-        if (IsSmall(job)) Copy(job.from, job.to);
+        if (IsSmall(job) || IsWhole(job)) Copy(job.from, job.to);
       }
       return;
     }
@@ -89,12 +109,15 @@ class DeviceMemoryOps final : public MemoryOps {
       copy.from = tables_.Put(std::span(copy.from, static_cast<size_t>(copy.count)));
     }
     const SmallCopy* const copies = tables_.Put(std::span<const SmallCopy>(small));
+    const PageCopy* const pages = tables_.Put(std::span<const PageCopy>(whole));
     tables_.Send(context_->stream());
     CopySmall(copies, std::ssize(small), context_->stream());
+    CopyWholePages(pages, std::ssize(whole), kManyBlocks, context_->stream());
   }
 
   void Clear(Tensor to) override {
     KVG_CHECK(to.device == Device::kCuda && to.IsContiguous(), "not contiguous device memory");
+    NoteTarget(to);
     if (to.SizeBytes() > 0) Fill(to.data, 0, to.SizeBytes(), context_->stream());
   }
 
@@ -111,6 +134,20 @@ class DeviceMemoryOps final : public MemoryOps {
   }
 
  private:
+  static void NoteTarget(const Tensor& to) {
+    if (AnyMapped() && MappedLookup().Holds(to.data)) NoteWriteToMapped();
+  }
+  // Between the device and its memory on the host, as pages are.
+  static bool IsWhole(const CopyJob& job) {
+    if (!AnyMapped()) return false;
+    MappedLookup mapped;
+    if (!mapped.Holds(job.from.data) && !mapped.Holds(job.to.data)) return false;
+    constexpr uintptr_t kLine = 16;
+    const auto at = [](const Tensor& t) { return reinterpret_cast<uintptr_t>(t.data); };
+    return job.from.device != Device::kHost && job.to.device != Device::kHost &&
+           job.from.IsContiguous() && job.to.IsContiguous() && job.to.SizeBytes() > 0 &&
+           (at(job.from) | at(job.to) | static_cast<uintptr_t>(job.to.SizeBytes())) % kLine == 0;
+  }
   static bool IsSmall(const CopyJob& job) {
     constexpr int64_t kMostNumbers = 16;
     return job.from.device == Device::kHost && job.to.device != Device::kHost &&

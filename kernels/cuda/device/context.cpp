@@ -19,6 +19,10 @@ OutOfDeviceMemory::OutOfDeviceMemory(int64_t size_bytes)
     : message_(StrCat("out of device memory: ", HumanBytes(size_bytes), " more are needed, ",
                       HumanBytes(FreeBytes()), " are free")) {}
 
+OutOfPageLockedMemory::OutOfPageLockedMemory(int64_t size_bytes)
+    : message_(StrCat("out of page-locked memory of the host: ", HumanBytes(size_bytes),
+                      " more are needed (ulimit -l may bound it)")) {}
+
 Context::Context() {
   std::string why;
   KVG_CHECK(UseDevice(&info_, &why), why);

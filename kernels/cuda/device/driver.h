@@ -51,6 +51,9 @@ void DestroyGraph(Graph graph);
 Stream CreateStream();
 void DestroyStream(Stream stream);
 void Wait(Stream stream);
+// A second stream, the same for all, for copies beside the work. Nothing orders the two but WaitIn.
+// It does not capture.
+Stream CopyStream();
 
 // Thrown where a caller cannot be told otherwise; ends one cell, not the run.
 class OutOfDeviceMemory final : public std::bad_alloc {
@@ -62,9 +65,28 @@ class OutOfDeviceMemory final : public std::bad_alloc {
   std::string message_;
 };
 
+// The same of page-locked memory of the host.
+class OutOfPageLockedMemory final : public std::bad_alloc {
+ public:
+  explicit OutOfPageLockedMemory(int64_t size_bytes);
+  const char* what() const noexcept override { return message_.c_str(); }
+
+ private:
+  std::string message_;
+};
+
 // 256-byte aligned, contents undefined; null when the device has no room.
 void* Malloc(int64_t size_bytes);
 void Free(void* data);
+
+// Page-locked memory of the host that kernels, fills and copies on the device take as they take the
+// device's own, at the speed of the bus; the host does not touch it. Aligned and undefined
+// likewise; null when there is no room. FreeMapped waits for both streams.
+void* MallocMapped(int64_t size_bytes);
+void FreeMapped(void* data);
+// What the device memory holds is undefined until it is written again. Tells the emulator, which
+// then finds reads that do not wait for a copy; a device is not asked.
+void Discard(void* data, int64_t size_bytes);
 
 // Page-locked host memory: CopyToDevice of it returns at once, and it may be reused only when an
 // event recorded behind the copy was waited for. Null when there is no room.
@@ -82,6 +104,8 @@ Event CreateEvent();
 void DestroyEvent(Event event);
 void Record(Event event, Stream stream);
 void WaitFor(Event event);
+// What goes to `stream` from here on is done when the event is; the host does not wait.
+void WaitIn(Stream stream, Event event);
 // Waits for `end`.
 double MillisecondsBetween(Event begin, Event end);
 

@@ -141,6 +141,19 @@ void Wait(Stream stream) {
   Check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
 }
 
+Stream CopyStream() {
+  static const cudaStream_t stream = [] {
+    // Its few blocks come first: who waits for the bus waits longest.
+    int least = 0, greatest = 0;
+    Check(cudaDeviceGetStreamPriorityRange(&least, &greatest), "cudaDeviceGetStreamPriorityRange");
+    cudaStream_t made = nullptr;
+    Check(cudaStreamCreateWithPriority(&made, cudaStreamNonBlocking, greatest),
+          "cudaStreamCreateWithPriority");
+    return made;
+  }();
+  return stream;
+}
+
 bool BeginCapture(Stream stream) {
   const cudaError_t status = cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal);
   if (status != cudaSuccess) cudaGetLastError();
@@ -203,11 +216,12 @@ void Free(void* data) {
   if (status != cudaErrorCudartUnloading) Check(status, "cudaFreeAsync");
 }
 
-void* MallocHost(int64_t size_bytes) {
+namespace {
+
+void* PageLocked(int64_t size_bytes, unsigned flags) {
   OutsideOfGraphs();
   void* data = nullptr;
-  const cudaError_t status =
-      cudaHostAlloc(&data, static_cast<size_t>(size_bytes), cudaHostAllocDefault);
+  const cudaError_t status = cudaHostAlloc(&data, static_cast<size_t>(size_bytes), flags);
   if (status == cudaErrorMemoryAllocation) {
     cudaGetLastError();  // it is no fault: the caller is told
     return nullptr;
@@ -215,28 +229,48 @@ void* MallocHost(int64_t size_bytes) {
   Check(status, "cudaHostAlloc");
   return data;
 }
+
+}  // namespace
+
+void* MallocHost(int64_t size_bytes) { return PageLocked(size_bytes, cudaHostAllocDefault); }
 void FreeHost(void* data) {
   if (data == nullptr) return;
   const cudaError_t status = cudaFreeHost(data);
   if (status != cudaErrorCudartUnloading) Check(status, "cudaFreeHost");
 }
 
+// Devices of 8.0 and later know the memory by the address that the host has.
+void* MallocMapped(int64_t size_bytes) {
+  return PageLocked(size_bytes, cudaHostAllocMapped | cudaHostAllocPortable);
+}
+void FreeMapped(void* data) {
+  if (data == nullptr) return;
+  // Not in the order of a stream: what still reads it must be done.
+  for (const Stream stream : {TheStream(), CopyStream()}) {
+    const cudaError_t status = cudaStreamSynchronize(stream);
+    if (status == cudaErrorCudartUnloading) return;
+    Check(status, "cudaStreamSynchronize");
+  }
+  FreeHost(data);
+}
+void Discard(void*, int64_t) {}
+
+// What these call the device's may be mapped memory of the host: the runtime looks for itself.
 void CopyToDevice(void* to, const void* from, int64_t size_bytes, Stream stream) {
   OutsideOfGraphs();
-  Check(cudaMemcpyAsync(to, from, static_cast<size_t>(size_bytes), cudaMemcpyHostToDevice, stream),
+  Check(cudaMemcpyAsync(to, from, static_cast<size_t>(size_bytes), cudaMemcpyDefault, stream),
         "cudaMemcpyAsync");
 }
 void CopyToHost(void* to, const void* from, int64_t size_bytes, Stream stream) {
   OutsideOfGraphs();
-  Check(cudaMemcpyAsync(to, from, static_cast<size_t>(size_bytes), cudaMemcpyDeviceToHost, stream),
+  Check(cudaMemcpyAsync(to, from, static_cast<size_t>(size_bytes), cudaMemcpyDefault, stream),
         "cudaMemcpyAsync");
   Wait(stream);
 }
 void CopyOnDevice(void* to, const void* from, int64_t size_bytes, Stream stream) {
   if (!Submits("copy", to, from, size_bytes)) return;
-  Check(
-      cudaMemcpyAsync(to, from, static_cast<size_t>(size_bytes), cudaMemcpyDeviceToDevice, stream),
-      "cudaMemcpyAsync");
+  Check(cudaMemcpyAsync(to, from, static_cast<size_t>(size_bytes), cudaMemcpyDefault, stream),
+        "cudaMemcpyAsync");
 }
 void Fill(void* to, int byte, int64_t size_bytes, Stream stream) {
   if (!Submits("fill", to, byte, size_bytes)) return;
@@ -256,6 +290,10 @@ void Record(Event event, Stream stream) {
 void WaitFor(Event event) {
   OutsideOfGraphs();
   Check(cudaEventSynchronize(event), "cudaEventSynchronize");
+}
+void WaitIn(Stream stream, Event event) {
+  OutsideOfGraphs();
+  Check(cudaStreamWaitEvent(stream, event, 0), "cudaStreamWaitEvent");
 }
 double MillisecondsBetween(Event begin, Event end) {
   Check(cudaEventSynchronize(end), "cudaEventSynchronize");

@@ -19,8 +19,9 @@ class DeviceAccess {
   DeviceAccess& operator=(const DeviceAccess&) = delete;
 };
 
+// Mapped memory of the host is such memory, too.
 bool IsDeviceMemory(const void* data);
-// The bytes of all buffers that were not freed.
+// The bytes of all buffers that were not freed, without mapped ones.
 int64_t AllocatedBytes();
 // Malloc refuses what would bring AllocatedBytes above this; the start is all there is.
 void SetCapacity(int64_t size_bytes);
@@ -28,6 +29,9 @@ void SetCapacity(int64_t size_bytes);
 void RefuseAllocations(int64_t granted, int64_t refused);
 // The refusals among them that are yet to come.
 int64_t RefusalsLeft();
+// The same of mapped memory.
+int64_t MappedBytes();
+void SetMappedCapacity(int64_t size_bytes);
 
 // The device is one that answers so when it is asked for; null: the emulated one again. Not while
 // anybody uses it.
@@ -43,6 +47,7 @@ struct Traffic {
   int64_t allocations = 0;  // of device memory
   int64_t launches = 0;     // of kernels, those of graphs too
   int64_t waits = 0;        // of the host for the stream, besides those of downloads
+  int64_t overlapped = 0;   // pieces of work of the copy stream
 
   Traffic operator-(const Traffic& before) const {
     return {uploads - before.uploads,
@@ -51,7 +56,8 @@ struct Traffic {
             download_bytes - before.download_bytes,
             allocations - before.allocations,
             launches - before.launches,
-            waits - before.waits};
+            waits - before.waits,
+            overlapped - before.overlapped};
   }
 };
 Traffic TrafficSoFar();

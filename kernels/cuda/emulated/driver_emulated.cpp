@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstring>
+#include <deque>
 #include <functional>
 #include <map>
 #include <mutex>
@@ -181,7 +182,7 @@ class DeviceMemory {
 
 struct Counters {
   std::atomic<int64_t> uploads = 0, downloads = 0, upload_bytes = 0, download_bytes = 0,
-                       allocations = 0, launches = 0, waits = 0;
+                       allocations = 0, launches = 0, waits = 0, overlapped = 0;
 };
 Counters counters;
 
@@ -190,6 +191,11 @@ DeviceMemory& Memory() {
   static auto* memory = new DeviceMemory();
   return *memory;
 }
+DeviceMemory& Mapped() {
+  static auto* memory = new DeviceMemory();
+  return *memory;
+}
+DeviceMemory& Holder(const void* data) { return Mapped().Holds(data) ? Mapped() : Memory(); }
 
 }  // namespace
 
@@ -198,18 +204,26 @@ const DeviceQuery* asked = nullptr;
 }  // namespace
 void SetAsked(const DeviceQuery* answers) { asked = answers; }
 
-DeviceAccess::DeviceAccess() { Memory().Enter(); }
-DeviceAccess::~DeviceAccess() { Memory().Leave(); }
+DeviceAccess::DeviceAccess() {
+  Memory().Enter();
+  Mapped().Enter();
+}
+DeviceAccess::~DeviceAccess() {
+  Mapped().Leave();
+  Memory().Leave();
+}
 
-bool IsDeviceMemory(const void* data) { return Memory().Holds(data); }
+bool IsDeviceMemory(const void* data) { return Memory().Holds(data) || Mapped().Holds(data); }
 int64_t AllocatedBytes() { return Memory().allocated(); }
 void SetCapacity(int64_t size_bytes) { Memory().SetCapacity(size_bytes); }
 void RefuseAllocations(int64_t granted, int64_t refused) { Memory().Refuse(granted, refused); }
 int64_t RefusalsLeft() { return Memory().refused(); }
+int64_t MappedBytes() { return Mapped().allocated(); }
+void SetMappedCapacity(int64_t size_bytes) { Mapped().SetCapacity(size_bytes); }
 void CountLaunch() { ++counters.launches; }
 Traffic TrafficSoFar() {
   return {counters.uploads,     counters.downloads, counters.upload_bytes, counters.download_bytes,
-          counters.allocations, counters.launches,  counters.waits};
+          counters.allocations, counters.launches,  counters.waits,        counters.overlapped};
 }
 
 }  // namespace emulated
@@ -243,17 +257,32 @@ void OutsideOfGraphs() {
 
 }  // namespace
 
-// Everything is done when a call returns, so streams hold nothing, but while one captures: there is
-// one only.
+// Everything is done when a call returns, so the stream holds nothing, but while it captures. What
+// goes to the stream of copies is done as late as may be: when something waits for it.
 Stream CreateStream() { return nullptr; }
 void DestroyStream(Stream) {}
-void Wait(Stream) {
-  OutsideOfGraphs();
-  ++emulated::counters.waits;
-}
 
 namespace emulated {
 namespace {
+
+struct CopyWorks {
+  std::deque<std::function<void()>> left;
+  int64_t taken = 0;  // of all
+  // Does all before the work with that number.
+  void DoUntil(int64_t end) {
+    while (!left.empty() && taken < end) {
+      const std::function<void()> work = std::move(left.front());
+      left.pop_front();
+      ++taken;
+      work();
+    }
+  }
+  int64_t count() const { return taken + std::ssize(left); }
+};
+CopyWorks copies;
+
+// What stands for the stream of copies, and is no address of anything else.
+char copy_stream = 0;
 
 struct Captured {
   std::vector<std::pair<const char*, std::function<void()>>> works;
@@ -272,7 +301,13 @@ bool SameKinds(const Captured& a, const Captured& b) {
 
 }  // namespace
 
-void Do(const char* what, std::function<void()> work) {
+void Do(const char* what, Stream stream, std::function<void()> work) {
+  if (stream == CopyStream()) {
+    KVG_CHECK(!capturing, "the stream of copies while the other one captures");
+    ++counters.overlapped;
+    copies.left.push_back(std::move(work));
+    return;
+  }
   if (!capturing) return work();
   captured.works.emplace_back(what, std::move(work));
 }
@@ -280,6 +315,13 @@ void Do(const char* what, std::function<void()> work) {
 GraphCounts GraphsSoFar() { return graph_counts; }
 
 }  // namespace emulated
+
+Stream CopyStream() { return reinterpret_cast<Stream>(&emulated::copy_stream); }
+void Wait(Stream stream) {
+  OutsideOfGraphs();
+  ++emulated::counters.waits;
+  if (stream == CopyStream()) emulated::copies.DoUntil(emulated::copies.count());
+}
 
 bool BeginCapture(Stream) {
   KVG_CHECK(!emulated::capturing, "a capture within a capture");
@@ -331,56 +373,88 @@ void* MallocHost(int64_t size_bytes) {
   return ::operator new(static_cast<size_t>(size_bytes));
 }
 void FreeHost(void* data) { ::operator delete(data); }
-void CopyToDevice(void* to, const void* from, int64_t size_bytes, Stream) {
+void* MallocMapped(int64_t size_bytes) {
+  OutsideOfGraphs();
+  return emulated::Mapped().Allocate(size_bytes);
+}
+void FreeMapped(void* data) {
+  if (data == nullptr) return;
+  emulated::copies.DoUntil(emulated::copies.count());
+  emulated::Mapped().Release(data);
+}
+void Discard(void* data, int64_t size_bytes) {
+  emulated::Holder(data).CheckRange(data, size_bytes);
+  const emulated::DeviceAccess access;
+  std::memset(data, emulated::kPoison, static_cast<size_t>(size_bytes));
+}
+void CopyToDevice(void* to, const void* from, int64_t size_bytes, Stream stream) {
   KVG_CHECK(!emulated::IsDeviceMemory(from), "the source of CopyToDevice is on the device");
-  emulated::Memory().CheckRange(to, size_bytes);
+  emulated::Holder(to).CheckRange(to, size_bytes);
   OutsideOfGraphs();
   ++emulated::counters.uploads;
   emulated::counters.upload_bytes += size_bytes;
-  const emulated::DeviceAccess access;
-  std::memcpy(to, from, static_cast<size_t>(size_bytes));
+  emulated::Do("copy", stream, [=] {
+    const emulated::DeviceAccess access;
+    std::memcpy(to, from, static_cast<size_t>(size_bytes));
+  });
 }
 void CopyToHost(void* to, const void* from, int64_t size_bytes, Stream) {
   KVG_CHECK(!emulated::IsDeviceMemory(to), "the target of CopyToHost is on the device");
-  emulated::Memory().CheckRange(from, size_bytes);
+  emulated::Holder(from).CheckRange(from, size_bytes);
   OutsideOfGraphs();
   ++emulated::counters.downloads;
   emulated::counters.download_bytes += size_bytes;
   const emulated::DeviceAccess access;
   std::memcpy(to, from, static_cast<size_t>(size_bytes));
 }
-void CopyOnDevice(void* to, const void* from, int64_t size_bytes, Stream) {
-  emulated::Memory().CheckRange(from, size_bytes);
-  emulated::Memory().CheckRange(to, size_bytes);
+void CopyOnDevice(void* to, const void* from, int64_t size_bytes, Stream stream) {
+  emulated::Holder(from).CheckRange(from, size_bytes);
+  emulated::Holder(to).CheckRange(to, size_bytes);
   if (!Submits("copy", to, from, size_bytes)) return;
-  emulated::Do("copy", [=] {
+  emulated::Do("copy", stream, [=] {
     const emulated::DeviceAccess access;
     std::memmove(to, from, static_cast<size_t>(size_bytes));
   });
 }
-void Fill(void* to, int byte, int64_t size_bytes, Stream) {
-  emulated::Memory().CheckRange(to, size_bytes);
+void Fill(void* to, int byte, int64_t size_bytes, Stream stream) {
+  emulated::Holder(to).CheckRange(to, size_bytes);
   if (!Submits("fill", to, byte, size_bytes)) return;
-  emulated::Do("fill", [=] {
+  emulated::Do("fill", stream, [=] {
     const emulated::DeviceAccess access;
     std::memset(to, byte, static_cast<size_t>(size_bytes));
   });
 }
 
 namespace {
+
 using Clock = std::chrono::steady_clock;
-Clock::time_point* TimeOf(Event event) { return reinterpret_cast<Clock::time_point*>(event); }
+struct Moment {
+  Clock::time_point time;
+  int64_t copies = 0;  // that the stream of copies does before it
+};
+Moment* MomentOf(Event event) { return reinterpret_cast<Moment*>(event); }
+
 }  // namespace
 
-Event CreateEvent() { return reinterpret_cast<Event>(new Clock::time_point()); }
-void DestroyEvent(Event event) { delete TimeOf(event); }
-void Record(Event event, Stream) {
+Event CreateEvent() { return reinterpret_cast<Event>(new Moment()); }
+void DestroyEvent(Event event) { delete MomentOf(event); }
+void Record(Event event, Stream stream) {
   OutsideOfGraphs();
-  *TimeOf(event) = Clock::now();
+  *MomentOf(event) = {Clock::now(), stream == CopyStream() ? emulated::copies.count() : 0};
 }
-void WaitFor(Event) { OutsideOfGraphs(); }
+void WaitFor(Event event) {
+  OutsideOfGraphs();
+  emulated::copies.DoUntil(MomentOf(event)->copies);
+}
+void WaitIn(Stream stream, Event event) {
+  OutsideOfGraphs();
+  // The stream of copies waits for nothing: what went to the other one is done.
+  if (stream != CopyStream()) emulated::copies.DoUntil(MomentOf(event)->copies);
+}
 double MillisecondsBetween(Event begin, Event end) {
-  return std::chrono::duration<double, std::milli>(*TimeOf(end) - *TimeOf(begin)).count();
+  WaitFor(end);
+  return std::chrono::duration<double, std::milli>(MomentOf(end)->time - MomentOf(begin)->time)
+      .count();
 }
 
 }  // namespace kvgauge::cuda

@@ -100,8 +100,9 @@ struct Shared {
   uint64_t opened_by;  // the block that did
 };
 
-// Does `work`, or keeps it while its stream captures. `what` tells works apart.
-void Do(const char* what, std::function<void()> work);
+// Does `work`, or keeps it: while its stream captures, or until something waits for the stream of
+// copies. `what` tells works apart.
+void Do(const char* what, Stream stream, std::function<void()> work);
 
 void RunGrid(const char* kernel, const LaunchShape& shape, void (*body)(const void*),
              const void* arguments);
@@ -109,7 +110,8 @@ void RunGrid(const char* kernel, const LaunchShape& shape, void (*body)(const vo
 }  // namespace emulated
 
 template <class... P, class... A>
-void Launch(const char* name, void (*kernel)(P...), const LaunchShape& shape, Stream, A... args) {
+void Launch(const char* name, void (*kernel)(P...), const LaunchShape& shape, Stream stream,
+            A... args) {
   if (shape.grid_x == 0 || shape.grid_y == 0 || shape.grid_z == 0) return;
   if (!Submits(kernel, shape.grid_x, shape.grid_y, shape.grid_z, shape.threads, shape.shared_bytes,
                static_cast<P>(args)...)) {
@@ -120,7 +122,7 @@ void Launch(const char* name, void (*kernel)(P...), const LaunchShape& shape, St
     std::tuple<P...> args;
   };
   const Call call = {kernel, std::tuple<P...>(static_cast<P>(args)...)};
-  emulated::Do(name, [name, shape, call] {
+  emulated::Do(name, stream, [name, shape, call] {
     emulated::RunGrid(
         name, shape,
         [](const void* p) {

@@ -45,6 +45,8 @@ struct PassSize {
   int64_t head_in = 0, head_out = 0;
   int64_t sequences = 0, entries = 0;  // entries of the longest
   int64_t query_heads = 0, kv_heads = 0, value_dim = 0;
+  // The bytes of an entry of one KV head, if entries may lie on the host (AllocateOnHost); or 0.
+  int64_t fetched_entry_bytes = 0;
 };
 
 // Work that is submitted over and over, nearly the same each time, such as a decode step. A device
@@ -71,6 +73,10 @@ class MemoryOps {
   // Zero-filled. A device that has no room throws std::bad_alloc, whose what() says how much it
   // has.
   virtual Buffer Allocate(int64_t size_bytes) = 0;
+  // The same in the host's memory, for what the device is to have no bytes of: operations take it
+  // as memory of this device, at the speed of the bus between them. Decode attention fetches what
+  // it reads of it beside other work. The host's own backends have one memory.
+  virtual Buffer AllocateOnHost(int64_t size_bytes) { return Allocate(size_bytes); }
   // Between any two of host and this device. Precondition: equal SizeBytes, both contiguous.
   virtual void Copy(const Tensor& from, Tensor to) = 0;
   struct CopyJob {

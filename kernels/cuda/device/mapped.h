@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory of the host that lies among the device's own: which addresses it has, and whether any of
+// it was written. The process has one such table, as it has one device; any thread may ask.
+#pragma once
+
+#include <cstdint>
+
+namespace kvgauge::cuda {
+
+// MallocMapped and FreeMapped, kept count of.
+void* TakeMapped(int64_t size_bytes);
+void GiveMapped(void* data);
+
+// Whether there is any: mostly there is none, and nothing else is asked.
+bool AnyMapped();
+
+// To be called by whoever submits work to the stream that may write such memory. The stream of
+// copies then waits for it before it reads any (WritesToMapped has changed).
+void NoteWriteToMapped();
+int64_t WritesToMapped();
+
+// Answers for one address after the other, where neighbours mostly lie together. It serves one
+// call, because it does not forget what is given back later.
+class MappedLookup {
+ public:
+  bool Holds(const void* data) {
+    const auto address = reinterpret_cast<uintptr_t>(data);
+    if (address < begin_ || address >= end_) Find(address);
+    return holds_;
+  }
+
+ private:
+  void Find(uintptr_t address);
+
+  // All of it, or nothing of it, is such memory.
+  uintptr_t begin_ = 0, end_ = 0;
+  bool holds_ = false;
+};
+
+}  // namespace kvgauge::cuda
