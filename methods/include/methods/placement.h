@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which entries of a sequence lie in the host's memory: what a method's file says under "place".
 //
-// It moves no entry: the cache counts what would lie there and what a decode step would fetch from
-// there. Entries of a head count in its own order, which is that of positions in most stores.
+// Every backend counts what lies there and what a decode step fetches from there. Devices move
+// whole pages there (KvCache::Place); elsewhere there is one memory. Entries of a head count in its
+// own order, which is that of positions in most stores.
 #pragma once
 
 #include <cstdint>

@@ -7,6 +7,9 @@
 // used ones. This allocator counts used, resident and peak bytes. Its tables are beside the memory,
 // never in it, because the host may be unable to read a device's memory. Sequences of several tasks
 // may use one pool.
+//
+// Blocks of a device may also be placed in the memory of the host, from slabs of their own
+// (MemoryOps::AllocateOnHost). Operations take them as all others; their bytes are counted apart.
 #pragma once
 
 #include <array>
@@ -17,6 +20,7 @@
 #include <mutex>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/result.h"
@@ -38,7 +42,12 @@ class BlockPool {
   BlockPool& operator=(const BlockPool&) = delete;
 
   // Zero-filled, 64-byte aligned, one reference; null when the limit or the machine has no more.
-  void* Allocate(int64_t size_bytes);
+  // The limit is that of the device: it does not count placed blocks.
+  enum class Where { kHere, kPlaced };
+  void* Allocate(int64_t size_bytes, Where where = Where::kHere);
+  // Whether blocks can be placed: the pool's memory is a device's. Elsewhere nothing ever is.
+  bool CanPlace() const { return !OnHost(); }
+  Where WhereIs(const void* block) const;
   // All of these ignore null. Lists are handled at once, because neighbours are mostly in one slab.
   void Retain(void* block) { Retain(std::span(&block, 1)); }
   void Retain(std::span<void* const> blocks);
@@ -67,15 +76,20 @@ class BlockPool {
   int64_t used_bytes() const { return Locked(used_bytes_); }          // blocks handed out
   int64_t resident_bytes() const { return Locked(resident_bytes_); }  // slabs held
   int64_t peak_bytes() const { return Locked(peak_bytes_); }          // most ever resident
+  // The same of placed blocks, which the numbers above do not count.
+  int64_t placed_used_bytes() const { return Locked(placed_used_bytes_); }
+  int64_t placed_bytes() const { return Locked(placed_bytes_); }
+  int64_t placed_peak_bytes() const { return Locked(placed_peak_bytes_); }
   // Kept for later slabs and not counted as resident; always 0 with a limit.
   int64_t spare_bytes() const;
   int64_t limit_bytes() const { return limit_bytes_; }
   // The error of a refused request of `size_bytes`: names the request and the free bytes.
-  Error Refusal(int64_t size_bytes) const;
+  Error Refusal(int64_t size_bytes, Where where = Where::kHere) const;
 
  private:
   struct Slab {
     Buffer memory;
+    Where where = Where::kHere;
     int64_t block_bytes = 0;
     std::vector<int32_t> references;  // [blocks], 0: free
     std::vector<uint64_t> free;       // bit set: free
@@ -88,6 +102,7 @@ class BlockPool {
     int64_t used_bytes = 0;
     std::map<int64_t, Slab*> open;  // with free blocks, oldest first
   };
+  using ClassKey = std::pair<Where, int64_t>;  // and the bytes of a block
 
   std::unique_lock<std::mutex> Lock() const;
   int64_t Locked(const int64_t& count) const {
@@ -97,6 +112,8 @@ class BlockPool {
   // The mutex is held where these are called.
   bool SetsAside(int64_t slab_bytes) const;
   Slab* AddSlab(int64_t block_bytes);
+  Slab* AddPlacedSlab(int64_t block_bytes);
+  Slab* AddSlabOf(Buffer memory, int64_t blocks, const ClassKey& key, bool used_before);
   Buffer DeviceMemory(int64_t size_bytes) const;
   Buffer MapMemory(int64_t size_bytes) const;
   Buffer MapFile(int64_t size_bytes) const;
@@ -110,10 +127,11 @@ class BlockPool {
   int64_t limit_bytes_;
   std::string directory_;
   int64_t used_bytes_ = 0, resident_bytes_ = 0, peak_bytes_ = 0;
+  int64_t placed_used_bytes_ = 0, placed_bytes_ = 0, placed_peak_bytes_ = 0;
   int64_t slab_count_ = 0;
   std::vector<Buffer> spare_;                         // of the largest slab's size
   std::map<uintptr_t, std::unique_ptr<Slab>> slabs_;  // by address
-  std::map<int64_t, SizeClass> classes_;
+  std::map<ClassKey, SizeClass> classes_;
   std::atomic<int64_t> retain_count_ = 0;
   mutable std::mutex mutex_;  // guards everything that changes
   Buffer zeros_;              // the source for clearing a device block

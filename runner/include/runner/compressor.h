@@ -73,7 +73,8 @@ struct CompressionRecord {
   KvBytes final_bytes;       // now
   int64_t reader_bytes = 0;  // of the reader's index, and of queries that a score looks back from
   // What of bytes and reader_bytes lies on the host, where the method places entries there; now;
-  // and what a decode step fetches of entries, mean over steps. Counted: nothing was moved.
+  // and what a decode step fetches of entries, mean over steps. Counted entry by entry on every
+  // backend; devices move whole pages (KvCache::Place).
   int64_t host_bytes = 0, final_host_bytes = 0;
   double fetched_bytes_per_step = 0;
   PhaseSeconds seconds;

@@ -20,6 +20,7 @@
 
 #include "core/result.h"
 #include "kernels/ops.h"
+#include "methods/placement.h"
 #include "methods/reuse.h"
 #include "methods/stages.h"
 #include "runner/block_pool.h"
@@ -127,6 +128,13 @@ class KvCache {
   // Seals the entries that are due by the rules of Store, in every layer; call it after the forward
   // pass. After an error the cache holds the same entries, some of them unsealed.
   Status Seal();
+
+  // On a device: whole pages of the entries that lie on the host by `place` are moved to the host's
+  // memory, and other pages there back to the device's; side-cars of codes, and all that lies
+  // beside entries, stay. Call it when entries came, left or moved. What is read and attended to
+  // has the same bits. Elsewhere, and where attention to them is computed on the host, nothing
+  // moves. A host without room is a kResource error, after which some pages have moved.
+  Status Place(const Placement& place);
 
   // Executes a plan for each head of a layer: entries that are not kept are evicted, and their
   // blocks are freed. An error leaves the layer unchanged.

@@ -79,12 +79,15 @@ std::unique_lock<std::mutex> BlockPool::Lock() const {
   return lock;
 }
 
-void* BlockPool::Allocate(int64_t size_bytes) {
+void* BlockPool::Allocate(int64_t size_bytes, Where where) {
   KVG_CHECK(size_bytes > 0, "a block holds something");
+  KVG_CHECK(where == Where::kHere || CanPlace(), "only a device's blocks are placed");
   const int64_t block_bytes = ClassBytes(size_bytes);
   const std::unique_lock<std::mutex> lock = Lock();
-  SizeClass& size_class = classes_[block_bytes];
-  Slab* slab = size_class.open.empty() ? AddSlab(block_bytes) : size_class.open.begin()->second;
+  SizeClass& size_class = classes_[{where, block_bytes}];
+  Slab* slab = !size_class.open.empty() ? size_class.open.begin()->second
+               : where == Where::kHere  ? AddSlab(block_bytes)
+                                        : AddPlacedSlab(block_bytes);
   if (slab == nullptr) return nullptr;
   size_t word = 0;
   while (slab->free[word] == 0) ++word;
@@ -93,7 +96,7 @@ void* BlockPool::Allocate(int64_t size_bytes) {
   slab->references[static_cast<size_t>(index)] = 1;
   if (++slab->used == slab->blocks()) size_class.open.erase(slab->number);
   size_class.used_bytes += block_bytes;
-  used_bytes_ += block_bytes;
+  (where == Where::kHere ? used_bytes_ : placed_used_bytes_) += block_bytes;
   void* block = static_cast<char*>(slab->memory.data()) + index * block_bytes;
   if (slab->dirty[static_cast<size_t>(index)]) Clear(block, block_bytes);
   slab->dirty[static_cast<size_t>(index)] = true;
@@ -112,7 +115,7 @@ int64_t BlockPool::spare_bytes() const {
 }
 
 BlockPool::Slab* BlockPool::AddSlab(int64_t block_bytes) {
-  SizeClass& size_class = classes_[block_bytes];
+  const SizeClass& size_class = classes_[{Where::kHere, block_bytes}];
   const bool foreign = !OnHost();
   int64_t least = foreign                ? kMinDeviceSlabBytes
                   : tier_ == Tier::kDisk ? kMinFileSlabBytes
@@ -148,19 +151,48 @@ BlockPool::Slab* BlockPool::AddSlab(int64_t block_bytes) {
     }
   }
   if (memory.data() == nullptr) return nullptr;
+  resident_bytes_ += size_bytes;
+  peak_bytes_ = std::max(peak_bytes_, resident_bytes_);
+  return AddSlabOf(std::move(memory), blocks, {Where::kHere, block_bytes}, used_before);
+}
 
+// To lock pages takes a call of the system that waits for the device: larger slabs than elsewhere.
+BlockPool::Slab* BlockPool::AddPlacedSlab(int64_t block_bytes) {
+  constexpr int64_t kLeastBytes = int64_t{2} << 20, kMostBytes = int64_t{64} << 20;
+  constexpr int64_t kFraction = 8;
+  if (zeros_.data() == nullptr) {
+    zeros_ = DeviceMemory(kZeroBytes);
+    if (zeros_.data() == nullptr) return nullptr;
+  }
+  const ClassKey key = {Where::kPlaced, block_bytes};
+  const int64_t wanted = std::clamp(classes_[key].used_bytes / kFraction, kLeastBytes, kMostBytes);
+  // The last of it goes out by the block.
+  for (const int64_t blocks : {std::max<int64_t>(wanted / block_bytes, 1), int64_t{1}}) {
+    try {
+      Buffer memory = ops_->memory->AllocateOnHost(blocks * block_bytes);
+      placed_bytes_ += blocks * block_bytes;
+      placed_peak_bytes_ = std::max(placed_peak_bytes_, placed_bytes_);
+      return AddSlabOf(std::move(memory), blocks, key, false);
+    } catch (const std::bad_alloc&) {
+      continue;
+    }
+  }
+  return nullptr;  // the host has no more to lock, which is the caller's to report
+}
+
+BlockPool::Slab* BlockPool::AddSlabOf(Buffer memory, int64_t blocks, const ClassKey& key,
+                                      bool used_before) {
   auto slab = std::make_unique<Slab>();
   slab->memory = std::move(memory);
-  slab->block_bytes = block_bytes;
+  slab->where = key.first;
+  slab->block_bytes = key.second;
   slab->references.resize(static_cast<size_t>(blocks));
   slab->dirty.assign(static_cast<size_t>(blocks), used_before);
   slab->free.assign(static_cast<size_t>((blocks + 63) / 64), ~uint64_t{0});
   if (blocks % 64 != 0) slab->free.back() = (uint64_t{1} << (blocks % 64)) - 1;
   slab->number = slab_count_++;
-  resident_bytes_ += size_bytes;
-  peak_bytes_ = std::max(peak_bytes_, resident_bytes_);
   Slab* added = slab.get();
-  size_class.open.emplace(slab->number, added);
+  classes_[key].open.emplace(slab->number, added);
   slabs_.emplace(reinterpret_cast<uintptr_t>(slab->memory.data()), std::move(slab));
   return added;
 }
@@ -267,15 +299,16 @@ void BlockPool::Release(std::span<void* const> blocks) {
 
 void BlockPool::Free(Slab& slab, int64_t index) {
   slab.free[static_cast<size_t>(index / 64)] |= uint64_t{1} << (index % 64);
-  SizeClass& size_class = classes_[slab.block_bytes];
+  const bool here = slab.where == Where::kHere;
+  SizeClass& size_class = classes_[{slab.where, slab.block_bytes}];
   if (slab.used == slab.blocks()) size_class.open.emplace(slab.number, &slab);
   size_class.used_bytes -= slab.block_bytes;
-  used_bytes_ -= slab.block_bytes;
+  (here ? used_bytes_ : placed_used_bytes_) -= slab.block_bytes;
   if (--slab.used > 0) return;
   size_class.open.erase(slab.number);
-  resident_bytes_ -= slab.blocks() * slab.block_bytes;
+  (here ? resident_bytes_ : placed_bytes_) -= slab.blocks() * slab.block_bytes;
   const auto address = reinterpret_cast<uintptr_t>(slab.memory.data());
-  if (SetsAside(slab.memory.size_bytes())) spare_.push_back(std::move(slab.memory));
+  if (here && SetsAside(slab.memory.size_bytes())) spare_.push_back(std::move(slab.memory));
   slabs_.erase(address);
 }
 
@@ -286,6 +319,14 @@ bool BlockPool::AnyShared(std::span<void* const> blocks) const {
     int64_t index = 0;
     return block != nullptr && Find(block, near, &index).references[static_cast<size_t>(index)] > 1;
   });
+}
+
+BlockPool::Where BlockPool::WhereIs(const void* block) const {
+  if (!CanPlace()) return Where::kHere;
+  const std::unique_lock<std::mutex> lock = Lock();
+  Slab* near = nullptr;
+  int64_t index = 0;
+  return Find(block, near, &index).where;
 }
 
 int64_t BlockPool::BytesOf(std::span<void* const> blocks) const {
@@ -300,8 +341,15 @@ int64_t BlockPool::BytesOf(std::span<void* const> blocks) const {
   return bytes;
 }
 
-Error BlockPool::Refusal(int64_t size_bytes) const {
+Error BlockPool::Refusal(int64_t size_bytes, Where where) const {
   const std::unique_lock<std::mutex> lock = Lock();
+  if (where == Where::kPlaced) {
+    return ResourceError(StrCat("page-locked host memory for the cache: the system refused ",
+                                HumanBytes(ClassBytes(size_bytes)), " more, ",
+                                HumanBytes(placed_bytes_),
+                                " are held; lower place.share, raise place.recent or what the "
+                                "system lets a process lock, or run fewer sequences at a time"));
+  }
   const std::string place = StrCat(NameOf(tier_), " memory for the cache");
   const int64_t asked = ClassBytes(size_bytes);
   if (limit_bytes_ > 0) {

@@ -5,14 +5,57 @@
 
 namespace kvgauge {
 
+BlockMoves::~BlockMoves() {
+  Copy();
+  pool_->Release(left_);
+}
+
+Result<void*> BlockMoves::Move(void* block, BlockPool::Where to) {
+  if (const auto found = moved_.find(block); found != moved_.end()) {
+    pool_->Retain(found->second);
+    left_.push_back(block);
+    return found->second;
+  }
+  const int64_t size_bytes = pool_->BlockBytes(block);
+  void* const moved = pool_->Allocate(size_bytes, to);
+  if (moved == nullptr) return pool_->Refusal(size_bytes, to);
+  copies_.push_back({pool_->Bytes(block, size_bytes), pool_->Bytes(moved, size_bytes)});
+  moved_.emplace(block, moved);
+  left_.push_back(block);
+  return moved;
+}
+
+void BlockMoves::Copy() {
+  if (!copies_.empty()) pool_->ops().memory->CopyAll(copies_);
+  copies_.clear();
+}
+
+Status BlockList::Place(int64_t first, int64_t end, BlockMoves* moves) {
+  if (!pool_->CanPlace()) return {};
+  Placed wanted = {std::clamp<int64_t>(first, 0, size()), std::clamp<int64_t>(end, 0, size())};
+  if (wanted.first >= wanted.end) wanted = {};
+  if (placed_.known && placed_.first == wanted.first && placed_.end == wanted.end) return {};
+  const Placed before = std::exchange(placed_, {0, 0, false});
+  for (int64_t i = 0; i < size(); ++i) {
+    void*& block = blocks_[static_cast<size_t>(i)];
+    if (block == nullptr || (before.known && before.has(i) == wanted.has(i))) continue;
+    const BlockPool::Where to = wanted.has(i) ? BlockPool::Where::kPlaced : BlockPool::Where::kHere;
+    if (!before.known && pool_->WhereIs(block) == to) continue;
+    KVG_ASSIGN(block, moves->Move(block, to));
+  }
+  placed_ = wanted;
+  return {};
+}
+
 Status BlockList::Own(int64_t i) {
   if (KnownFrom(i)) return {};
   const int64_t known_at = pool_->retain_count();
   void* block = blocks_[static_cast<size_t>(i)];
   if (pool_->Shared(block)) {
     const int64_t size_bytes = pool_->BlockBytes(block);
-    void* copy = pool_->Allocate(size_bytes);
-    if (copy == nullptr) return pool_->Refusal(size_bytes);
+    const BlockPool::Where where = pool_->WhereIs(block);
+    void* copy = pool_->Allocate(size_bytes, where);
+    if (copy == nullptr) return pool_->Refusal(size_bytes, where);
     pool_->ops().memory->Copy(pool_->Bytes(block, size_bytes), pool_->Bytes(copy, size_bytes));
     pool_->Release(std::exchange(blocks_[static_cast<size_t>(i)], copy));
   }

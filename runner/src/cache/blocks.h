@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <span>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -17,21 +18,46 @@ namespace kvgauge {
 
 inline int64_t PagesOf(int64_t entries) { return (entries + kKvPageEntries - 1) / kKvPageEntries; }
 
+// Blocks that move between the memories of a device and of the host. What lists had before is
+// theirs until this is gone, and what they have then is copied by then.
+class BlockMoves {
+ public:
+  explicit BlockMoves(BlockPool& pool) : pool_(&pool) {}
+  BlockMoves(const BlockMoves&) = delete;
+  BlockMoves& operator=(const BlockMoves&) = delete;
+  ~BlockMoves();
+
+  // One reference to what has the content of `block` in that memory, in exchange for one to it.
+  // Lists that share a block share what it becomes.
+  Result<void*> Move(void* block, BlockPool::Where to);
+  // Copies what was moved so far.
+  void Copy();
+
+ private:
+  BlockPool* pool_;
+  std::unordered_map<void*, void*> moved_;
+  std::vector<MemoryOps::CopyJob> copies_;
+  std::vector<void*> left_;  // references to what was moved
+};
+
 // Blocks in the order of pages; null where a page needs none. Holds one reference to each.
 class BlockList {
  public:
   explicit BlockList(BlockPool& pool) : pool_(&pool) {}
-  BlockList(const BlockList& other) : pool_(other.pool_), blocks_(other.blocks_) {
+  BlockList(const BlockList& other)
+      : pool_(other.pool_), blocks_(other.blocks_), placed_(other.placed_) {
     if (!blocks_.empty()) pool_->Retain(blocks_);
   }
   BlockList(BlockList&& other) noexcept
       : pool_(other.pool_),
         blocks_(std::exchange(other.blocks_, {})),
+        placed_(other.placed_),
         alone_from_(other.alone_from_),
         alone_at_(other.alone_at_) {}
   BlockList& operator=(BlockList other) noexcept {
     std::swap(pool_, other.pool_);
     std::swap(blocks_, other.blocks_);
+    std::swap(placed_, other.placed_);
     std::swap(alone_from_, other.alone_from_);
     std::swap(alone_at_, other.alone_at_);
     return *this;
@@ -43,6 +69,10 @@ class BlockList {
   int64_t size() const { return static_cast<int64_t>(blocks_.size()); }
   void* const* data() const { return blocks_.data(); }
   void* operator[](int64_t i) const { return blocks_[static_cast<size_t>(i)]; }
+
+  // Blocks [first, end) come to lie in the memory of the host, and no others: nothing where the
+  // pool's own memory is that. After an error some have moved.
+  Status Place(int64_t first, int64_t end, BlockMoves* moves);
 
   Status Push(int64_t size_bytes) {
     void* block = pool_->Allocate(size_bytes);
@@ -56,12 +86,14 @@ class BlockList {
     void* block = pool_->Allocate(size_bytes);
     if (block == nullptr) return pool_->Refusal(size_bytes);
     pool_->Release(std::exchange(blocks_[static_cast<size_t>(i)], block));
+    if (placed_.has(i)) placed_.known = false;
     return {};
   }
   // One more reference to a block of the same pool.
   void PushShared(void* block) {
     pool_->Retain(block);
     blocks_.push_back(block);
+    placed_.known = false;
   }
   // Makes block i this list's alone.
   Status Own(int64_t i);
@@ -75,18 +107,22 @@ class BlockList {
   void SetShared(int64_t i, void* block) {
     pool_->Retain(block);
     pool_->Release(std::exchange(blocks_[static_cast<size_t>(i)], block));
+    if (block != nullptr) placed_.known = false;
   }
   void Drop(int64_t i) { SetShared(i, nullptr); }
   void Truncate(int64_t size) {
     if (size >= this->size()) return;
     pool_->Release(std::span(blocks_).subspan(static_cast<size_t>(size)));
     blocks_.resize(static_cast<size_t>(size));
+    placed_ = {std::min(placed_.first, size), std::min(placed_.end, size), placed_.known};
   }
   void DropFront(int64_t count) {
     if (count == 0) return;
     pool_->Release(std::span(blocks_).first(static_cast<size_t>(count)));
     blocks_.erase(blocks_.begin(), blocks_.begin() + count);
     alone_from_ = std::max<int64_t>(0, alone_from_ - count);
+    placed_ = {std::max<int64_t>(0, placed_.first - count),
+               std::max<int64_t>(0, placed_.end - count), placed_.known};
   }
   // As allocated; a block that lies at several places counts once where those are neighbours.
   int64_t allocated_bytes() const { return blocks_.empty() ? 0 : pool_->BytesOf(blocks_); }
@@ -94,8 +130,16 @@ class BlockList {
  private:
   bool KnownFrom(int64_t i) const { return i >= alone_from_ && alone_at_ == pool_->retain_count(); }
 
+  // Which blocks lie in the memory of the host, if that is known without asking the pool.
+  struct Placed {
+    int64_t first = 0, end = 0;
+    bool known = true;
+    bool has(int64_t i) const { return i >= first && i < end; }
+  };
+
   BlockPool* pool_;
   std::vector<void*> blocks_;
+  Placed placed_;
   // Blocks from this one on were this list's alone at that count of the pool. What is put here
   // without a new count is this list's alone, too.
   int64_t alone_from_ = 0, alone_at_ = -1;

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "methods/placement.h"
 #include "methods/stages.h"
 #include "runner/kv_basis.h"
 #include "src/cache/distances.h"
@@ -102,6 +103,8 @@ class CacheLayer {
   Tensor RotationsOf(int64_t head, int64_t first, int64_t n, std::vector<int32_t>* memory) const;
   std::vector<int32_t> Positions(int64_t head) const { return entries_.Positions(head); }
   std::vector<float> LogWeights(int64_t head) const;
+  // As KvCache::Place, of one layer.
+  Status Place(const Placement& place, int64_t layer, BlockMoves* moves);
   KvBytes Bytes() const;
   // As KvCache::EntryBytes.
   double EntryBytes(KvSide side, int64_t head, int64_t first, int64_t last) const {

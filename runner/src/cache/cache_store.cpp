@@ -193,6 +193,30 @@ Status CacheLayer::Classify(std::span<const std::vector<int32_t>> classes) {
   return {};
 }
 
+Status CacheLayer::Place(const Placement& place, int64_t layer, BlockMoves* moves) {
+  for (const KvSide side : {KvSide::kKeys, KvSide::kValues}) {
+    if (!(side == KvSide::kKeys ? place.keys : place.values)) continue;
+    // Where a part begins, for each head.
+    std::vector<int64_t> begin(entries_.heads.size());
+    for (size_t p = 0; p < entries_.parts.size(); ++p) {
+      std::vector<Stream>& streams = entries_.parts[p].of(side);
+      for (int64_t o = 0; o < std::ssize(streams); ++o) {
+        const int64_t head = entries_.FirstHeadOf(side, o, p);
+        const EntryRange range = place.OnHost(layer, length(head));
+        const int64_t before = begin[static_cast<size_t>(head)];
+        KVG_TRY(streams[static_cast<size_t>(o)].Place(range.first - before, range.last - before,
+                                                      moves));
+      }
+      for (int64_t h = 0; h < std::ssize(begin) && !streams.empty(); ++h) {
+        const auto owner = static_cast<size_t>(entries_.OwnerOf(side, h, p));
+        begin[static_cast<size_t>(h)] += streams[owner].length();
+      }
+    }
+  }
+  moves->Copy();
+  return {};
+}
+
 int64_t CacheLayer::BeforeLastPart(int64_t head) const {
   const LayerPart& last = entries_.parts.back();
   const auto owner =

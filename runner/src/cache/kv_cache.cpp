@@ -252,6 +252,16 @@ Status KvCache::Seal() {
   return {};
 }
 
+Status KvCache::Place(const Placement& place) {
+  if (ops_->device == Device::kHost || !place.any() || place.attends) return {};
+  BlockMoves moves(setup_->pools->of(Tier::kDevice));
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    const Status placed = layers_[i]->Place(place, static_cast<int64_t>(i), &moves);
+    if (!placed.ok()) return placed.error().Wrap(StrCat("layer ", i));
+  }
+  return {};
+}
+
 // Changes are made to a copy, so that an error leaves the layer as it was.
 Status KvCache::Change(int64_t layer, const std::function<Status(CacheLayer&)>& change) {
   auto copy = std::make_unique<CacheLayer>(*layers_[layer]);

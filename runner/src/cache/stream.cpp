@@ -358,6 +358,13 @@ void Stream::AddBytes(KvBytes& bytes) const {
   bytes += mine;
 }
 
+Status Stream::Place(int64_t first, int64_t last, BlockMoves* moves) {
+  const int64_t first_page = PagesOf(SlotOf(std::max<int64_t>(first, 0)));
+  const int64_t end_page = SlotOf(std::min(last, length_)) / kKvPageEntries;
+  KVG_TRY(pages_.Place(first_page, end_page, moves));
+  return codes_.Place(first_page, end_page, moves);
+}
+
 double Stream::BytesOf(int64_t first, int64_t last) const {
   const int64_t entry_bytes = spec_.dim * SizeOf(spec_.dtype);
   const int64_t in_codes = std::max<int64_t>(std::min(last, coded_) - first, 0);

@@ -76,6 +76,9 @@ class Stream {
   void AddBytes(KvBytes& bytes) const;
   // What of it entries [first, last) have, without slack; coded ones have alike.
   double BytesOf(int64_t first, int64_t last) const;
+  // Whole pages of entries [first, last) come to lie in the memory of the host, and no others:
+  // those of floats, and those of codes without their side-cars.
+  Status Place(int64_t first, int64_t last, BlockMoves* moves);
   // What it holds, bit for bit. Coded pages are as this backend lays them out.
   void Serialize(std::string& out) const;
   // Fills an empty stream of the same spec from the front of `in`; what does not fit is refused.

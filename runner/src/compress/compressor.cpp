@@ -314,7 +314,7 @@ Status Compressor::Impl::Compress(const PromptState& state, const PromptScores* 
     if (pipeline_.score != nullptr) KVG_TRY(ReducePrompt(state, scores));
     KVG_TRY(StoreLayers(state));
     BeginReads(state.capture);
-    return {};
+    return Place(During::kPrompt);
   });
   if (!done.ok()) return done.error().Wrap(method_.id);
   recorder_.RecordCompressed(cache, counted, reads_.index_bytes() + step_.bytes_of_last());
@@ -414,7 +414,8 @@ Status Compressor::Impl::AfterStep() {
     if (step_.slides()) step_.KeepLast(cache_->tokens() - 1);
     if (may_act()) KVG_TRY(ReduceInStep());
     KVG_TRY(ClassifyInStep());
-    return Seal(During::kStep);
+    KVG_TRY(Seal(During::kStep));
+    return Place(During::kStep);
   });
   if (!done.ok()) return done.error().Wrap(method_.id);
   return {};
@@ -426,7 +427,8 @@ Status Compressor::Impl::AfterRows() {
       const Stopwatch watch(ops_, seconds().score, During::kStep);
       KVG_TRY(question_->Age(StepSource(), *pipeline_.score, *cache_));
     }
-    return Seal(During::kStep);
+    KVG_TRY(Seal(During::kStep));
+    return Place(During::kStep);
   });
   if (!done.ok()) return done.error().Wrap(method_.id);
   return {};
@@ -557,6 +559,12 @@ Status Compressor::Impl::Seal(During during) {
   if (!recorder_.stores_otherwise()) return {};
   const Stopwatch watch(ops_, seconds().quantise, during);
   return cache_->Seal();
+}
+
+Status Compressor::Impl::Place(During during) {
+  if (!places()) return {};
+  const Stopwatch watch(ops_, seconds().compact, during);
+  return cache_->Place(method_.place);
 }
 
 Compressor::Compressor(const Model& model, const Method& method, const Budget& budget)

@@ -101,8 +101,9 @@ Status Compressor::Impl::CompressChunk(const PromptState& state, int64_t prompt_
     KVG_ASSIGN(const bool numbers, StoresNumbers(method_, *pipeline_.store, shape_));
     // What is coded is coded once, behind the prompt.
     if (last || numbers) KVG_TRY(StoreLayers(state));
-    if (last) BeginReads(state.capture);
-    return {};
+    if (!last) return {};
+    BeginReads(state.capture);
+    return Place(During::kPrompt);
   });
   if (!done.ok()) return done.error().Wrap(method_.id);
   if (last) {

@@ -65,7 +65,7 @@ class Compressor::Impl final : public LayerHook {
 
   bool wants_log_sum_exp() const override { return step_.wants_log_sum_exp() || reads_.joins(); }
   bool repeatable() const override {
-    return !reads_.chooses() && !wants_inputs() && !wants_guesses();
+    return !reads_.chooses() && !wants_inputs() && !wants_guesses() && !places();
   }
   bool wants_inputs() const override { return may_act() && step_.wants_inputs(); }
   void LayerInput(int64_t layer, const Tensor& x) override;
@@ -95,6 +95,10 @@ class Compressor::Impl final : public LayerHook {
     Needs needs = needs_;
     if (!may_act()) needs.gates.clear();
     return needs;
+  }
+  // Whether entries really lie on the host: attention then fetches them.
+  bool places() const {
+    return ops_.device != Device::kHost && method_.place.any() && !method_.place.attends;
   }
   // By how much the allocation has grown since it was made.
   int64_t growth() const { return growth_ - allocated_growth_; }
@@ -128,6 +132,7 @@ class Compressor::Impl final : public LayerHook {
   void CountWeights();                             // those that the method has beside the model's
   void BeginReads(const PrefillCapture* capture);  // null: there are no signals of a prompt
   Status Seal(During during);
+  Status Place(During during);
   void Protect(const CacheView& view, Tensor scores) const;
   Status CheckAllocation() const;
   // Trained gates may give what is no number. `choice`: of the scorer that has them.

@@ -59,8 +59,15 @@ int64_t WorkingBytes(const ModelConfig& config, int64_t rows, int64_t logit_rows
   return 4 * (rows * row + logit_rows * config.vocab_size);
 }
 
-// What the backend's operations take for themselves in the largest pass.
-int64_t ScratchBytes(const PlannedModel& model, int64_t sequences, int64_t entries) {
+// Whether entries really lie on the host: what places them is executed on devices alone.
+bool Fetches(const PlannedContender& contender) {
+  const Placement& place = contender.method->place;
+  return contender.model->ops->device != Device::kHost && place.any() && !place.attends;
+}
+
+// What the backend's operations take for themselves in the largest pass; `fetches`: pages on the
+// host are among what it reads.
+int64_t ScratchBytes(const PlannedModel& model, int64_t sequences, int64_t entries, bool fetches) {
   const ModelConfig& config = *model.config;
   int64_t ffn = config.ffn_size;
   if (config.moe) {
@@ -82,6 +89,7 @@ int64_t ScratchBytes(const PlannedModel& model, int64_t sequences, int64_t entri
   pass.query_heads = config.query_heads;
   pass.kv_heads = config.kv_heads;
   pass.value_dim = config.value_dim;
+  if (fetches) pass.fetched_entry_bytes = model.shape.EntryBytes();
   return model.ops->memory->ScratchBytes(pass);
 }
 
@@ -240,6 +248,10 @@ void PlanPrefills(const PlannedModel& model, std::span<const PlannedContender> c
       drafts.emplace(scorer, contender.method->score->draft.get());
     }
   }
+  const bool fetches =
+      std::any_of(contenders.begin(), contenders.end(), [&](const PlannedContender& contender) {
+        return contender.model == &model && Fetches(contender);
+      });
   int64_t longest = 0;
   for (const SampleLength& length : lengths) {
     longest = std::max({longest, length.total, length.whole});
@@ -247,7 +259,7 @@ void PlanPrefills(const PlannedModel& model, std::span<const PlannedContender> c
   plan.working_bytes = std::max(
       plan.working_bytes, WorkingBytes(*model.config, Model::kChunkRows + options.max_pool_lanes,
                                        1 + options.max_pool_lanes) +
-                              ScratchBytes(model, options.max_pool_lanes, longest));
+                              ScratchBytes(model, options.max_pool_lanes, longest, fetches));
   for (const SampleLength& length : lengths) {
     if (!shares) break;
     int64_t probes = 0;
@@ -288,7 +300,31 @@ void PlanPrefills(const PlannedModel& model, std::span<const PlannedContender> c
   }
 }
 
-// The most that a contender's sequence holds: its caches, and the attention of its steps.
+// What of such a cache lies in the host's memory between passes: whole pages of plain entries. Of
+// what is reduced or stored otherwise nothing counts as gone from the device, for there it is made.
+int64_t PlacedBytes(const PlannedContender& contender, const std::vector<StorePlan>& stores,
+                    int64_t held, int64_t fresh) {
+  const ModelShape& shape = contender.model->shape;
+  const Placement& place = contender.method->place;
+  const int64_t side_bytes[] = {shape.key_dim * SizeOf(shape.cache_dtype),
+                                shape.value_dim * SizeOf(shape.cache_dtype)};
+  if (!Fetches(contender) || contender.method->reduce ||
+      side_bytes[0] + side_bytes[1] != shape.EntryBytes()) {
+    return 0;
+  }
+  const int64_t entry_bytes = (place.keys ? side_bytes[0] : 0) + (place.values ? side_bytes[1] : 0);
+  int64_t entries = 0;
+  for (size_t layer = 0; layer < stores.size(); ++layer) {
+    if (!stores[layer].IsPlain()) continue;
+    const EntryRange range = place.OnHost(static_cast<int64_t>(layer), held - fresh);
+    const int64_t end = range.last / kKvPageEntries * kKvPageEntries;
+    entries += std::max<int64_t>(end - WholePages(range.first), 0);
+  }
+  return entries * shape.kv_heads * entry_bytes;
+}
+
+// The most of a device that a contender's sequence holds: its caches, and the attention of its
+// steps.
 int64_t LaneBytes(const PlannedContender& contender, const std::vector<StorePlan>& stores,
                   const SampleLength& length, const EngineOptions& options) {
   const ModelShape& shape = contender.model->shape;
@@ -321,8 +357,8 @@ int64_t LaneBytes(const PlannedContender& contender, const std::vector<StorePlan
           QuestionRows::kMostRows * of_layer + QuestionRows::PlannedBytes(*contender.model->config);
     }
   }
-  return copies * (LaneCacheBytes(*contender.method, shape, stores, kept, held, fresh) +
-                   shape.state_bytes) +
+  return copies * (LaneCacheBytes(*contender.method, shape, stores, kept, held, fresh) -
+                   PlacedBytes(contender, stores, held, fresh) + shape.state_bytes) +
          attention;
 }
 
@@ -405,7 +441,7 @@ int64_t SequencePlan::WorkingBytes(int64_t longest_tokens) const {
   const int64_t lanes = state_->options.max_pool_lanes;
   return kvgauge::WorkingBytes(*state_->contender.model->config, Model::kChunkRows + lanes,
                                1 + lanes) +
-         ScratchBytes(*state_->contender.model, lanes, longest_tokens);
+         ScratchBytes(*state_->contender.model, lanes, longest_tokens, Fetches(state_->contender));
 }
 
 SampleLength LengthOf(const EngineSample& sample, CompressAt at) {
