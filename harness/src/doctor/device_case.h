@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <initializer_list>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "core/rng.h"
@@ -68,17 +69,34 @@ class CaseTensors {
     memory_.push_back(ops_.memory->Allocate(size_bytes));
     return memory_.back().data();
   }
+  // The same in the memory of the host, cut from larger pieces as a cache does it.
+  void* BlockOnHost(int64_t size_bytes) {
+    constexpr int64_t kPiece = int64_t{4} << 20, kAlignment = 64;
+    size_bytes = (size_bytes + kAlignment - 1) / kAlignment * kAlignment;
+    if (size_bytes > left_) {
+      left_ = std::max(size_bytes, kPiece);
+      memory_.push_back(ops_.memory->AllocateOnHost(left_));
+      next_ = static_cast<char*>(memory_.back().data());
+    }
+    left_ -= size_bytes;
+    return std::exchange(next_, next_ + size_bytes);
+  }
 
  private:
   Ops& ops_;
   std::vector<Buffer> memory_;
+  char* next_ = nullptr;  // of the last piece on the host
+  int64_t left_ = 0;
 };
+
+// Where a cache lies: where its backend computes, or in the memory of the host.
+enum class Lies { kThere, kOnHost };
 
 // One sequence's cache of random keys and values, and query rows at its end.
 class CacheCase {
  public:
   CacheCase(CaseTensors& stage, KvFormat format, int64_t query_heads, int64_t kv_heads,
-            int64_t entries, int64_t rows, KvCodec codec = {})
+            int64_t entries, int64_t rows, KvCodec codec = {}, Lies lies = Lies::kThere)
       : stage_(stage), codec_(codec), values_codec_(codec), format_(format), rows_(rows) {
     const int64_t pages = (entries + kKvPageEntries - 1) / kKvPageEntries;
     codec_.dim = format.key_dim;
@@ -98,7 +116,8 @@ class CacheCase {
       for (int64_t p = 0; p < pages; ++p) {
         const bool is_coded = p * kKvPageEntries < coded;
         const auto block = [&](bool wanted, int64_t bytes) {
-          return wanted ? stage.Block(bytes) : nullptr;
+          if (!wanted) return static_cast<void*>(nullptr);
+          return lies == Lies::kOnHost ? stage.BlockOnHost(bytes) : stage.Block(bytes);
         };
         Ops& ops = stage.ops();
         own.keys.push_back(block(!is_coded, ops.attention->KeyPageBytes(format)));
@@ -224,13 +243,14 @@ inline KvCodec CodecOfKind(KvCodecKind kind) {
 // model of that width.
 class StepCase {
  public:
-  StepCase(CaseTensors& stage, int64_t heads, int64_t head_dim, int64_t layers, int64_t entries)
+  StepCase(CaseTensors& stage, int64_t heads, int64_t head_dim, int64_t layers, int64_t entries,
+           Lies lies = Lies::kThere)
       : ops_(stage.ops()),
         layers_(layers),
         width_(heads * head_dim),
         ffn_(width_ * 7 / 2),
         cached_(stage, {DType::kF16, head_dim, head_dim}, heads, std::max<int64_t>(heads / 4, 1),
-                entries, 1),
+                entries, 1, {}, lies),
         query_(stage.Weights(width_, width_, DType::kBF16, 21)),
         output_(stage.Weights(width_, width_, DType::kBF16, 22)),
         up_(stage.Weights(2 * ffn_, width_, DType::kBF16, 23)),

@@ -419,6 +419,17 @@ void AddAttention(std::vector<Case>& cases) {
                        }});
     }
   }
+  // Fetched from the host, where a device takes what lies there for its own.
+  for (const KeptAs& store : stores) {
+    if (store.dtype == DType::kBF16) continue;
+    const KvFormat format = {store.dtype, 64, 64};
+    const KvCodec codec = store.codec;
+    cases.push_back({StrCat("Attend ", store.name, " on the host"), "1 row, 4/2 heads, 700 entries",
+                     store.bound, [format, codec](CaseTensors& s) {
+                       CacheCase cached(s, format, 4, 2, 700, 1, codec, Lies::kOnHost);
+                       return s.Floats(cached.Attend());
+                     }});
+  }
   // What is coded, decoded: the same numbers on every backend.
   for (const KeptAs& store : stores) {
     if (!store.codec.coded()) continue;
@@ -487,6 +498,29 @@ DeviceCheckRow CheckRepeatedSteps(Ops& device) {
           error <= 0};
 }
 
+// Attention over a cache on the host, bit for bit as over the same on the device, many times with
+// nothing between: what one call fetches never meets what the call before it reads.
+DeviceCheckRow CheckFetches(Ops& device) {
+  constexpr int kCalls = 4;
+  const KvFormat format = {DType::kF16, 64, 64};
+  CaseTensors s(device);
+  CacheCase there(s, format, 4, 2, 3000, 1);
+  CacheCase on_host(s, format, 4, 2, 3000, 1, {}, Lies::kOnHost);
+  CacheCase shorter(s, format, 4, 2, 1700, 1, {}, Lies::kOnHost);
+  const std::vector<float> want = s.Floats(there.Attend());
+  double error = 0;
+  for (int i = 0; i < kCalls; ++i) {
+    for (int calls = 0; calls < i; ++calls) {
+      shorter.Attend();
+      on_host.Attend();
+    }
+    error = std::max(error, RelativeError(s.Floats(on_host.Attend()), want));
+    if (std::isnan(error)) break;
+  }
+  return {"Fetch from the host", StrCat(kCalls, " times, 4/2 heads, 3000 entries"), error, 0,
+          error <= 0};
+}
+
 }  // namespace
 
 bool DeviceCheck::ok() const {
@@ -511,6 +545,7 @@ std::vector<DeviceCheckRow> CheckOps(Ops& device) {
     const double error = RelativeError(c.run(there), c.run(here));
     rows.push_back({c.op, c.shape, error, c.bound, error <= c.bound});
   }
+  if (device.device != Device::kHost) rows.push_back(CheckFetches(device));
   rows.push_back(CheckRepeatedSteps(device));
   return rows;
 }

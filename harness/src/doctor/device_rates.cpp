@@ -112,6 +112,20 @@ void MeasureRates(Ops& device, int64_t entries, DeviceCheck* check) {
     add_bytes(StrCat("decode attention ", store.name), StrCat("32/8 heads, ", entries),
               entries >= kLongCache ? store.aim : 0, cached.bytes(), [&] { cached.Attend(); });
   }
+  // A step whose entries lie on the host takes the longer of its own time and that of the fetch, as
+  // far as both go on at once.
+  const bool fetches = device.device != Device::kHost;
+  if (fetches) {
+    CaseTensors s(device);
+    const int64_t size_bytes = scale << 21;
+    const Buffer memory = device.memory->AllocateOnHost(size_bytes);
+    const Tensor from = memory.As(DType::kU8, {size_bytes}), to = s.New({size_bytes}, DType::kU8);
+    add_bytes("copy from the host", HumanBytes(size_bytes), 0, static_cast<double>(size_bytes),
+              [&] { device.memory->Copy(from, to); });
+    CacheCase cached(s, {DType::kF16, 128, 128}, 32, 8, entries, 1, {}, Lies::kOnHost);
+    add_bytes("decode attention f16, on the host", StrCat("32/8 heads, ", entries), 0,
+              cached.bytes(), [&] { cached.Attend(); });
+  }
   {
     CaseTensors s(device);
     constexpr int64_t kLayers = 32;
@@ -124,6 +138,13 @@ void MeasureRates(Ops& device, int64_t entries, DeviceCheck* check) {
       step.Submit(input);
       device.memory->Synchronize();
     });
+    if (fetches) {
+      StepCase fetched(s, static_cast<int64_t>(heads), 128, kLayers, entries, Lies::kOnHost);
+      add_bytes("decode step, on the host", shape, 0, fetched.bytes(), [&] {
+        fetched.Submit(input);
+        device.memory->Synchronize();
+      });
+    }
     // The host takes nothing at once.
     if (device.device != Device::kHost) {
       const std::unique_ptr<RepeatedWork> work = device.memory->MakeRepeatedWork();
