@@ -4,14 +4,15 @@
 #include <gtest/gtest.h>
 
 #include "conformance/scene.h"
+#include "cuda/device/mapped.h"
 #include "cuda/emulated/device_memory.h"
 #include "runner/kv_cache.h"
 
 namespace kvgauge {
 namespace {
 
+using cuda::MappedBytesTaken;
 using cuda::emulated::AllocatedBytes;
-using cuda::emulated::MappedBytes;
 using cuda::emulated::SetMappedCapacity;
 using cuda::emulated::Traffic;
 using cuda::emulated::TrafficSoFar;
@@ -45,13 +46,13 @@ Placed RunPlaced(const Subject& subject, const EngineSample& sample) {
   Placed placed;
   EngineOptions options;
   options.on_token = [&](const EngineToken&) {
-    placed.most_mapped_bytes = std::max(placed.most_mapped_bytes, MappedBytes());
+    placed.most_mapped_bytes = std::max(placed.most_mapped_bytes, MappedBytesTaken());
     return true;
   };
   const Traffic before = TrafficSoFar();
   placed.outcome = RunContenders({subject.contender()}, {sample}, options).at({0, 0});
   placed.traffic = TrafficSoFar() - before;
-  EXPECT_EQ(MappedBytes(), 0);
+  EXPECT_EQ(MappedBytesTaken(), 0);
   return placed;
 }
 
@@ -136,6 +137,7 @@ TEST(DeviceTiersOf, WhatTheHostLacksIsTheResultOfItsCell) {
   const Contender here = {&full, {}, tiny.model.get()}, there = {&offload, {}, tiny.model.get()};
   const std::vector<EngineSample> samples = {Sample(200, 8, 6)};
   const Outcomes roomy = RunContenders({here, there}, samples);
+  cuda::DropSpareMapped();
   SetMappedCapacity(20'000);
   const Outcomes outcomes = RunContenders({here, there}, samples);
   SetMappedCapacity(kAllMapped);
@@ -146,7 +148,7 @@ TEST(DeviceTiersOf, WhatTheHostLacksIsTheResultOfItsCell) {
   for (const char* part : {"page-locked host memory", "place.share", "layer "}) {
     EXPECT_NE(status.error().message.find(part), std::string::npos) << status.error().message;
   }
-  EXPECT_EQ(MappedBytes(), 0);
+  EXPECT_EQ(MappedBytesTaken(), 0);
 }
 
 // A plan counts what stays on the device, and the room that fetches take there.
@@ -222,7 +224,7 @@ TEST_F(TieredCache, BytesLeaveTheDeviceAndComeBack) {
   EXPECT_EQ(pool.resident_bytes(), 0);
   EXPECT_EQ(pool.placed_used_bytes(), used);
   EXPECT_GE(pool.placed_bytes(), used);
-  EXPECT_EQ(MappedBytes(), pool.placed_bytes());
+  EXPECT_EQ(MappedBytesTaken(), pool.placed_bytes());
   EXPECT_GE(there - AllocatedBytes(), resident - (int64_t{1} << 20));  // but for lists
   EXPECT_EQ(Digest(cache), digest);
   EXPECT_EQ(cache.Bytes().resident(), used);

@@ -32,13 +32,41 @@ TEST(Mapped, IsKnownByItsAddresses) {
     EXPECT_TRUE(mapped.Holds(second + 499));
     EXPECT_FALSE(mapped.Holds(second + 500));
   }
-  EXPECT_EQ(emulated::MappedBytes(), 1500);
+  EXPECT_EQ(MappedBytesTaken(), 1500);
   GiveMapped(first);
   EXPECT_FALSE(MappedLookup().Holds(first));
   EXPECT_TRUE(MappedLookup().Holds(second));
   GiveMapped(second);
   Free(device);
   EXPECT_FALSE(AnyMapped());
+  EXPECT_EQ(MappedBytesTaken(), 0);
+}
+
+TEST(Mapped, IsKeptForLaterTakersOfAsMuch) {
+  DropSpareMapped();
+  EXPECT_EQ(emulated::MappedBytes(), 0);
+  void* const first = TakeMapped(1000);
+  GiveMapped(first);
+  EXPECT_EQ(emulated::MappedBytes(), 1000);
+  void* const small = TakeMapped(500);
+  EXPECT_NE(small, first);
+  void* const again = TakeMapped(990);
+  EXPECT_EQ(again, first);
+  EXPECT_FALSE(MappedLookup().Holds(static_cast<char*>(first) + 990));
+  EXPECT_EQ(MappedBytesTaken(), 1490);
+  GiveMapped(again);
+  EXPECT_EQ(TakeMapped(1000), first);  // all of it is back
+  GiveMapped(first);
+  // The system has no more: what is kept goes first.
+  emulated::SetMappedCapacity(1600);
+  void* const other = TakeMapped(800);
+  EXPECT_NE(other, nullptr);
+  EXPECT_EQ(emulated::MappedBytes(), 1300);
+  EXPECT_EQ(TakeMapped(400), nullptr);
+  emulated::SetMappedCapacity(int64_t{4} << 30);
+  GiveMapped(small);
+  GiveMapped(other);
+  DropSpareMapped();
   EXPECT_EQ(emulated::MappedBytes(), 0);
 }
 

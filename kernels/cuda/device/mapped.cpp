@@ -4,18 +4,24 @@
 #include <atomic>
 #include <map>
 #include <mutex>
+#include <utility>
 
 #include "core/check.h"
 #include "cuda/device/driver.h"
-#include "cuda/device/graph_recorder.h"
 
 namespace kvgauge::cuda {
 namespace {
 
+struct Range {
+  uintptr_t end;
+  int64_t allocated_bytes;  // at least as many as were asked for
+};
+
 struct MappedRanges {
   std::mutex mutex;
-  std::map<uintptr_t, uintptr_t> end_of;  // by where they begin
-  std::atomic<int64_t> count = 0, writes = 0;
+  std::map<uintptr_t, Range> taken;     // by where they begin
+  std::multimap<int64_t, void*> spare;  // by size
+  std::atomic<int64_t> count = 0, bytes = 0, writes = 0;
 };
 
 MappedRanges& Ranges() {
@@ -24,29 +30,57 @@ MappedRanges& Ranges() {
   return *ranges;
 }
 
+// Memory that was given back, and its size; null: none fits.
+std::pair<void*, int64_t> TakeSpare(MappedRanges& ranges, int64_t size_bytes) {
+  const std::lock_guard lock(ranges.mutex);
+  const auto found = ranges.spare.lower_bound(size_bytes);
+  if (found == ranges.spare.end() || found->first > size_bytes + size_bytes / 8) return {};
+  const std::pair<void*, int64_t> spare = {found->second, found->first};
+  ranges.spare.erase(found);
+  return spare;
+}
+
 }  // namespace
 
 void* TakeMapped(int64_t size_bytes) {
-  void* const data = MallocMapped(size_bytes);
+  MappedRanges& ranges = Ranges();
+  auto [data, allocated_bytes] = TakeSpare(ranges, size_bytes);
+  if (data == nullptr) {
+    allocated_bytes = size_bytes;
+    data = MallocMapped(size_bytes);
+  }
+  if (data == nullptr) {
+    DropSpareMapped();
+    data = MallocMapped(size_bytes);
+  }
   if (data == nullptr) return nullptr;
   const auto begin = reinterpret_cast<uintptr_t>(data);
-  MappedRanges& ranges = Ranges();
   const std::lock_guard lock(ranges.mutex);
-  ranges.end_of[begin] = begin + static_cast<uintptr_t>(size_bytes);
+  ranges.taken[begin] = {begin + static_cast<uintptr_t>(size_bytes), allocated_bytes};
+  ranges.bytes += size_bytes;
   ++ranges.count;
   return data;
 }
 
 void GiveMapped(void* data) {
-  KVG_CHECK(Recorder::Open() == nullptr, "memory of the host is freed while work is recorded");
   MappedRanges& ranges = Ranges();
-  {
-    const std::lock_guard lock(ranges.mutex);
-    KVG_CHECK(ranges.end_of.erase(reinterpret_cast<uintptr_t>(data)) == 1, "not mapped memory");
-    --ranges.count;
-  }
-  FreeMapped(data);
+  const std::lock_guard lock(ranges.mutex);
+  const auto found = ranges.taken.find(reinterpret_cast<uintptr_t>(data));
+  KVG_CHECK(found != ranges.taken.end(), "not mapped memory");
+  ranges.bytes -= static_cast<int64_t>(found->second.end - found->first);
+  --ranges.count;
+  ranges.spare.emplace(found->second.allocated_bytes, data);
+  ranges.taken.erase(found);
 }
+
+void DropSpareMapped() {
+  MappedRanges& ranges = Ranges();
+  const std::lock_guard lock(ranges.mutex);
+  for (const auto& [size_bytes, data] : ranges.spare) FreeMapped(data);
+  ranges.spare.clear();
+}
+
+int64_t MappedBytesTaken() { return Ranges().bytes; }
 
 bool AnyMapped() { return Ranges().count > 0; }
 
@@ -56,15 +90,15 @@ int64_t WritesToMapped() { return Ranges().writes; }
 void MappedLookup::Find(uintptr_t address) {
   MappedRanges& ranges = Ranges();
   const std::lock_guard lock(ranges.mutex);
-  const auto after = ranges.end_of.upper_bound(address);
-  end_ = after == ranges.end_of.end() ? UINTPTR_MAX : after->first;
+  const auto after = ranges.taken.upper_bound(address);
+  end_ = after == ranges.taken.end() ? UINTPTR_MAX : after->first;
   begin_ = 0;
   holds_ = false;
-  if (after == ranges.end_of.begin()) return;
-  const auto& [begin, end] = *std::prev(after);
-  holds_ = address < end;
-  begin_ = holds_ ? begin : end;
-  if (holds_) end_ = end;
+  if (after == ranges.taken.begin()) return;
+  const auto& [begin, range] = *std::prev(after);
+  holds_ = address < range.end;
+  begin_ = holds_ ? begin : range.end;
+  if (holds_) end_ = range.end;
 }
 
 }  // namespace kvgauge::cuda

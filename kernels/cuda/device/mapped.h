@@ -7,9 +7,15 @@
 
 namespace kvgauge::cuda {
 
-// MallocMapped and FreeMapped, kept count of.
+// As MallocMapped. The system takes longer to lock pages than a bus to fill them, so memory that is
+// given back is kept for later takers of as much. It goes to the system when that has no more to
+// lock, or by DropSpareMapped. What was submitted to the stream may still use what is given back:
+// the next taker's first write goes to that stream, too, and is noted.
 void* TakeMapped(int64_t size_bytes);
 void GiveMapped(void* data);
+void DropSpareMapped();
+// What is taken, without what is kept.
+int64_t MappedBytesTaken();
 
 // Whether there is any: mostly there is none, and nothing else is asked.
 bool AnyMapped();
