@@ -13,6 +13,8 @@ namespace {
 
 using cuda::MappedBytesTaken;
 using cuda::emulated::AllocatedBytes;
+using cuda::emulated::RefusalsLeft;
+using cuda::emulated::RefuseAllocations;
 using cuda::emulated::SetMappedCapacity;
 using cuda::emulated::Traffic;
 using cuda::emulated::TrafficSoFar;
@@ -149,6 +151,42 @@ TEST(DeviceTiersOf, WhatTheHostLacksIsTheResultOfItsCell) {
     EXPECT_NE(status.error().message.find(part), std::string::npos) << status.error().message;
   }
   EXPECT_EQ(MappedBytesTaken(), 0);
+}
+
+// Wherever the device has no room for a ring, a list or what is moved: the answer that there is
+// with room, or the lack of memory.
+TEST(DeviceTiersOf, AnyAllocationMayFail) {
+  const Method offload = LoadShipped("flexgen_offload"),
+               quest = LoadShipped("quest", {"place.share=1"});
+  const std::vector<EngineSample> samples = {Sample(130, 8, 3)};
+  constexpr int64_t kRefused = 4;
+  const auto run = [&](int64_t granted) {
+    const TinyModel tiny = MakeTinyModel("gqa");  // with scratch of its own
+    const std::vector<Contender> contenders = {{&offload, {}, tiny.model.get()},
+                                               {&quest, {}, tiny.model.get()}};
+    if (granted >= 0) RefuseAllocations(granted, kRefused);
+    return RunContenders(contenders, samples);
+  };
+  const Outcomes roomy = run(-1);
+  int failed = 0;
+  for (int64_t granted = 0;; granted += 1 + granted / 6) {
+    const Outcomes outcomes = run(granted);
+    const bool over = RefusalsLeft() == kRefused;  // the run was done before
+    RefuseAllocations(0, 0);
+    ASSERT_EQ(outcomes.size(), roomy.size()) << granted;
+    for (const auto& [at, outcome] : outcomes) {
+      const Status& status = outcome.cell.status;
+      if (status.ok()) {
+        ExpectSame(outcome, roomy.at(at));
+        continue;
+      }
+      ++failed;
+      EXPECT_EQ(status.error().code, ErrorCode::kResource) << status.error().message;
+    }
+    EXPECT_EQ(MappedBytesTaken(), 0);
+    if (over) break;
+  }
+  EXPECT_GT(failed, 5);
 }
 
 // A plan counts what stays on the device, and the room that fetches take there.
