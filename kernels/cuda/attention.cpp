@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cstddef>
 #include <numeric>
+#include <set>
+#include <utility>
 #include <vector>
 
 #include "cuda/attention_capture.h"
@@ -252,7 +254,7 @@ class CudaAttention final : public AttentionOps {
         const KvHead& head = item.heads[static_cast<size_t>(h)];
         const size_t first_on_host = on_host.size();
         const int first_segment = segments.Fill(head, tables_);
-        const bool fetched = on_host.size() > first_on_host;
+        bool fetched = on_host.size() > first_on_host;
         const int64_t rows = item.rows * group;
         // Pages on the host come head by head, as spans do; rows have the same bits either way.
         const bool long_rows =
@@ -266,7 +268,7 @@ class CudaAttention final : public AttentionOps {
         }
         const int kind = (few_rows ? 0 : 2) + (needs.plain() ? 0 : 1);
         SpanWork* const work = &works[kind];
-        const size_t first_job = work->jobs.size();
+        const size_t first_job = work->jobs.size(), first_unit = work->units.size();
         const int64_t step = long_rows ? prefill_rows : 16 * (few_rows ? kFewTiles : kManyTiles);
         for (int64_t r0 = 0; r0 < rows; r0 += step) {
           const auto tile_index = static_cast<int>(tiles.size());
@@ -284,6 +286,10 @@ class CudaAttention final : public AttentionOps {
           } else {
             AddSpans(shape, item, head, first_segment, tiles.back(), tile_index, segments, work);
           }
+        }
+        if (fetched) {
+          KeepSpans(std::span(work->units).subspan(first_unit), first_on_host, &on_host);
+          fetched = on_host.size() > first_on_host;
         }
         if (fetched) {
           heads_on_host.push_back({{first_on_host, on_host.size() - first_on_host, kind},
@@ -332,6 +338,19 @@ class CudaAttention final : public AttentionOps {
       RunSpans(shape, call, tables, i < 2 ? kFewTiles : kManyTiles, works[i], units[i], jobs[i],
                results);
     }
+  }
+
+  // Forgets the pages from `first` on that lie in none of these spans: they are behind a window.
+  static void KeepSpans(std::span<const SpanUnit> units, size_t first,
+                        std::vector<HostPage>* pages) {
+    std::set<std::pair<int, int>> seen;
+    for (const SpanUnit& unit : units) seen.emplace(unit.segment, unit.span);
+    const auto unseen = [&](const HostPage& page) {
+      return !seen.contains({page.segment, page.index / kSpanPages});
+    };
+    pages->erase(
+        std::remove_if(pages->begin() + static_cast<std::ptrdiff_t>(first), pages->end(), unseen),
+        pages->end());
   }
 
   // Gives pages on the host their places on the device, in the order in which jobs are done.

@@ -35,7 +35,7 @@ class SegmentTables {
   void AddOnHost(const KvSegment& segment, int64_t index, int64_t size_bytes, T** entry) {
     if (on_host_ == nullptr || !mapped_.Holds(*entry)) return;
     on_host_->push_back({reinterpret_cast<std::byte*>(entry), *entry, size_bytes, segment.read,
-                         static_cast<int>(index)});
+                         static_cast<int>(views_.size()), static_cast<int>(index)});
   }
 
   const AttentionShape& shape_;

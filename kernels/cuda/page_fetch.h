@@ -25,7 +25,7 @@ struct HostPage {
   const void* page;
   int64_t size_bytes;
   const uint64_t* const* read;  // of KvSegment
-  int index;                    // of its segment
+  int segment, index;           // it is page `index` of that segment
 };
 
 // Pages that are needed together: those of one head.

@@ -7,6 +7,8 @@
 #include <cstring>
 #include <numeric>
 
+#include "core/rng.h"
+#include "cuda/backend_parts.h"
 #include "cuda/device/mapped.h"
 #include "cuda/emulated/device_memory.h"
 
@@ -95,7 +97,7 @@ class PageFetchTest : public ::testing::Test {
     std::vector<HostPage> pages;
     for (int p = 0; p < kPages; ++p) {
       pages.push_back({reinterpret_cast<std::byte*>(&tables_[static_cast<size_t>(p)]), PageOf(p),
-                       kPageBytes, read, p});
+                       kPageBytes, read, 0, p});
     }
     return pages;
   }
@@ -183,6 +185,60 @@ TEST_F(PageFetchTest, ARingThatFindsNoRoomMayBeAskedForAgain) {
   fetch_.Start(chunks[0]);
   EXPECT_EQ(FirstNumber(2), 200u);
   fetch_.Done(chunks[0]);
+}
+
+// One head of 1100 entries, the first 1024 of which lie on the host or all on the device.
+std::vector<float> Attended(Ops& ops, int64_t window, bool on_host) {
+  constexpr int64_t kEntries = 1100, kDim = 32;
+  const KvFormat format = {DType::kF16, kDim, kDim};
+  std::vector<Buffer> memory;
+  const auto take = [&](int64_t size_bytes, bool there) {
+    memory.push_back(there ? ops.memory->AllocateOnHost(size_bytes)
+                           : ops.memory->Allocate(size_bytes));
+    return memory.back().data();
+  };
+  std::vector<void*> keys, values;
+  for (int64_t first = 0; first < kEntries; first += kKvPageEntries) {
+    const bool there = on_host && first < 1024;
+    keys.push_back(take(ops.attention->KeyPageBytes(format), there));
+    values.push_back(take(ops.attention->ValuePageBytes(format), there));
+  }
+  const auto send = [&](int64_t rows, uint64_t seed) {
+    Rng rng(seed, 0);
+    std::vector<float> numbers(static_cast<size_t>(rows * kDim));
+    for (float& number : numbers) number = static_cast<float>(2 * rng.NextDouble() - 1);
+    const Tensor out(take(4 * rows * kDim, false), DType::kF32, {rows, 1, kDim}, ops.device);
+    ops.memory->Copy(View(numbers, {rows, 1, kDim}), out);
+    return out;
+  };
+  const KvTarget target = {keys.data(), values.data(), 0};
+  ops.attention->WriteKv(format, send(kEntries, 1), send(kEntries, 2), {&target, 1});
+  KvSegment segment;
+  segment.key_pages = keys.data();
+  segment.value_pages = values.data();
+  segment.length = kEntries;
+  const KvHead head = {&segment, 1};
+  const AttentionItem item = {.rows = 1, .heads = {&head, 1}};
+  const AttentionShape shape = {
+      .format = format, .query_heads = 1, .kv_heads = 1, .scale = 1, .window = window};
+  const Tensor out(take(4 * kDim, false), DType::kF32, {1, 1, kDim}, ops.device);
+  ops.attention->Attend(shape, {&item, 1}, send(1, 3), out);
+  std::vector<float> got(kDim);
+  ops.memory->Copy(out.Reshape({kDim}), View(got, {kDim}));
+  return got;
+}
+
+TEST(FetchTest, WhatLiesBehindAWindowIsNotFetched) {
+  std::string why;
+  const std::unique_ptr<Ops> ops = MakeDeviceOps(&why);
+  ASSERT_NE(ops, nullptr) << why;
+  for (const int64_t window : {0, 64, 600}) {
+    const auto before = emulated::TrafficSoFar();
+    const std::vector<float> here = Attended(*ops, window, false);
+    EXPECT_EQ((emulated::TrafficSoFar() - before).overlapped, 0);
+    EXPECT_EQ(Attended(*ops, window, true), here) << window;
+    EXPECT_EQ((emulated::TrafficSoFar() - before).overlapped > 0, window != 64);
+  }
 }
 
 // The emulator keeps the work of the stream until something waits for it.
