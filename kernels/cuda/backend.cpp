@@ -20,27 +20,43 @@ class InOrder final : public TaskOps {
 
 }  // namespace
 
-bool ProbeDevice(std::string* detail) {
+std::string ProbeProducts(int device) {
   DeviceInfo info;
   std::string why;
-  const bool usable = UseDevice(&info, &why);
-  *detail = usable ? Describe(info) : why;
-  if (!usable) return false;
+  if (!UseDevice(device, &info, &why)) return why;
   try {
-    *detail += StrCat("; ", DescribeManyRows());
+    return DescribeManyRows();
   } catch (const std::bad_alloc& error) {
-    *detail += StrCat("; ", error.what());
+    return error.what();
   }
-  return true;
 }
 
-std::unique_ptr<Ops> MakeDeviceOps(std::string* why) {
+std::vector<DeviceReport> ListDevices(bool begin, std::string* why) {
+  std::vector<DeviceReport> devices;
+  DeviceQuery asked = AskDevice(0, begin);
+  if (asked.count == 0) *why = WhyNotUsable(asked);
+  for (int device = 0; device < asked.count; ++device) {
+    if (device > 0) asked = AskDevice(device, begin);
+    const DeviceInfo& info = asked.info;
+    DeviceReport report;
+    report.name = info.name;
+    report.variant = StrCat("sm_", info.major, info.minor);
+    report.total_bytes = info.total_bytes;
+    report.fault = WhyNotUsable(asked);
+    report.detail = report.fault.empty() ? Describe(info) : report.fault;
+    devices.push_back(std::move(report));
+  }
+  return devices;
+}
+
+std::unique_ptr<Ops> MakeDeviceOps(int device, std::string* why) {
   DeviceInfo info;
-  if (!UseDevice(&info, why)) return nullptr;
+  if (!UseDevice(device, &info, why)) return nullptr;
   auto context = std::make_shared<Context>();
   auto ops = std::make_unique<Ops>();
   ops->backend = "cuda";
   ops->variant = StrCat("sm_", info.major, info.minor);
+  ops->hardware = info.name;
   ops->device = Device::kCuda;
   // Destroyed last, and the context with it.
   ops->memory = MakeCudaMemory(context);

@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "cuda/device/driver.h"
 #include "kernels/library.h"
@@ -27,15 +28,18 @@ std::unique_ptr<AttentionOps> MakeCudaAttention(Stream stream);
 int64_t LinearScratchBytes(const PassSize& size);
 int64_t AttentionScratchBytes(const PassSize& size);
 
-// All of them on the current device; null, and why, when it cannot be used.
-std::unique_ptr<Ops> MakeDeviceOps(std::string* why);
+// All of them on a device, which becomes the current one; null, and why, when it cannot be used.
+std::unique_ptr<Ops> MakeDeviceOps(int device, std::string* why);
 
 // Who multiplies many rows on the current device, the library or our kernels, and why: the types
 // are tried with small weights. Throws OutOfDeviceMemory.
 std::string DescribeManyRows();
 
-// Whether there is a device that can be used: what it is, or why not.
-bool ProbeDevice(std::string* detail);
+// Who multiplies many rows on a device, which becomes the current one; or why it cannot be said.
+std::string ProbeProducts(int device);
+
+// All devices, usable or not. `begin`: as AskDevice has it. Empty, and why, when there is none.
+std::vector<DeviceReport> ListDevices(bool begin, std::string* why);
 
 // The vendor's product; null, and why, when it cannot be used. Not on the emulator.
 std::unique_ptr<LibraryProduct> MakeCudaLibraryProduct(std::string* why);

@@ -22,16 +22,19 @@ void Answer(const std::string& text, char* detail, int size) {
 
 KVG_EXPORT const char* kvgauge_cuda_abi() { return kvgauge::kAbiTag; }
 
-KVG_EXPORT bool kvgauge_cuda_probe(char* detail, int size) {
-  std::string text;
-  const bool usable = kvgauge::cuda::ProbeDevice(&text);
-  Answer(text, detail, size);
-  return usable;
+KVG_EXPORT bool kvgauge_cuda_list(bool begin, std::vector<kvgauge::DeviceReport>* devices,
+                                  std::string* why) {
+  *devices = kvgauge::cuda::ListDevices(begin, why);
+  return !devices->empty();
 }
 
-KVG_EXPORT kvgauge::Ops* kvgauge_cuda_make_ops(char* detail, int size) {
+KVG_EXPORT void kvgauge_cuda_products(int device, std::string* text) {
+  *text = kvgauge::cuda::ProbeProducts(device);
+}
+
+KVG_EXPORT kvgauge::Ops* kvgauge_cuda_make_ops(int device, char* detail, int size) {
   std::string why;
-  std::unique_ptr<kvgauge::Ops> ops = kvgauge::cuda::MakeDeviceOps(&why);
+  std::unique_ptr<kvgauge::Ops> ops = kvgauge::cuda::MakeDeviceOps(device, &why);
   if (ops == nullptr) Answer(why, detail, size);
   return ops.release();
 }

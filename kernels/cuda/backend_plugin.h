@@ -3,8 +3,12 @@
 // looked for beside the program when a device is asked for.
 #pragma once
 
+#include <string>
+#include <vector>
+
 namespace kvgauge {
 struct Ops;
+struct DeviceReport;
 class LibraryProduct;
 }  // namespace kvgauge
 
@@ -13,13 +17,17 @@ extern "C" {
 // What both sides must have been built from: see abi_tag.h. Static storage.
 const char* kvgauge_cuda_abi();
 
-// Writes what was found, or why nothing was, to `detail` (NUL-terminated, at most `size` bytes).
-// True when there is a device that MakeOps can use.
-bool kvgauge_cuda_probe(char* detail, int size);
+// Everything below is for callers to whom kvgauge_cuda_abi agreed.
 
-// Owned by the caller. Null, and why, when there is none. Only after kvgauge_cuda_abi agreed.
-kvgauge::Ops* kvgauge_cuda_make_ops(char* detail, int size);
-// The same of the vendor's product.
+// All devices, as kvgauge::cuda::ListDevices has them. False, and why, when there is none.
+bool kvgauge_cuda_list(bool begin, std::vector<kvgauge::DeviceReport>* devices, std::string* why);
+// Who multiplies many rows on a device.
+void kvgauge_cuda_products(int device, std::string* text);
+
+// On a device; owned by the caller. Null, and why (NUL-terminated, at most `size` bytes of
+// `detail`), when it cannot be used.
+kvgauge::Ops* kvgauge_cuda_make_ops(int device, char* detail, int size);
+// The same of the vendor's product, on the device of the Ops that were made.
 kvgauge::LibraryProduct* kvgauge_cuda_make_library(char* detail, int size);
 
 }  // extern "C"

@@ -3,6 +3,7 @@
 // few names that are wanted are declared here and looked up at run time.
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <string>
 #include <type_traits>
 
@@ -88,7 +89,7 @@ class Cublas final : public LibraryProduct {
 std::unique_ptr<LibraryProduct> MakeCudaLibraryProduct(std::string* why) {
   static const Library library = Load();
   DeviceInfo info;
-  if (!UseDevice(&info, why)) return nullptr;
+  if (!UseDevice(std::max(CurrentDevice(), 0), &info, why)) return nullptr;
   *why = library.fault;
   if (!library.fault.empty()) return nullptr;
   Handle handle = nullptr;

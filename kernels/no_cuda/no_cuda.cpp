@@ -3,14 +3,18 @@
 
 namespace kvgauge {
 
-Result<std::unique_ptr<Ops>> MakeCudaOps() { return Unsupported("cuda: " + ReportCuda().detail); }
-
-Result<std::unique_ptr<LibraryProduct>> MakeCudaLibrary() {
-  return Unsupported("cuda: " + ReportCuda().detail);
+namespace {
+Error BuiltWithout() {
+  return Unsupported("cuda: built without CUDA (configure with -DKVG_CUDA=ON and nvcc on PATH)");
 }
+}  // namespace
 
-BackendReport ReportCuda() {
-  return {"cuda", false, "built without CUDA (configure with -DKVG_CUDA=ON and nvcc on PATH)"};
-}
+Result<std::unique_ptr<Ops>> MakeCudaOps(int /*device*/) { return BuiltWithout(); }
+
+Result<std::unique_ptr<LibraryProduct>> MakeCudaLibrary() { return BuiltWithout(); }
+
+Result<std::vector<DeviceReport>> ListCudaDevices(bool /*begin*/) { return BuiltWithout(); }
+
+std::string DescribeCudaProducts(int /*device*/) { return ""; }
 
 }  // namespace kvgauge

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <charconv>
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 
 #include "core/strings.h"
 #include "cpu/cpu.h"
@@ -67,11 +69,46 @@ std::unique_ptr<Ops> MakeCpuOps(Isa isa, ThreadSettings threads) {
   return ops;
 }
 
+// The N of "cuda:N".
+Result<int> DeviceOf(const std::string& backend) {
+  const std::string_view digits = std::string_view(backend).substr(std::strlen("cuda:"));
+  int device = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), device);
+  if (error == std::errc() && end == digits.data() + digits.size() && device >= 0) return device;
+  return BadInput(StrCat("backend ", Quoted(backend),
+                         ": expected a device's number from 0 after the colon, such as cuda:1"));
+}
+
+std::vector<BackendReport> ReportCuda() {
+  const Result<std::vector<DeviceReport>> devices = ListCudaDevices(true);
+  if (!devices.ok()) {
+    return {{"cuda", false, devices.error().message.substr(std::strlen("cuda: "))}};
+  }
+  std::vector<BackendReport> reports;
+  bool described = false;
+  for (const DeviceReport& device : *devices) {
+    const auto number = static_cast<int>(reports.size());
+    BackendReport report = {StrCat("cuda:", number), device.fault.empty(), device.detail};
+    // A process uses one device.
+    if (report.available && !std::exchange(described, true)) {
+      report.detail += StrCat("; ", DescribeCudaProducts(number));
+    }
+    reports.push_back(std::move(report));
+  }
+  return reports;
+}
+
 }  // namespace
+
+Result<std::vector<DeviceReport>> ListDevices() { return ListCudaDevices(false); }
 
 Result<std::unique_ptr<Ops>> MakeOps(const std::string& backend, ThreadSettings threads) {
   if (backend == "reference") return MakeReferenceOps();
-  if (backend == "cuda") return MakeCudaOps();
+  if (backend == "cuda") return MakeCudaOps(0);
+  if (backend.starts_with("cuda:")) {
+    KVG_ASSIGN(const int device, DeviceOf(backend));
+    return MakeCudaOps(device);
+  }
   if (backend == "cpu" || backend.starts_with("cpu:")) {
     const char* forced = std::getenv("KVGAUGE_ISA");
     const bool from_environment = backend == "cpu" && forced != nullptr;
@@ -82,7 +119,7 @@ Result<std::unique_ptr<Ops>> MakeOps(const std::string& backend, ThreadSettings 
   }
   return BadInput(StrCat("unknown backend ", Quoted(backend),
                          DidYouMean(backend, {"cpu", "cuda", "reference"}),
-                         "; known: cpu, cpu:ISA, cuda, reference"));
+                         "; known: cpu, cpu:ISA, cuda, cuda:N, reference"));
 }
 
 Result<std::unique_ptr<LibraryProduct>> MakeLibraryProduct(const Ops& ops) {
@@ -91,9 +128,11 @@ Result<std::unique_ptr<LibraryProduct>> MakeLibraryProduct(const Ops& ops) {
 }
 
 std::vector<BackendReport> ListBackends() {
-  return {{"cpu", true, StrCat("instruction sets: ", Join(AvailableIsas(), ", "))},
-          ReportCuda(),
-          {"reference", true, "plain loops, double accumulation, one thread; for tests"}};
+  std::vector<BackendReport> reports = {
+      {"cpu", true, StrCat("instruction sets: ", Join(AvailableIsas(), ", "))}};
+  for (BackendReport& report : ReportCuda()) reports.push_back(std::move(report));
+  reports.push_back({"reference", true, "plain loops, double accumulation, one thread; for tests"});
+  return reports;
 }
 
 std::vector<std::string> AvailableIsas() {

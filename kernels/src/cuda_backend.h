@@ -3,14 +3,19 @@
 #pragma once
 
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "kernels/library.h"
 #include "kernels/ops.h"
 
 namespace kvgauge {
 
-Result<std::unique_ptr<Ops>> MakeCudaOps();
+Result<std::unique_ptr<Ops>> MakeCudaOps(int device);
 Result<std::unique_ptr<LibraryProduct>> MakeCudaLibrary();
-BackendReport ReportCuda();
+// `begin`: tells of free memory as well, and for that begins to use each of them.
+Result<std::vector<DeviceReport>> ListCudaDevices(bool begin);
+// Who multiplies many rows on a device that ListCudaDevices has listed as usable.
+std::string DescribeCudaProducts(int device);
 
 }  // namespace kvgauge

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <set>
 
+#include "core/files.h"
 #include "core/json.h"
 #include "core/strings.h"
 #include "cuda/device/device_query.h"
@@ -30,6 +31,7 @@ class DeviceCommands : public ::testing::Test {
   }
   ~DeviceCommands() override {
     cuda::emulated::SetAsked(nullptr);
+    cuda::emulated::SetDevices(1);
     cuda::emulated::SetCapacity(kAll);
     std::filesystem::remove_all(directory_);
   }
@@ -160,12 +162,12 @@ TEST_F(DeviceCommands, ADeviceThatCannotBeUsedIsSaid) {
       {Failed::kProperties, "invalid device ordinal", 1, 13000, 0,
        "device 0 does not answer: invalid device ordinal"},
       {Failed::kNone, "", 1, 13000, 7,
-       "Card has compute capability 7.5; 8.0 is the least this program is built for"},
+       "device 0 (Card) has compute capability 7.5; 8.0 is the least this program is built for"},
       {Failed::kMemory, "out of memory", 1, 13000, 9,
-       "Card has too little memory left to begin with: of 2.0 GiB nearly all is held by other "
-       "programs (nvidia-smi names them)"},
+       "device 0 (Card) has too little memory left to begin with: of 2.0 GiB nearly all is held by "
+       "other programs (nvidia-smi names them)"},
       {Failed::kContext, "uncorrectable ECC error encountered", 1, 13000, 9,
-       "Card cannot be used: uncorrectable ECC error encountered"}};
+       "device 0 (Card) cannot be used: uncorrectable ECC error encountered"}};
   Write("ids.json", "[5, 6, 7, 8]");
   for (const Case& c : cases) {
     SCOPED_TRACE(c.said);
@@ -202,9 +204,73 @@ TEST_F(DeviceCommands, ADeviceThatCannotBeUsedIsSaid) {
 TEST_F(DeviceCommands, DoctorSaysWhatTheDeviceIs) {
   const Outcome doctor = Run({"doctor"});
   EXPECT_EQ(doctor.exit_code, kExitOk);
+  EXPECT_THAT(doctor.out, HasSubstr("cuda:0 "));
   EXPECT_THAT(doctor.out, HasSubstr("emulated device, sm_90, "));
   EXPECT_THAT(doctor.out, HasSubstr(" free, driver for CUDA 13.0; products of many rows by our "
                                     "kernels (the emulated device has no vendor)"));
+}
+
+TEST_F(DeviceCommands, DoctorListsEveryDevice) {
+  cuda::emulated::SetDevices(3);
+  cuda::emulated::SetCapability(1, 7, 5);
+  cuda::emulated::SetCapacity(int64_t{1} << 30, 2);
+  const Outcome doctor = Run({"doctor", "--json"});
+  cuda::emulated::SetCapability(1, 9, 0);
+  cuda::emulated::SetCapacity(kAll, 2);
+  ASSERT_EQ(doctor.exit_code, kExitOk) << doctor.err;
+  Json json = *ParseJson(doctor.out, "doctor");
+  std::vector<std::string> lines;
+  for (const Json& backend : json["backends"]) {
+    lines.push_back(StrCat(
+        backend["name"].get<std::string>(),
+        backend["available"].get<bool>() ? ": " : " not: ", backend["detail"].get<std::string>()));
+  }
+  ASSERT_EQ(lines.size(), 5u);
+  EXPECT_THAT(lines[1], HasSubstr("cuda:0: emulated device, sm_90"));
+  EXPECT_THAT(lines[1], HasSubstr("products of many rows"));
+  EXPECT_EQ(lines[2],
+            "cuda:1 not: device 1 (emulated device) has compute capability 7.5; 8.0 is "
+            "the least this program is built for");
+  EXPECT_EQ(lines[3],
+            "cuda:2: emulated device, sm_90, 1.0 GiB of 1.0 GiB free, driver for CUDA "
+            "13.0");
+}
+
+// The backend's name chooses the device; what it computes there is the same.
+TEST_F(DeviceCommands, ADeviceIsChosenByItsNumber) {
+  cuda::emulated::SetDevices(2);
+  Write("ids.json", "[5, 6, 7, 8]");
+  const auto logits = [&](const std::string& backend) {
+    return Run({"logits", Path("config.json"), "--weights", "random:1", "--backend", backend,
+                "--ids-file", Path("ids.json"), "--out", Path(backend + ".npy")});
+  };
+  ASSERT_EQ(logits("cuda").exit_code, kExitOk);
+  EXPECT_EQ(cuda::CurrentDevice(), 0);
+  ASSERT_EQ(logits("cuda:1").exit_code, kExitOk);
+  EXPECT_EQ(cuda::CurrentDevice(), 1);
+  EXPECT_EQ(*ReadFile(Path("cuda.npy")), *ReadFile(Path("cuda:1.npy")));
+  // Full is the one that was chosen, not the first.
+  cuda::emulated::SetCapacity(10'000, 1);
+  EXPECT_THAT(logits("cuda:1").err, HasSubstr("memory"));
+  EXPECT_EQ(logits("cuda:0").exit_code, kExitOk);
+  cuda::emulated::SetCapacity(kAll, 1);
+  struct Wrong {
+    const char *backend, *said;
+  };
+  for (const Wrong& wrong :
+       {Wrong{"cuda:2", "cuda: device 2 does not exist: there are 2, devices 0 to 1"},
+        Wrong{"cuda:x", "backend 'cuda:x': expected a device's number from 0 after the colon"},
+        Wrong{"cuda:", "backend 'cuda:': expected a device's number"},
+        Wrong{"cuda:-1", "backend 'cuda:-1': expected a device's number"}}) {
+    const Outcome outcome = logits(wrong.backend);
+    EXPECT_EQ(outcome.exit_code, kExitBadInput) << wrong.backend;
+    EXPECT_THAT(outcome.err, HasSubstr(wrong.said));
+  }
+  cuda::emulated::SetDevices(1);
+  EXPECT_THAT(logits("cuda:1").err, HasSubstr("device 1 does not exist: there is one, device 0"));
+  setenv("CUDA_VISIBLE_DEVICES", "3", 1);
+  EXPECT_THAT(logits("cuda:1").err, HasSubstr("there is one, device 0 (CUDA_VISIBLE_DEVICES=3)"));
+  unsetenv("CUDA_VISIBLE_DEVICES");
 }
 
 // A device that is full is a message and an exit code, whatever the command was doing.

@@ -6,9 +6,9 @@
 
 namespace kvgauge {
 
-Result<std::unique_ptr<Ops>> MakeCudaOps() {
+Result<std::unique_ptr<Ops>> MakeCudaOps(int device) {
   std::string why;
-  std::unique_ptr<Ops> ops = cuda::MakeDeviceOps(&why);
+  std::unique_ptr<Ops> ops = cuda::MakeDeviceOps(device, &why);
   if (ops == nullptr) return Unsupported("cuda: " + why);
   ops->variant = "emulated";
   return ops;
@@ -18,10 +18,13 @@ Result<std::unique_ptr<LibraryProduct>> MakeCudaLibrary() {
   return Unsupported("the emulated device has no vendor");
 }
 
-BackendReport ReportCuda() {
-  std::string detail;
-  const bool usable = cuda::ProbeDevice(&detail);
-  return {"cuda", usable, detail};
+Result<std::vector<DeviceReport>> ListCudaDevices(bool begin) {
+  std::string why;
+  std::vector<DeviceReport> devices = cuda::ListDevices(begin, &why);
+  if (devices.empty()) return Unsupported("cuda: " + why);
+  return devices;
 }
+
+std::string DescribeCudaProducts(int device) { return cuda::ProbeProducts(device); }
 
 }  // namespace kvgauge

@@ -29,7 +29,7 @@ class RecorderTest : public ::testing::Test {
 
   static std::unique_ptr<Ops> NewOps() {
     std::string why;
-    return MakeDeviceOps(&why);
+    return MakeDeviceOps(0, &why);
   }
   Tensor New() {
     memory_.push_back(ops_->memory->Allocate(kSize * 4));

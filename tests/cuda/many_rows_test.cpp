@@ -120,7 +120,7 @@ class OneMatrix {
  public:
   OneMatrix(int64_t n, int64_t k, DType dtype) : n_(n), k_(k) {
     std::string why;
-    ops_ = MakeDeviceOps(&why);
+    ops_ = MakeDeviceOps(0, &why);
     std::vector<float> w = Draw(n * k, 1);
     const Tensor part(w.data(), DType::kF32, {n, k});
     matrix_ = ops_->linear->Pack({&part, 1}, dtype);
@@ -244,24 +244,16 @@ TEST(ManyRows, GraphsHoldOurKernels) {
 }
 
 TEST(ManyRows, TheProbeSaysWhoMultiplies) {
-  std::string detail;
-  ASSERT_TRUE(ProbeDevice(&detail));
-  EXPECT_TRUE(
-      detail.ends_with("; products of many rows by our kernels (the emulated device has no "
-                       "vendor)"))
-      << detail;
+  EXPECT_EQ(ProbeProducts(0),
+            "products of many rows by our kernels (the emulated device has no vendor)");
   {
     const StandIn library({WaySums::kAsOurs}, {16});
-    ASSERT_TRUE(ProbeDevice(&detail));
-    EXPECT_TRUE(detail.ends_with("; products of many rows of bf16, f16, f32 by stand-in"))
-        << detail;
+    EXPECT_EQ(ProbeProducts(0), "products of many rows of bf16, f16, f32 by stand-in");
   }
   const StandIn library({WaySums::kOntoThoseBefore}, {16});
-  ASSERT_TRUE(ProbeDevice(&detail));
-  EXPECT_TRUE(
-      detail.ends_with("; products of many rows of f32 by stand-in, of bf16, f16 by our "
-                       "kernels (stand-in gives other bits)"))
-      << detail;
+  EXPECT_EQ(ProbeProducts(0),
+            "products of many rows of f32 by stand-in, of bf16, f16 by our kernels (stand-in gives "
+            "other bits)");
 }
 
 TEST(ManyRows, RoomForBlocksIsPlanned) {
@@ -281,7 +273,7 @@ TEST(ManyRows, RoomForBlocksIsPlanned) {
 TEST(ManyRows, RecordsWhatItPinned) {
   StandIn library({WaySums::kInHalves, WaySums::kAsOurs}, {160, 96});
   std::string why;
-  const std::unique_ptr<Ops> ops = MakeDeviceOps(&why);
+  const std::unique_ptr<Ops> ops = MakeDeviceOps(0, &why);
   const auto nothing = [](const BlockProduct&, const void*, const void*, float*) {};
   ManyRows untrue(library, CreateStream(), nothing);  // "our kernels" do nothing: nothing agrees
   const Buffer w = ops->memory->Allocate(8 * 64 * 2);

@@ -8,7 +8,7 @@ bool OnDevice() { return true; }
 
 std::unique_ptr<Ops> MakeTestDevice() {
   std::string why;
-  std::unique_ptr<Ops> ops = cuda::MakeDeviceOps(&why);
+  std::unique_ptr<Ops> ops = cuda::MakeDeviceOps(0, &why);
   KVG_CHECK(ops != nullptr, why);
   ops->variant = "emulated";
   return ops;

@@ -458,7 +458,7 @@ void AddModelFlags(CLI::App& command, ModelFlags& flags) {
                   "packed: matrices that a file has in blocks of few bits stay so where products "
                   "can read them; unpacked: all are dequantised. Results are the same to the bit")
       ->capture_default_str();
-  command.add_option("--backend", flags.backend, "cpu, cpu:ISA, cuda or reference")
+  command.add_option("--backend", flags.backend, "cpu, cpu:ISA, cuda, cuda:N or reference")
       ->capture_default_str();
   command.add_option("--threads", flags.threads, "threads; 0: one per processor")
       ->capture_default_str()

@@ -50,7 +50,7 @@ void AddReproduce(CommandTable& table) {
   command->add_option("--data", options->run.data_directory,
                       "directory of data files; default: KVGAUGE_DATA, else data/ beside configs/");
   command->add_option("--max-memory", options->run.max_memory, "bound on memory, such as 8GiB");
-  command->add_option("--backend", options->run.backend, "cpu, cpu:ISA, cuda or reference");
+  command->add_option("--backend", options->run.backend, "cpu, cpu:ISA, cuda, cuda:N or reference");
   command->add_option("--threads", options->run.threads, "threads; 0: one per processor")
       ->check(CLI::NonNegativeNumber);
   command->add_flag("--skip-bad", options->run.skip_bad,

@@ -46,6 +46,7 @@ Json MachineFacts(const Ops& ops, int threads) {
                 {"backend", ops.backend},
                 {"isa", ops.variant},
                 {"threads", MakeThreadSettings(threads).threads}};
+  if (!ops.hardware.empty()) facts["device"] = ops.hardware;
   const std::string governor = FirstLine("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor");
   if (!governor.empty()) facts["governor"] = governor;
   return facts;

@@ -25,7 +25,7 @@ OutOfPageLockedMemory::OutOfPageLockedMemory(int64_t size_bytes)
 
 Context::Context() {
   std::string why;
-  KVG_CHECK(UseDevice(&info_, &why), why);
+  KVG_CHECK(UseDevice(CurrentDevice(), &info_, &why), why);
   stream_ = CreateStream();
 }
 

@@ -12,6 +12,7 @@ namespace kvgauge::cuda {
 
 class Context {
  public:
+  // Precondition: UseDevice has chosen a device.
   Context();
   Context(const Context&) = delete;
   Context& operator=(const Context&) = delete;

@@ -2,6 +2,7 @@
 #include "cuda/device/device_query.h"
 
 #include "core/strings.h"
+#include "kernels/device_number.h"
 
 namespace kvgauge::cuda {
 namespace {
@@ -15,6 +16,7 @@ std::string Version(int version) { return StrCat(version / 1000, ".", version % 
 
 std::string WhyNotUsable(const DeviceQuery& asked) {
   const DeviceInfo& info = asked.info;
+  const std::string which = StrCat("device ", asked.device, " (", info.name, ")");
   switch (asked.failed) {
     case DeviceQuery::Failed::kNone:
       break;
@@ -25,17 +27,20 @@ std::string WhyNotUsable(const DeviceQuery& asked) {
     case DeviceQuery::Failed::kCount:
       return StrCat("no usable device: ", asked.error);
     case DeviceQuery::Failed::kProperties:
-      return StrCat("device 0 does not answer: ", asked.error);
+      return StrCat("device ", asked.device, " does not answer: ", asked.error);
     case DeviceQuery::Failed::kMemory:
-      return StrCat(info.name, " has too little memory left to begin with: of ",
+      return StrCat(which, " has too little memory left to begin with: of ",
                     HumanBytes(info.total_bytes),
                     " nearly all is held by other programs (nvidia-smi names them)");
     case DeviceQuery::Failed::kContext:
-      return StrCat(info.name, " cannot be used: ", asked.error);
+      return StrCat(which, " cannot be used: ", asked.error);
   }
   if (asked.count == 0) return "no usable device: none is present";
+  if (asked.device < 0 || asked.device >= asked.count) {
+    return WhyNoDevice(asked.device, asked.count);
+  }
   if (10 * info.major + info.minor < kLeastCapability) {
-    return StrCat(info.name, " has compute capability ", info.major, ".", info.minor,
+    return StrCat(which, " has compute capability ", info.major, ".", info.minor,
                   "; 8.0 is the least this program is built for");
   }
   return {};

@@ -14,11 +14,16 @@ struct DeviceQuery {
 
   Failed failed = Failed::kNone;
   std::string error;  // of that call, in the runtime's words
+  int device = 0;     // the one that was asked for
   int count = 0;      // of devices
   DeviceInfo info;    // as far as it was told
 };
 
-// Why device 0 cannot be used; empty: it can.
+// Asks for a device. `begin`: begins to use it as well, which takes some hundred MiB of its memory
+// until the process ends; without that nothing is known of its free memory.
+DeviceQuery AskDevice(int device, bool begin);
+
+// Why the device that was asked for cannot be used; empty: it can.
 std::string WhyNotUsable(const DeviceQuery& asked);
 
 // "NVIDIA H200, sm_90, 138.2 GiB of 139.8 GiB free, driver for CUDA 13.0"

@@ -5,8 +5,9 @@
 // While a Recorder is open (recorder.h), Malloc, Wait and copies from and to the host throw
 // NotRecordable, and Free waits.
 //
-// All of it acts on one device, chosen by UseDevice. A failing call other than Malloc means the
-// device is lost or the program is wrong: it ends the program with the runtime's message.
+// All of it acts on one device, chosen by UseDevice; a process uses one. A failing call other than
+// Malloc means the device is lost or the program is wrong: it ends the program with the runtime's
+// message.
 #pragma once
 
 #include <cstdint>
@@ -33,8 +34,11 @@ struct DeviceInfo {
   int driver_version = 0, runtime_version = 0;  // 1000 * major + 10 * minor
 };
 
-// Makes device 0 current. False, and why, when there is none that can be used.
-bool UseDevice(DeviceInfo* info, std::string* why);
+// Makes a device current, by its number from 0 among those that CUDA shows to this process. False,
+// and why, when it cannot be used.
+bool UseDevice(int device, DeviceInfo* info, std::string* why);
+// The device that UseDevice chose.
+int CurrentDevice();
 // The free memory of the current device, now.
 int64_t FreeBytes();
 

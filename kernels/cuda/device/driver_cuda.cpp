@@ -32,7 +32,18 @@ void Check(cudaError_t status, const char* call) {
   KVG_CHECK(status == cudaSuccess, StrCat("cuda: ", call, ": ", cudaGetErrorString(status)));
 }
 
+int chosen_device = -1;  // -1: none yet
+
+// The runtime keeps a current device for each thread.
+void MakeCurrent() {
+  thread_local bool current = false;
+  if (current || chosen_device < 0) return;
+  Check(cudaSetDevice(chosen_device), "cudaSetDevice");
+  current = true;
+}
+
 cudaStream_t TheStream() {
+  MakeCurrent();
   static const cudaStream_t stream = [] {
     cudaStream_t made = nullptr;
     Check(cudaStreamCreateWithFlags(&made, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
@@ -44,7 +55,7 @@ cudaStream_t TheStream() {
 cudaMemPool_t ThePool() {
   static const cudaMemPool_t pool = [] {
     cudaMemPool_t found = nullptr;
-    Check(cudaDeviceGetDefaultMemPool(&found, 0), "cudaDeviceGetDefaultMemPool");
+    Check(cudaDeviceGetDefaultMemPool(&found, chosen_device), "cudaDeviceGetDefaultMemPool");
     // What was freed is kept for the next taker; CUDA gives it back when it runs out.
     uint64_t keep = UINT64_MAX;
     Check(cudaMemPoolSetAttribute(found, cudaMemPoolAttrReleaseThreshold, &keep),
@@ -52,12 +63,6 @@ cudaMemPool_t ThePool() {
     return found;
   }();
   return pool;
-}
-
-int Attribute(cudaDeviceAttr attribute) {
-  int value = 0;
-  Check(cudaDeviceGetAttribute(&value, attribute, 0), "cudaDeviceGetAttribute");
-  return value;
 }
 
 }  // namespace
@@ -68,11 +73,12 @@ void CheckLaunch(const char* kernel, cudaError_t status) {
             StrCat("cuda: kernel ", kernel, ": ", cudaGetErrorString(status)));
 }
 
-namespace {
-
 // Stops at the first call that fails.
-DeviceQuery QueryDevice() {
+DeviceQuery AskDevice(int device, bool begin) {
+  // Kernels are loaded with the library and not at their first launch, when the device may be full.
+  setenv("CUDA_MODULE_LOADING", "EAGER", 0);
   DeviceQuery asked;
+  asked.device = device;
   DeviceInfo& info = asked.info;
   const auto failed = [&asked](DeviceQuery::Failed call, cudaError_t status) {
     asked.failed = call;
@@ -86,9 +92,9 @@ DeviceQuery QueryDevice() {
   const cudaError_t counted = cudaGetDeviceCount(&asked.count);
   if (counted == cudaErrorInsufficientDriver) return failed(DeviceQuery::Failed::kVersion, counted);
   if (counted != cudaSuccess) return failed(DeviceQuery::Failed::kCount, counted);
-  if (asked.count == 0) return asked;
+  if (device < 0 || device >= asked.count) return asked;
   cudaDeviceProp properties;
-  const cudaError_t read = cudaGetDeviceProperties(&properties, 0);
+  const cudaError_t read = cudaGetDeviceProperties(&properties, device);
   if (read != cudaSuccess) return failed(DeviceQuery::Failed::kProperties, read);
   info.name = properties.name;
   info.major = properties.major;
@@ -96,34 +102,39 @@ DeviceQuery QueryDevice() {
   info.multiprocessors = properties.multiProcessorCount;
   info.l2_bytes = properties.l2CacheSize;
   info.total_bytes = static_cast<int64_t>(properties.totalGlobalMem);
-  if (!WhyNotUsable(asked).empty()) return asked;
+  info.shared_bytes = static_cast<int64_t>(properties.sharedMemPerBlockOptin);
+  if (!begin || !WhyNotUsable(asked).empty()) return asked;
   size_t free_bytes = 0, total_bytes = 0;
   // The first calls that make a context, so the first that find the device taken or full.
-  cudaError_t memory = cudaSetDevice(0);
+  cudaError_t memory = cudaSetDevice(device);
   if (memory == cudaSuccess) memory = cudaMemGetInfo(&free_bytes, &total_bytes);
   if (memory != cudaSuccess) {
     return failed(memory == cudaErrorMemoryAllocation ? DeviceQuery::Failed::kMemory
                                                       : DeviceQuery::Failed::kContext,
                   memory);
   }
+  if (chosen_device >= 0) Check(cudaSetDevice(chosen_device), "cudaSetDevice");
   info.total_bytes = static_cast<int64_t>(total_bytes);
   info.free_bytes = static_cast<int64_t>(free_bytes);
-  info.shared_bytes = Attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin);
   return asked;
 }
 
-}  // namespace
-
-bool UseDevice(DeviceInfo* info, std::string* why) {
-  // Kernels are loaded with the library and not at their first launch, when the device may be full.
-  setenv("CUDA_MODULE_LOADING", "EAGER", 0);
-  const DeviceQuery asked = QueryDevice();
+bool UseDevice(int device, DeviceInfo* info, std::string* why) {
+  if (chosen_device >= 0 && device != chosen_device) {
+    *why = StrCat("this process uses device ", chosen_device, ", so it cannot use device ", device);
+    return false;
+  }
+  const DeviceQuery asked = AskDevice(device, true);
   *info = asked.info;
   *why = WhyNotUsable(asked);
+  if (why->empty()) chosen_device = device;
   return why->empty();
 }
 
+int CurrentDevice() { return chosen_device; }
+
 int64_t FreeBytes() {
+  MakeCurrent();
   size_t free_bytes = 0, total_bytes = 0;
   Check(cudaMemGetInfo(&free_bytes, &total_bytes), "cudaMemGetInfo");
   uint64_t reserved = 0, used = 0;
@@ -220,6 +231,7 @@ namespace {
 
 void* PageLocked(int64_t size_bytes, unsigned flags) {
   OutsideOfGraphs();
+  MakeCurrent();
   void* data = nullptr;
   const cudaError_t status = cudaHostAlloc(&data, static_cast<size_t>(size_bytes), flags);
   if (status == cudaErrorMemoryAllocation) {
@@ -278,6 +290,7 @@ void Fill(void* to, int byte, int64_t size_bytes, Stream stream) {
 }
 
 Event CreateEvent() {
+  MakeCurrent();
   cudaEvent_t event = nullptr;
   Check(cudaEventCreate(&event), "cudaEventCreate");
   return event;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Emulated device memory: one range of addresses that faults unless a DeviceAccess lives.
+// Emulated device memory: a range of addresses for each device, which faults unless a DeviceAccess
+// lives while that device is the current one.
 #pragma once
 
 #include <cstdint>
@@ -19,12 +20,20 @@ class DeviceAccess {
   DeviceAccess& operator=(const DeviceAccess&) = delete;
 };
 
-// Mapped memory of the host is such memory, too.
+// How many devices there are, at most kMostDevices; one at first. Not while a later one is used.
+constexpr int kMostDevices = 8;
+void SetDevices(int count);
+// Makes a device one of another kind; they are 9.0 at first.
+void SetCapability(int device, int major, int minor);
+// The device ends the program, as a lost one does, when so many more launches have gone to it.
+void LoseDevice(int device, int64_t launches);
+
+// Whether it is memory of any device, or mapped memory of the host.
 bool IsDeviceMemory(const void* data);
-// The bytes of all buffers that were not freed, without mapped ones.
+// The bytes of all buffers of the current device that were not freed, without mapped ones.
 int64_t AllocatedBytes();
 // Malloc refuses what would bring AllocatedBytes above this; the start is all there is.
-void SetCapacity(int64_t size_bytes);
+void SetCapacity(int64_t size_bytes, int device = 0);
 // After `granted` more allocations, `refused` find no room; 0, 0 ends it.
 void RefuseAllocations(int64_t granted, int64_t refused);
 // The refusals among them that are yet to come.

@@ -2,6 +2,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstddef>
@@ -186,11 +187,34 @@ struct Counters {
 };
 Counters counters;
 
-DeviceMemory& Memory() {
-  // Lives as long as the process: buffers of static lifetime are freed late.
-  static auto* memory = new DeviceMemory();
-  return *memory;
+struct EmulatedDevice {
+  DeviceMemory memory;
+  int major = 9, minor = 0;
+  std::atomic<int64_t> launches_left = INT64_MAX;  // until it is lost
+};
+
+int device_count = 1;
+int current_device = 0;
+
+// Those that were used so far; null: not yet. They live as long as the process: buffers of static
+// lifetime are freed late.
+std::array<EmulatedDevice*, kMostDevices> devices = {};
+
+EmulatedDevice& DeviceOf(int device) {
+  EmulatedDevice*& found = devices[static_cast<size_t>(device)];
+  if (found == nullptr) found = new EmulatedDevice();
+  return *found;
 }
+
+// The device whose memory it is; null: none.
+EmulatedDevice* OwnerOf(const void* data) {
+  for (EmulatedDevice* device : devices) {
+    if (device != nullptr && device->memory.Holds(data)) return device;
+  }
+  return nullptr;
+}
+
+DeviceMemory& Memory() { return DeviceOf(current_device).memory; }
 DeviceMemory& Mapped() {
   static auto* memory = new DeviceMemory();
   return *memory;
@@ -198,6 +222,16 @@ DeviceMemory& Mapped() {
 DeviceMemory& Holder(const void* data) { return Mapped().Holds(data) ? Mapped() : Memory(); }
 
 }  // namespace
+
+void SetDevices(int count) {
+  KVG_CHECK(count >= 1 && count <= kMostDevices, "so many devices are not emulated");
+  device_count = count;
+}
+void SetCapability(int device, int major, int minor) {
+  DeviceOf(device).major = major;
+  DeviceOf(device).minor = minor;
+}
+void LoseDevice(int device, int64_t launches) { DeviceOf(device).launches_left = launches; }
 
 namespace {
 const DeviceQuery* asked = nullptr;
@@ -213,14 +247,20 @@ DeviceAccess::~DeviceAccess() {
   Memory().Leave();
 }
 
-bool IsDeviceMemory(const void* data) { return Memory().Holds(data) || Mapped().Holds(data); }
+bool IsDeviceMemory(const void* data) { return OwnerOf(data) != nullptr || Mapped().Holds(data); }
 int64_t AllocatedBytes() { return Memory().allocated(); }
-void SetCapacity(int64_t size_bytes) { Memory().SetCapacity(size_bytes); }
+void SetCapacity(int64_t size_bytes, int device) {
+  DeviceOf(device).memory.SetCapacity(size_bytes);
+}
 void RefuseAllocations(int64_t granted, int64_t refused) { Memory().Refuse(granted, refused); }
 int64_t RefusalsLeft() { return Memory().refused(); }
 int64_t MappedBytes() { return Mapped().allocated(); }
 void SetMappedCapacity(int64_t size_bytes) { Mapped().SetCapacity(size_bytes); }
-void CountLaunch() { ++counters.launches; }
+void CountLaunch() {
+  ++counters.launches;
+  KVG_CHECK(DeviceOf(current_device).launches_left-- > 0,
+            StrCat("cuda: device ", current_device, " is lost"));
+}
 Traffic TrafficSoFar() {
   return {counters.uploads,     counters.downloads, counters.upload_bytes, counters.download_bytes,
           counters.allocations, counters.launches,  counters.waits,        counters.overlapped};
@@ -228,23 +268,40 @@ Traffic TrafficSoFar() {
 
 }  // namespace emulated
 
-bool UseDevice(DeviceInfo* info, std::string* why) {
+DeviceQuery AskDevice(int device, bool begin) {
   if (emulated::asked != nullptr) {
-    *info = emulated::asked->info;
-    *why = WhyNotUsable(*emulated::asked);
-    return why->empty();
+    DeviceQuery asked = *emulated::asked;
+    asked.device = device;
+    return asked;
   }
-  info->name = "emulated device";
-  info->major = 9;
-  info->minor = 0;
-  info->multiprocessors = 4;
-  info->total_bytes = emulated::Memory().capacity();
-  info->free_bytes = FreeBytes();
-  info->shared_bytes = int64_t{227} * 1024;
-  info->l2_bytes = int64_t{50} << 20;
-  info->driver_version = info->runtime_version = 13000;
-  return true;
+  DeviceQuery asked;
+  asked.device = device;
+  asked.count = emulated::device_count;
+  DeviceInfo& info = asked.info;
+  info.driver_version = info.runtime_version = 13000;
+  if (device < 0 || device >= asked.count) return asked;
+  emulated::EmulatedDevice& found = emulated::DeviceOf(device);
+  info.name = "emulated device";
+  info.major = found.major;
+  info.minor = found.minor;
+  info.multiprocessors = 4;
+  info.total_bytes = found.memory.capacity();
+  if (begin) info.free_bytes = found.memory.capacity() - found.memory.allocated();
+  info.shared_bytes = int64_t{227} * 1024;
+  info.l2_bytes = int64_t{50} << 20;
+  return asked;
 }
+
+// A command of a test after another may use another device.
+bool UseDevice(int device, DeviceInfo* info, std::string* why) {
+  const DeviceQuery asked = AskDevice(device, true);
+  *info = asked.info;
+  *why = WhyNotUsable(asked);
+  if (why->empty()) emulated::current_device = device;
+  return why->empty();
+}
+
+int CurrentDevice() { return emulated::current_device; }
 
 int64_t FreeBytes() { return emulated::Memory().capacity() - emulated::Memory().allocated(); }
 
@@ -365,7 +422,10 @@ void* Malloc(int64_t size_bytes) {
 void Free(void* data) {
   Recorder* const open = Recorder::Open();
   if (data != nullptr && open != nullptr) return open->FreeLater(data);
-  if (data != nullptr) emulated::Memory().Release(data);
+  if (data == nullptr) return;
+  emulated::EmulatedDevice* const owner = emulated::OwnerOf(data);
+  KVG_CHECK(owner != nullptr, "freed what was not allocated");
+  owner->memory.Release(data);
 }
 
 void* MallocHost(int64_t size_bytes) {

@@ -18,7 +18,8 @@ using Detail = std::array<char, kDetailBytes>;
 
 struct Plugin {
   decltype(&kvgauge_cuda_abi) abi = nullptr;
-  decltype(&kvgauge_cuda_probe) probe = nullptr;
+  decltype(&kvgauge_cuda_list) list = nullptr;
+  decltype(&kvgauge_cuda_products) products = nullptr;
   decltype(&kvgauge_cuda_make_ops) make_ops = nullptr;
   decltype(&kvgauge_cuda_make_library) make_library = nullptr;
   std::string fault;  // why it cannot be used; empty when it can
@@ -43,7 +44,8 @@ Plugin Load() {
     return plugin;
   }
   plugin.Find(library, "kvgauge_cuda_abi", &plugin.abi);
-  plugin.Find(library, "kvgauge_cuda_probe", &plugin.probe);
+  plugin.Find(library, "kvgauge_cuda_list", &plugin.list);
+  plugin.Find(library, "kvgauge_cuda_products", &plugin.products);
   plugin.Find(library, "kvgauge_cuda_make_ops", &plugin.make_ops);
   plugin.Find(library, "kvgauge_cuda_make_library", &plugin.make_library);
   if (plugin.fault.empty() && std::strcmp(plugin.abi(), kAbiTag) != 0) {
@@ -61,11 +63,11 @@ const Plugin& ThePlugin() {
 
 }  // namespace
 
-Result<std::unique_ptr<Ops>> MakeCudaOps() {
+Result<std::unique_ptr<Ops>> MakeCudaOps(int device) {
   const Plugin& plugin = ThePlugin();
   if (!plugin.fault.empty()) return Unsupported(StrCat("cuda: ", plugin.fault));
   Detail detail = {};
-  std::unique_ptr<Ops> ops(plugin.make_ops(detail.data(), kDetailBytes));
+  std::unique_ptr<Ops> ops(plugin.make_ops(device, detail.data(), kDetailBytes));
   if (ops == nullptr) return Unsupported(StrCat("cuda: ", detail.data()));
   return ops;
 }
@@ -79,12 +81,19 @@ Result<std::unique_ptr<LibraryProduct>> MakeCudaLibrary() {
   return library;
 }
 
-BackendReport ReportCuda() {
+Result<std::vector<DeviceReport>> ListCudaDevices(bool begin) {
   const Plugin& plugin = ThePlugin();
-  if (!plugin.fault.empty()) return {"cuda", false, plugin.fault};
-  Detail detail = {};
-  const bool usable = plugin.probe(detail.data(), kDetailBytes);
-  return {"cuda", usable, detail.data()};
+  if (!plugin.fault.empty()) return Unsupported(StrCat("cuda: ", plugin.fault));
+  std::vector<DeviceReport> devices;
+  std::string why;
+  if (!plugin.list(begin, &devices, &why)) return Unsupported(StrCat("cuda: ", why));
+  return devices;
+}
+
+std::string DescribeCudaProducts(int device) {
+  std::string text;
+  ThePlugin().products(device, &text);
+  return text;
 }
 
 }  // namespace kvgauge

@@ -102,8 +102,9 @@ class MemoryOps {
 };
 
 struct Ops {
-  std::string backend;  // "cpu", "reference", "cuda"
-  std::string variant;  // what runs inside, e.g. "avx512_bf16"
+  std::string backend;        // "cpu", "reference", "cuda"
+  std::string variant;        // what runs inside, e.g. "avx512_bf16"
+  std::string hardware = {};  // the name of a device; "" on the host
   Device device = Device::kHost;
 
   std::unique_ptr<MemoryOps> memory;
@@ -117,12 +118,25 @@ struct Ops {
   std::unique_ptr<AttentionOps> attention;
 };
 
-// "cpu", "cpu:ISA", "reference" or "cuda". An unknown or absent backend is an error that says why.
+// "cpu", "cpu:ISA", "reference", "cuda" or "cuda:N": device N of those that CUDA shows, from 0;
+// "cuda" is the first. A process uses one device. An unknown or absent backend is an error that
+// says why.
 // "cpu": the environment variable KVGAUGE_ISA (portable, avx2, avx512, avx512_bf16, amx) forces the
 // instruction set; one the machine lacks is an error.
 Result<std::unique_ptr<Ops>> MakeOps(const std::string& backend, ThreadSettings threads);
 
-// The backends of this machine, for `kvgauge doctor`.
+// A device of this machine.
+struct DeviceReport {
+  std::string name;         // "NVIDIA H100 80GB HBM3"
+  std::string variant;      // Ops::variant of it: other variants may differ in the last bits
+  int64_t total_bytes = 0;  // of memory
+  std::string fault;        // why it cannot be used; empty: it can
+  std::string detail;       // for people: what it is, or the fault
+};
+// The devices that "cuda:N" names, without beginning to use them. An error where there is none.
+Result<std::vector<DeviceReport>> ListDevices();
+
+// The backends of this machine and each of its devices, for `kvgauge doctor`.
 struct BackendReport {
   std::string name;
   bool available = false;
