@@ -19,8 +19,11 @@ Result<std::vector<double>> ParseNumbers(const std::string& path, const std::str
 
 class ResultStore::Impl {
  public:
-  Impl(std::string file, std::unique_ptr<WriterLock> held, Database database)
-      : path(std::move(file)), lock(std::move(held)), db(std::move(database)) {}
+  Impl(std::string file, std::unique_ptr<WriterLock> held, Database database, bool for_writing)
+      : path(std::move(file)),
+        lock(std::move(held)),
+        writes(for_writing),
+        db(std::move(database)) {}
 
   // A prepared statement, rewound when the borrower is done. One borrower at a time for one text.
   class Borrowed {
@@ -61,7 +64,8 @@ class ResultStore::Impl {
   Result<std::shared_ptr<const SightRow>> ReadSight(int64_t id);
 
   std::string path;
-  std::unique_ptr<WriterLock> lock;  // null: read-only
+  std::unique_ptr<WriterLock> lock;  // null: read-only, or shared
+  bool writes;
   Database db;
   std::map<const char*, Statement> statements;
 };

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "core/check.h"
 #include "core/files.h"
 #include "core/strings.h"
 #include "src/schema.h"
@@ -14,6 +15,8 @@ namespace kvgauge {
 namespace {
 
 constexpr int kBusyTimeoutMs = 5000;
+// Workers of one run wait for each other's transactions.
+constexpr int kSharedTimeoutMs = 60000;
 constexpr int kMaxValueBytes = 256 << 20;
 
 // The file behind links, which is what SQLite names its neighbour files after.
@@ -131,6 +134,8 @@ Result<std::unique_ptr<ResultStore>> ResultStore::Open(const std::string& path, 
   std::string_view query;
   if (mode == StoreMode::kReadOnly) {
     if (ReadAsImmutable(real)) query = "?immutable=1";
+  } else if (mode == StoreMode::kShared) {
+    flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_URI;
   } else {
     KVG_ASSIGN(lock, WriterLock::Take(path, real));
     flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_URI |
@@ -138,7 +143,8 @@ Result<std::unique_ptr<ResultStore>> ResultStore::Open(const std::string& path, 
   }
   KVG_ASSIGN(Database db, Database::Open(FileUri(real, query), flags, path));
   KVG_TRY(Configure(db));
-  if (lock && sqlite3_db_readonly(db.get(), "main") != 0) {
+  const bool writes = mode != StoreMode::kReadOnly;
+  if (writes && sqlite3_db_readonly(db.get(), "main") != 0) {
     return IoError(StrCat(path, ": cannot be written, expected a file with write permission"));
   }
   KVG_ASSIGN(const int64_t version, IdentifyVersion(db));
@@ -151,13 +157,17 @@ Result<std::unique_ptr<ResultStore>> ResultStore::Open(const std::string& path, 
     KVG_TRY(db.QueryText("PRAGMA journal_mode = WAL"));
     KVG_TRY(db.Exec("PRAGMA synchronous = NORMAL"));
     if (version < kSchemaVersion) KVG_TRY(Migrate(db, version));
+  } else if (writes) {
+    sqlite3_busy_timeout(db.get(), kSharedTimeoutMs);
+    KVG_TRY(db.Exec("PRAGMA synchronous = NORMAL"));
+    KVG_CHECK(version == kSchemaVersion, "who leads the run has upgraded the file");
   } else if (version < kSchemaVersion) {
     KVG_ASSIGN(db, TemporaryCopy(db));
     KVG_TRY(Migrate(db, version));
   }
   KVG_TRY(CheckTables(db));
   return std::unique_ptr<ResultStore>(
-      new ResultStore(std::make_unique<Impl>(path, std::move(lock), std::move(db))));
+      new ResultStore(std::make_unique<Impl>(path, std::move(lock), std::move(db), writes)));
 }
 
 Status ResultStore::Check() {
@@ -170,7 +180,7 @@ Status ResultStore::Check() {
 }
 
 Status ResultStore::Impl::Writable() const {
-  if (lock) return {};
+  if (writes) return {};
   return IoError(StrCat(path, ": was opened for reading only"));
 }
 

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <limits>
+#include <thread>
+#include <vector>
 
 #include "core/json.h"
 #include "core/sha256.h"
@@ -490,6 +492,31 @@ TEST(Store, ReadersSeeACommittedStateWhileOneWrites) {
   const auto refused = reader->AddRun(TestRun("r2"));
   ASSERT_FALSE(refused.ok());
   EXPECT_THAT(refused.error().message, HasSubstr("for reading only"));
+}
+
+// Workers of one run write at the same time, while the process that leads them holds the lock.
+TEST(Store, WorkersShareAFile) {
+  const ScratchDirectory scratch;
+  const auto alone = MustOpen(scratch.File("alone.db"));
+  for (int worker = 0; worker < 4; ++worker) {
+    Fill(*alone, StrCat("r", worker), 3, 5 * worker, 5 * worker + 5);
+  }
+  const std::string path = scratch.File("shared.db");
+  EXPECT_FALSE(ResultStore::Open(path, StoreMode::kShared).ok());  // nobody has made it yet
+  const auto leader = MustOpen(path);
+  std::vector<std::thread> workers;
+  for (int worker = 0; worker < 4; ++worker) {
+    workers.emplace_back([&path, worker] {
+      const auto store = MustOpen(path, StoreMode::kShared);
+      for (int sample = 5 * worker; sample < 5 * worker + 5; ++sample) {
+        Fill(*store, StrCat("r", worker), 3, sample, sample + 1);
+      }
+    });
+  }
+  for (std::thread& worker : workers) worker.join();
+  MustOk(leader->Check());
+  EXPECT_EQ(Must(leader->ResultDigest()), Must(alone->ResultDigest()));
+  EXPECT_FALSE(ResultStore::Open(path, StoreMode::kReadWrite).ok());
 }
 
 }  // namespace

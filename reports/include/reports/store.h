@@ -29,6 +29,7 @@ enum class StoreMode {
   kReadOnly,   // an older schema is read through an upgraded temporary copy; the file is untouched
   kReadWrite,  // the file must exist; an older schema is upgraded in place
   kCreate,     // as kReadWrite, and makes the file where there is none
+  kShared,     // beside others, for workers of the process that has opened the file for writing
 };
 
 // The outcome for a sample that is already recorded.
