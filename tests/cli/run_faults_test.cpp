@@ -117,6 +117,14 @@ TEST_F(RunFaults, TwoWritersAtOnce) {
   EXPECT_EQ(Samples("r.db"), 24);
 }
 
+TEST_F(RunFaults, DevicesAreOfABackendThatHasThem) {
+  const Outcome cpu = Run({"run", Path("mine.json"), "--db", Path("r.db"), "--devices", "0,1"});
+  EXPECT_EQ(cpu.exit_code, 2);
+  EXPECT_THAT(cpu.err, HasSubstr("--devices: backend cpu has no devices to choose from, expected "
+                                 "--backend cuda"));
+  EXPECT_FALSE(FileExists(Path("r.db")));
+}
+
 TEST_F(RunFaults, PlacesThatCannotBeWritten) {
   Write("file", "x");
   for (const std::string& database : {Path("file/r.db"), directory_, Path("file")}) {

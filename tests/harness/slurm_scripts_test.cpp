@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
@@ -61,6 +62,17 @@ TEST(SlurmScripts, AreAsApproved) {
   ExpectApproved("full_merge.sh", MergeScript(FullJob()));
 }
 
+// Slurm hands each task its devices; the run takes all that it is shown.
+TEST(SlurmScripts, DevicesAreThoseOfTheScheduler) {
+  SlurmJob job = PlainJob();
+  job.gpus = 4;
+  EXPECT_TRUE(CheckSlurmJob(job).ok());
+  const std::string shard = ShardScript(job);
+  EXPECT_THAT(shard, HasSubstr("#SBATCH --gres=gpu:4\n"));
+  EXPECT_THAT(shard, HasSubstr(" --backend cuda --devices all\n"));
+  EXPECT_THAT(MergeScript(job), ::testing::Not(HasSubstr("gpu")));
+}
+
 TEST(SlurmScripts, WordsArriveAsTheyWere) {
   std::string directory = ::testing::TempDir() + "kvg $slurm 'x\"_XXXXXX";
   ASSERT_NE(mkdtemp(directory.data()), nullptr);
@@ -104,6 +116,14 @@ TEST(SlurmScripts, RefuseWhatSlurmWouldNotUnderstand) {
   EXPECT_THAT(refused([](SlurmJob& j) { j.shards = -3; }), HasSubstr("--shards: -3"));
   EXPECT_THAT(refused([](SlurmJob& j) { j.array_limit = -1; }), HasSubstr("--array-limit"));
   EXPECT_THAT(refused([](SlurmJob& j) { j.cpus = -1; }), HasSubstr("--cpus"));
+  EXPECT_THAT(refused([](SlurmJob& j) { j.gpus = -1; }), HasSubstr("--gpus: -1, expected"));
+  EXPECT_THAT(refused([](SlurmJob& j) {
+                j.gpus = 2;
+                j.arguments = {"--devices=0"};
+              }),
+              HasSubstr("--devices cannot be given to shards with --gpus"));
+  EXPECT_THAT(refused([](SlurmJob& j) { j.arguments = {"--worker=3:0"}; }),
+              HasSubstr("--worker cannot be given"));
   EXPECT_THAT(refused([](SlurmJob& j) { j.partition = "a b"; }), HasSubstr("--partition: 'a b'"));
   EXPECT_THAT(refused([](SlurmJob& j) { j.memory = "16GB"; }), HasSubstr("--mem: '16GB'"));
   EXPECT_THAT(refused([](SlurmJob& j) { j.name = "a\nb"; }), HasSubstr("control characters"));
@@ -130,6 +150,15 @@ TEST(Subprocess, TellsHowItEnded) {
   EXPECT_EQ(RunProgram({"bash", "-c", "echo out; exit 7"})->out, "out\n");
   EXPECT_EQ(RunProgram({"bash", "-c", "echo out; exit 7"})->exit_code, 7);
   EXPECT_EQ(RunProgram({"bash", "-c", "kill -9 $$"})->exit_code, 137);
+  const StartedProgram started = *StartProgram({"bash", "-c", "echo out; echo err >&2"}, true);
+  EXPECT_EQ(WaitForProgram(started), 0);
+  char text[8] = {};
+  EXPECT_EQ(read(started.out, text, sizeof(text)), 4);
+  EXPECT_STREQ(text, "out\n");
+  EXPECT_EQ(read(started.err, text, sizeof(text)), 4);
+  EXPECT_STREQ(text, "err\n");
+  close(started.out);
+  close(started.err);
   const Result<ProgramOutput> none = RunProgram({"no-such-program-anywhere"});
   ASSERT_FALSE(none.ok());
   EXPECT_THAT(none.error().message, HasSubstr("cannot be started"));

@@ -385,6 +385,11 @@ void AddShorthandFlags(CLI::App& command, RunShorthand& run) {
 }
 
 void AddRunOnlyFlags(CLI::App& command, RunOptions& options) {
+  command.add_option("--devices", options.devices,
+                     "with --backend cuda: a worker on each of these, all into one database; "
+                     "numbers from 0, such as 0,1, or all");
+  // For the workers that such a run starts.
+  command.add_option("--worker", options.worker)->group("");
   command.add_flag("--dry-run", options.dry_run, "show the plan instead");
   command.add_flag("--quiet", options.quiet, "no progress");
 }
@@ -477,6 +482,7 @@ void AddRun(CommandTable& table) {
 
   auto options = std::make_shared<RunOptions>();
   options->command = table.typed;
+  options->words = table.words;
   options->build = table.build;
   command = table.app.add_subcommand(
       "run", "Run methods on tasks and record every answer; repeat it to go on where it stopped");
@@ -507,6 +513,8 @@ void AddSubmit(CommandTable& table) {
   command->add_option("--time", options->time,
                       "limit of each job: 90 (minutes), 2:00:00, 1-12:00:00");
   command->add_option("--cpus", options->cpus, "processors, and threads, of each shard");
+  command->add_option("--gpus", options->gpus,
+                      "devices of each shard: it runs on all that Slurm hands it");
   command->add_option("--mem", options->memory, "memory of each job: 16G");
   command->add_option("--array-limit", options->array_limit, "shards that run at a time");
   command->add_flag("--dry-run", options->dry_run, "write the scripts and submit nothing");
@@ -608,6 +616,7 @@ int RunCommandLine(int argc, const char* const* argv, const BuildInfo& build) {
   std::vector<std::string> plugins;
   AddPluginOption(app, plugins);
   CommandTable table(app, typed, build);
+  table.words.assign(argv + 1, argv + std::max(argc, 1));
   AddCommands(table);
   if (const Status known = CheckCommandName(app, argc, argv); !known.ok()) {
     Log(LogLevel::kError, known.error().message);

@@ -26,7 +26,8 @@ class CommandTable {
       : app(root), typed(std::move(command_line)), build(std::move(program)) {}
 
   CLI::App& app;
-  const std::string typed;  // the command line, as a shell takes it
+  const std::string typed;              // the command line, as a shell takes it
+  std::vector<std::string> words = {};  // of it, behind the program's name
   const BuildInfo build;
   int exit_code = kExitOk;  // of what went well
 

@@ -53,7 +53,8 @@ constexpr CommandHelp kHelp[] = {
     {"import kvpress", "", "import kvpress results -o other.json"},
     {"submit", "Many machines and CI",
      "submit --slurm mine.json --shards 16 --db results/mine.db\n"
-     "submit --slurm mine.json --shards 4 --db results/mine.db --dry-run -- --limit 100"},
+     "submit --slurm mine.json --shards 4 --db results/mine.db --dry-run -- --limit 100\n"
+     "submit --slurm mine.json --shards 8 --db results/mine.db --gpus 4"},
     {"merge", "Many machines and CI", "merge results/all.db results/shard-1.db results/shard-2.db"},
     {"gate", "Many machines and CI",
      "gate --baseline before.db --candidate after.db\n"

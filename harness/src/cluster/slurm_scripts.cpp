@@ -81,6 +81,9 @@ Status CheckSlurmJob(const SlurmJob& job) {
   if (job.cpus < 0) {
     return BadInput(StrCat("--cpus: ", job.cpus, ", expected a whole number from 1"));
   }
+  if (job.gpus < 0) {
+    return BadInput(StrCat("--gpus: ", job.gpus, ", expected a whole number from 1"));
+  }
   constexpr std::string_view kNames =
       "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.,";
   if (!job.partition.empty() && !Consists(job.partition, kNames)) {
@@ -97,9 +100,16 @@ Status CheckSlurmJob(const SlurmJob& job) {
         StrCat("--mem: ", Quoted(job.memory), ", expected a number with K, M, G or T, e.g. 16G"));
   }
   for (const std::string& argument : job.arguments) {
-    for (const char* owned : {"--db", "--shard", "--threads", "--json", "--dry-run"}) {
+    for (const char* owned : {"--db", "--shard", "--threads", "--json", "--dry-run", "--worker"}) {
       if (argument == owned || argument.starts_with(StrCat(owned, "="))) {
         return BadInput(StrCat(owned, " cannot be given to the shards: each has its own"));
+      }
+    }
+    for (const char* chosen : {"--backend", "--devices"}) {
+      if (job.gpus > 0 && (argument == chosen || argument.starts_with(StrCat(chosen, "=")))) {
+        return BadInput(StrCat(chosen,
+                               " cannot be given to shards with --gpus: each runs on the "
+                               "devices that Slurm hands it"));
       }
     }
   }
@@ -125,6 +135,7 @@ std::string ShardScript(const SlurmJob& job) {
   if (job.array_limit > 0) array += StrCat("%", job.array_limit);
   std::vector<std::string> options = {StrCat("job-name=", JobName(job)), array, "ntasks=1"};
   if (job.cpus > 0) options.push_back(StrCat("cpus-per-task=", job.cpus));
+  if (job.gpus > 0) options.push_back(StrCat("gres=gpu:", job.gpus));
   options.push_back(StrCat("output=", LogPath(job, "shard-%a.log")));
   options.emplace_back("open-mode=append");
   options.emplace_back("requeue");
@@ -141,6 +152,8 @@ std::string ShardScript(const SlurmJob& job) {
                  ShellWord(job.program), " run ", ShellWord(job.config), " \\\n  --shard \"$shard/",
                  job.shards, "\" --db \"$directory/shard-$shard-of-", job.shards, ".db\"");
   if (job.cpus > 0) text += StrCat(" --threads ", job.cpus);
+  // What Slurm hands to the task is all that CUDA shows there.
+  if (job.gpus > 0) text += " --backend cuda --devices all";
   if (!job.arguments.empty()) text += " \\\n ";
   for (const std::string& argument : job.arguments) text += StrCat(" ", ShellWord(argument));
   return text + "\n";

@@ -21,6 +21,7 @@ struct SlurmJob {
   int64_t shards = 1;
   int64_t array_limit = 0;  // shards that run at a time; 0: all
   int64_t cpus = 0;         // 0: the cluster's default; likewise the texts below when empty
+  int64_t gpus = 0;         // devices of each shard, which the scheduler chooses; 0: none
   std::string partition;
   std::string time;
   std::string memory;

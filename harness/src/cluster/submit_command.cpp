@@ -40,6 +40,7 @@ Result<SlurmJob> MakeJob(const SubmitOptions& options) {
   job.shards = options.shards;
   job.array_limit = options.array_limit;
   job.cpus = options.cpus;
+  job.gpus = options.gpus;
   job.partition = options.partition;
   job.time = options.time;
   job.memory = options.memory;

@@ -21,6 +21,7 @@ struct SubmitOptions {
   std::string partition;
   std::string time;
   int64_t cpus = 0;
+  int64_t gpus = 0;
   std::string memory;
   int64_t array_limit = 0;
   bool dry_run = false;

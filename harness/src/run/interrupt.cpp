@@ -14,10 +14,12 @@ namespace {
 std::atomic<int> came = 0;
 std::atomic<bool> live_line =
     false;  // standard error is a terminal: a line may be unfinished there
+std::atomic<bool> silent = false;
 static_assert(std::atomic<int>::is_always_lock_free && std::atomic<bool>::is_always_lock_free);
 
 void OnSignal(int number) {
   if (came.exchange(number) != 0) _exit(128 + number);
+  if (silent) return;
   static constexpr char kText[] =
       "\nstopping: samples that are running are finished first; once more leaves at once\n";
   const int error = errno;
@@ -37,10 +39,12 @@ void Install(void (*handler)(int)) {
 
 }  // namespace
 
-InterruptGuard::InterruptGuard() {
+InterruptGuard::InterruptGuard(bool worker) {
   came = 0;
+  silent = worker;
   live_line = isatty(STDERR_FILENO) == 1;
   Install(OnSignal);
+  if (worker) std::signal(SIGINT, SIG_IGN);
 }
 
 InterruptGuard::~InterruptGuard() { Install(SIG_DFL); }

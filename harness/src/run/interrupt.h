@@ -8,7 +8,9 @@ namespace kvgauge {
 // Handlers are in place while it lives. One at a time.
 class InterruptGuard {
  public:
-  InterruptGuard();
+  // `worker`: of a run that another process leads and interrupts (SIGTERM). It says nothing, and
+  // Ctrl-C, which a terminal sends to both, is the other one's.
+  explicit InterruptGuard(bool worker = false);
   ~InterruptGuard();
   InterruptGuard(const InterruptGuard&) = delete;
   InterruptGuard& operator=(const InterruptGuard&) = delete;

@@ -12,11 +12,14 @@
 #include "core/json.h"
 #include "core/log.h"
 #include "core/strings.h"
+#include "core/threads.h"
 #include "src/cli/print.h"
 #include "src/run/check_records.h"
+#include "src/run/device_workers.h"
 #include "src/run/run_estimate.h"
 #include "src/run/run_executor.h"
 #include "src/run/run_history.h"
+#include "src/run/run_outcome.h"
 
 namespace kvgauge {
 namespace {
@@ -111,15 +114,6 @@ void PrintRefused(const RunPlan& plan) {
     LogWarning(
         StrCat("left out: ", refusal.contender, " on ", refusal.model, ": ", refusal.reason));
   }
-}
-
-Json ReasonsJson(const std::vector<ReasonTally::Line>& lines) {
-  Json reasons = Json::array();
-  for (const ReasonTally::Line& line : lines) {
-    reasons.push_back(
-        {{"status", NameOf(line.status)}, {"cells", line.cells}, {"reason", line.reason}});
-  }
-  return reasons;
 }
 
 // What is known of a plan before anything runs: of its groups, then of the latency phase.
@@ -345,24 +339,6 @@ Status MakeParent(const std::string& path) {
   return {};
 }
 
-Json OutcomeJson(const RunOutcome& outcome, const RunConfig& config, const std::string& path) {
-  return {{"name", config.name},
-          {"database", path},
-          {"run", outcome.run_key},
-          {"cells", outcome.cells},
-          {"failed", outcome.failed},
-          {"skipped", outcome.skipped},
-          {"reasons", ReasonsJson(outcome.reasons)},
-          {"had", outcome.had},
-          {"prefills", outcome.prefills},
-          {"latencies", outcome.latencies},
-          {"latencies_failed", outcome.latencies_failed},
-          {"seconds", outcome.seconds},
-          {"processor_s", outcome.processor_s},
-          {"recording_s", outcome.recording_s},
-          {"signal", outcome.signal}};
-}
-
 std::string SummaryText(const RunOutcome& outcome) {
   std::string text =
       StrCat(Counted(outcome.cells, "cell"), " recorded in ", ClockTime(outcome.seconds), ", ",
@@ -379,6 +355,137 @@ std::string SummaryText(const RunOutcome& outcome) {
 // Whether there was something to run and nothing came of it.
 bool RanInVain(const RunOutcome& outcome) {
   return outcome.failed + outcome.skipped > 0 && outcome.succeeded == 0 && outcome.latencies == 0;
+}
+
+// What a run is made of, once it was read and found right.
+struct RunCall {
+  const RunOptions& options;
+  const GivenConfig& given;
+  const SampleChoice& choice;
+  const std::string& path;  // of the database
+};
+
+// To standard output, where nothing else of a run goes: `> mine.json` keeps it.
+void PrintShorthand(const GivenConfig& given) {
+  if (!given.shorthand.is_null()) Print(given.shorthand.dump(2) + "\n");
+}
+
+// All that is to be run by this process: everything, or a worker's part.
+Result<RunOutcome> RunHere(const RunCall& call, SharedWork* work, RunProgress& progress,
+                           const InterruptGuard& interrupt) {
+  KVG_ASSIGN(const RunPlan plan, MakeRunPlan(call.given.config));
+  PrintRefused(plan);
+  KVG_TRY(CheckSomethingRuns(plan, call.choice));
+  KVG_TRY(CheckRecords(plan, call.choice, interrupt));
+  KVG_TRY(MakeParent(call.path));
+  const StoreMode mode = work != nullptr ? StoreMode::kShared : StoreMode::kCreate;
+  KVG_ASSIGN(const std::unique_ptr<ResultStore> store, ResultStore::Open(call.path, mode));
+  if (!call.options.json && work == nullptr) PrintShorthand(call.given);
+  const RunSettings settings = {.choice = call.choice,
+                                .retry = call.options.retry,
+                                .command = call.options.command,
+                                .build = call.options.build,
+                                .work = work};
+  return ExecuteRun(plan, settings, *store, progress, interrupt);
+}
+
+// What came of a run, and how it went on each device where there are several.
+struct RunEnd {
+  RunOutcome outcome;
+  std::vector<WorkerEnd> workers;
+
+  // Whether every worker went to the end, or to where the run was interrupted.
+  bool well() const {
+    return std::ranges::all_of(workers, [](const WorkerEnd& end) { return end.exit_code == 0; });
+  }
+  // Whether all of them refused what was asked for; they have said why.
+  bool refused() const {
+    return !workers.empty() && std::ranges::all_of(workers, [](const WorkerEnd& end) {
+      return end.exit_code == kExitBadInput;
+    });
+  }
+};
+
+// A worker on each device, all into one database; then what is measured alone, on the first.
+Result<RunEnd> RunOnDevices(const RunCall& call, const std::vector<int>& devices,
+                            RunProgress& progress, const InterruptGuard& interrupt) {
+  const RunConfig& config = call.given.config;
+  RunEnd end;
+  if (!call.options.json) PrintShorthand(call.given);
+  {
+    KVG_TRY(MakeParent(call.path));
+    // It holds the lock for the workers.
+    KVG_ASSIGN(const std::unique_ptr<ResultStore> store,
+               ResultStore::Open(call.path, StoreMode::kCreate));
+    KVG_ASSIGN(const std::vector<StoredRun> before, store->Runs());
+    const bool resumed = std::ranges::any_of(
+        before, [&](const StoredRun& run) { return run.run.config == config.canonical; });
+    KVG_ASSIGN(const std::unique_ptr<SharedWork> work, SharedWork::Create(devices, resumed));
+    KVG_ASSIGN(WorkersOutcome workers,
+               RunWorkers(devices, call.options.words, config.name, *work, progress, interrupt));
+    end.outcome = std::move(workers.all);
+    end.workers = std::move(workers.workers);
+  }
+  if (config.latency == nullptr || !end.well() || interrupt.signal() != 0) return end;
+  GivenConfig alone = {config, {}};
+  alone.config.backend = StrCat("cuda:", devices[0]);
+  const RunCall rest = {call.options, alone, call.choice, call.path};
+  KVG_ASSIGN(const RunOutcome measured, RunHere(rest, nullptr, progress, interrupt));
+  end.outcome.seconds += measured.seconds;
+  end.outcome.signal = measured.signal;
+  AddOutcome(measured, end.outcome);
+  return end;
+}
+
+Json EndJson(const RunEnd& end, const GivenConfig& given, const std::string& path) {
+  Json json = OutcomeJson(end.outcome, given.config.name, path);
+  if (!given.shorthand.is_null()) json["config"] = given.shorthand;
+  for (const WorkerEnd& worker : end.workers) {
+    json["workers"].push_back({{"device", worker.device},
+                               {"exit_code", worker.exit_code},
+                               {"run", worker.run_key},
+                               {"cells", worker.cells}});
+  }
+  return json;
+}
+
+// The exit code, and why it is none of success.
+int ConcludeRun(const RunEnd& end, const std::string& command, RunProgress& progress) {
+  if (end.outcome.signal != 0) {
+    progress.Note(
+        StrCat("interrupted; nothing that was recorded is lost. Go on with:\n  ", command));
+    return 128 + end.outcome.signal;
+  }
+  if (!end.well()) {
+    std::vector<std::string> failed;
+    for (const WorkerEnd& worker : end.workers) {
+      if (worker.exit_code != 0) failed.push_back(StrCat(worker.device));
+    }
+    Log(LogLevel::kError,
+        StrCat("the worker of device ", Join(failed, ", "), " did not go to the end; what it left ",
+               "open is run by the same command:\n  ", command));
+    return kExitFailure;
+  }
+  if (!RanInVain(end.outcome)) return kExitOk;
+  Log(LogLevel::kError, "nothing that was run succeeded");
+  return kExitFailure;
+}
+
+// A worker is asked as its run is, and by its own last word to be a worker.
+Result<std::unique_ptr<SharedWork>> JoinRun(RunOptions& options) {
+  KVG_ASSIGN(std::unique_ptr<SharedWork> work, SharedWork::Join(options.worker));
+  KVG_TRY(work->EndWithLeader());
+  const size_t own = StrCat(" --worker=", options.worker).size();
+  options.command.resize(options.command.size() - std::min(own, options.command.size()));
+  options.quiet = true;
+  return work;
+}
+
+// What a worker has of its own: one device and its part of the processors.
+void TakePlace(const SharedWork& work, RunConfig& config) {
+  config.backend = StrCat("cuda:", work.device());
+  if (config.threads > 0) return;
+  config.threads = std::max(1, AvailableProcessors() / static_cast<int>(work.workers()));
 }
 
 }  // namespace
@@ -398,53 +505,56 @@ Status RunPlanCommand(const RunOptions& options) {
   return ShowPlan(options, given, plan, choice);
 }
 
-Result<int> ExecuteRunCommand(const RunOptions& options) {
-  KVG_ASSIGN(const GivenConfig given, ReadConfig(options));
-  const RunConfig& config = given.config;
+Result<int> ExecuteRunCommand(const RunOptions& asked) {
+  RunOptions options = asked;
+  std::unique_ptr<SharedWork> work;  // of a worker
+  if (!options.worker.empty()) {
+    KVG_ASSIGN(work, JoinRun(options));
+  }
+  KVG_ASSIGN(GivenConfig given, ReadConfig(options));
+  if (work != nullptr) TakePlace(*work, given.config);
   KVG_ASSIGN(const SampleChoice choice, ChooseSamples(options));
+  std::vector<int> devices;
+  if (!options.devices.empty() && work == nullptr) {
+    KVG_ASSIGN(devices, ChooseDevices(options.devices, given.config.backend));
+    if (devices.size() == 1) given.config.backend = StrCat("cuda:", devices[0]);
+  }
+  const RunConfig& config = given.config;
   const std::string path = DatabasePath(options, config);
   if (options.dry_run) {
     KVG_TRY(RunPlanCommand(options));
     return kExitOk;
   }
-  const InterruptGuard interrupt;
-  RunProgress progress(options.quiet);
+  const InterruptGuard interrupt(work != nullptr);
+  RunProgress progress(options.quiet, work != nullptr ? &work->counters() : nullptr);
   if (!options.quiet) {
     progress.Note(StrCat("run ", config.name, ": ", Counted(std::ssize(config.models), "model"),
                          " x ", Counted(std::ssize(config.tasks), "task"), " x ",
                          Counted(std::ssize(config.contenders), "row"), " -> ", path));
   }
-  KVG_ASSIGN(const RunPlan plan, MakeRunPlan(config));
-  PrintRefused(plan);
-  KVG_TRY(CheckSomethingRuns(plan, choice));
-  KVG_TRY(CheckRecords(plan, choice, interrupt));
-  KVG_TRY(MakeParent(path));
-  KVG_ASSIGN(const std::unique_ptr<ResultStore> store, ResultStore::Open(path, StoreMode::kCreate));
-  // To standard output, where nothing else of a run goes: `> mine.json` keeps it.
-  if (!given.shorthand.is_null() && !options.json) Print(given.shorthand.dump(2) + "\n");
-  const RunSettings settings = {
-      .choice = choice, .retry = options.retry, .command = options.command, .build = options.build};
-  KVG_ASSIGN(const RunOutcome outcome, ExecuteRun(plan, settings, *store, progress, interrupt));
-  if (options.json) {
-    Json json = OutcomeJson(outcome, config, path);
-    if (!given.shorthand.is_null()) json["config"] = given.shorthand;
-    PrintJson(json);
-  } else if (!options.quiet) {
-    progress.Note(SummaryText(outcome));
+  const RunCall call = {options, given, choice, path};
+  RunEnd end;
+  if (devices.size() > 1) {
+    KVG_ASSIGN(end, RunOnDevices(call, devices, progress, interrupt));
+    if (end.refused()) return kExitBadInput;
+  } else {
+    KVG_ASSIGN(end.outcome, RunHere(call, work.get(), progress, interrupt));
   }
-  const bool in_vain = RanInVain(outcome);
-  if (in_vain || !options.quiet) {
-    for (const std::string& text : ReasonTexts(outcome.reasons, kMostReasons)) {
+  if (work != nullptr) {
+    PrintJson(OutcomeJson(end.outcome, config.name, path));
+    return kExitOk;
+  }
+  if (options.json) {
+    PrintJson(EndJson(end, given, path));
+  } else if (!options.quiet) {
+    progress.Note(SummaryText(end.outcome));
+  }
+  if (RanInVain(end.outcome) || !options.quiet) {
+    for (const std::string& text : ReasonTexts(end.outcome.reasons, kMostReasons)) {
       progress.Note(StrCat("  ", text));
     }
   }
-  if (outcome.signal == 0) {
-    if (in_vain) Log(LogLevel::kError, "nothing that was run succeeded");
-    return in_vain ? kExitFailure : kExitOk;
-  }
-  progress.Note(
-      StrCat("interrupted; nothing that was recorded is lost. Go on with:\n  ", options.command));
-  return 128 + outcome.signal;
+  return ConcludeRun(end, options.command, progress);
 }
 
 }  // namespace kvgauge

@@ -32,14 +32,17 @@ struct RunOptions {
   std::string max_memory;
   std::string backend;
   int threads = 0;
+  std::string devices;  // "0,1" or "all": a worker on each
+  std::string worker;   // of such a worker: SharedWork::Word
   bool unscored = false;
   bool skip_bad = false;
   bool retry = false;
   bool dry_run = false;
   bool quiet = false;
   bool json = false;
-  std::string command;  // the whole of it, as a shell takes it
-  BuildInfo build;      // of the program
+  std::string command;             // the whole of it, as a shell takes it
+  std::vector<std::string> words;  // of it, behind the program's name
+  BuildInfo build;                 // of the program
 };
 
 // The configuration, of a file or of the shorthand, with what the options put over it; wrong ones

@@ -96,10 +96,16 @@ class Executor {
                     const std::vector<int64_t>& draws, const Status& status, bool skipped);
   // Gives the samples the rows of their pictures, and takes out those whose pictures are faulty.
   Status NeedVisuals(const CellBlock& block, std::vector<std::shared_ptr<RunSample>>& samples);
-  // The first of several shards measures times.
+  // The first of several shards measures times, and no worker: another may be at work beside it.
   bool MeasuresTimes() const {
-    return plan_.config->latency != nullptr && settings_.choice.shard == 0;
+    return plan_.config->latency != nullptr && settings_.choice.shard == 0 &&
+           settings_.work == nullptr;
   }
+  // Whether a sample of the group is this worker's.
+  bool Claims(int64_t position);
+  // How many samples of the group are read ahead together.
+  size_t WindowSamples() const;
+  void TellWorkers(const std::vector<RunProgress::Work>& groups, int64_t free_bytes);
   size_t LatencyGroups() const { return MeasuresTimes() ? CountLatencyGroups(plan_) : 0; }
   void Count(const FinishedCell& cell, const SampleRow& row, WriteOutcome outcome);
   // Whether no stop text has come yet.
@@ -125,6 +131,8 @@ class Executor {
   std::mutex count_mutex_;  // outcome_ and reasons_, which the recorder counts in
 
   const PlanGroup* group_ = nullptr;
+  int64_t group_number_ = 0;
+  int64_t claimed_ = -1;        // the last position that this worker claimed
   std::vector<int64_t> cells_;  // ids of the group's contenders
   std::unique_ptr<GroupScoring> scoring_;
   SampleSource* source_ = nullptr;                     // of the group
@@ -160,12 +168,15 @@ Status Executor::Start() {
   run.revision = settings_.build.revision;
   run.started_at = UtcNow();
   KVG_ASSIGN(const std::vector<StoredRun> before, store_.Runs());
-  const bool resumed = std::any_of(before.begin(), before.end(), [&](const StoredRun& other) {
-    return other.run.config == run.config;
-  });
+  const bool resumed = settings_.work != nullptr
+                           ? settings_.work->resumed()
+                           : std::any_of(before.begin(), before.end(), [&](const StoredRun& other) {
+                               return other.run.config == run.config;
+                             });
   KVG_ASSIGN(const std::vector<std::string> others, RecordsOfOtherInputs(plan_, store_));
   for (const std::string& text : others) progress_.Note(text);
   KVG_ASSIGN(std::vector<RunProgress::Work> groups, WorkLeft(plan_, settings_.choice, store_));
+  if (settings_.work != nullptr) TellWorkers(groups, ops->memory->FreeBytes());
   groups.resize(groups.size() + LatencyGroups());  // whose times are unknown
   progress_.PlanRun(std::move(groups));
   KVG_ASSIGN(run_, store_.AddRun(run));
@@ -175,6 +186,29 @@ Status Executor::Start() {
   return Event(resumed ? "resumed" : "started",
                StrCat(plan_.config->name, ": ", Counted(std::ssize(plan_.groups), "group"), ", ",
                       Counted(std::ssize(plan_.config->contenders), "row")));
+}
+
+void Executor::TellWorkers(const std::vector<RunProgress::Work>& groups, int64_t free_bytes) {
+  int64_t samples = 0, cells = 0;
+  for (size_t i = 0; i < groups.size(); ++i) {
+    const RunTask& task = plan_.config->tasks[plan_.groups[i].task];
+    const int64_t count = settings_.choice.Count(task.samples);
+    samples = count < 0 || samples < 0 ? -1 : samples + count;
+    cells = groups[i].cells < 0 || cells < 0 ? -1 : cells + groups[i].cells;
+  }
+  settings_.work->Begin(samples, cells, free_bytes);
+}
+
+bool Executor::Claims(int64_t position) {
+  if (settings_.work == nullptr) return true;
+  while (claimed_ < position) claimed_ = settings_.work->Claim(group_number_);
+  return claimed_ == position;
+}
+
+size_t Executor::WindowSamples() const {
+  if (settings_.work == nullptr) return kWindowSamples;
+  const int64_t count = settings_.choice.Count(Entry().samples);
+  return static_cast<size_t>(settings_.work->Together(chosen_, count));
 }
 
 void Executor::Count(const FinishedCell& cell, const SampleRow& row, WriteOutcome outcome) {
@@ -267,7 +301,7 @@ Result<bool> Executor::ReadWindow(SampleSource& source, std::vector<Pending>& wi
   window.clear();
   int64_t tokens = 0, visual_bytes = 0;
   bool more = true;
-  while (more && window.size() < kWindowSamples && tokens < kWindowTokens &&
+  while (more && window.size() < WindowSamples() && tokens < kWindowTokens &&
          visual_bytes < kWindowVisualBytes) {
     if (interrupt_.signal() != 0) return true;
     KVG_ASSIGN(std::optional<Sample> sample, source.Next());
@@ -280,6 +314,7 @@ Result<bool> Executor::ReadWindow(SampleSource& source, std::vector<Pending>& wi
     const int64_t position = position_++;
     if (!settings_.choice.Has(position)) continue;
     ++chosen_;
+    if (!Claims(position)) continue;
     Pending pending;
     KVG_TRY(FindPending(*sample, pending));
     if (pending.blocks.empty()) {
@@ -562,8 +597,10 @@ Status Executor::RunGroup(size_t number) {
   KVG_ASSIGN(const std::unique_ptr<SampleSource> source,
              OpenSource(plan_, *group_, settings_.choice));
   source_ = source.get();
+  group_number_ = static_cast<int64_t>(number);
   position_ = 0;
   chosen_ = 0;
+  claimed_ = -1;
   beyond_said_ = false;
   const double start_s = NowSeconds();
   const int64_t cells_before = [&] {

@@ -13,6 +13,7 @@
 #include "src/run/run_plan.h"
 #include "src/run/run_progress.h"
 #include "src/run/run_reasons.h"
+#include "src/run/shared_work.h"
 
 namespace kvgauge {
 
@@ -21,6 +22,9 @@ struct RunSettings {
   bool retry = false;  // also what failed or was skipped
   std::string command;
   BuildInfo build;
+  // Null: this call runs all of it. Else it is one worker among several, which runs the samples
+  // that it claims and measures no times.
+  SharedWork* work = nullptr;
 };
 
 struct RunOutcome {

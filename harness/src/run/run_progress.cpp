@@ -46,7 +46,8 @@ int64_t ResidentBytes() {
   return resident * sysconf(_SC_PAGESIZE);
 }
 
-RunProgress::RunProgress(bool quiet) : quiet_(quiet), live_(!quiet && isatty(STDERR_FILENO) == 1) {}
+RunProgress::RunProgress(bool quiet, RunCounters* counters)
+    : quiet_(quiet), live_(!quiet && isatty(STDERR_FILENO) == 1), counters_(counters) {}
 
 void RunProgress::PlanRun(std::vector<Work> groups) {
   const std::lock_guard lock(mutex_);
@@ -121,6 +122,7 @@ void RunProgress::SetSamples(int64_t samples) {
 void RunProgress::SkipSample() {
   const std::lock_guard lock(mutex_);
   ++skipped_;
+  if (counters_ != nullptr) ++counters_->samples_skipped;
   ShowWhenDue();
 }
 
@@ -128,12 +130,17 @@ void RunProgress::BeginSample(int64_t cells) {
   const std::lock_guard lock(mutex_);
   ++begun_;
   cells_begun_ += cells;
+  if (counters_ != nullptr) {
+    ++counters_->samples_begun;
+    counters_->cells_begun += cells;
+  }
   ShowWhenDue();
 }
 
 void RunProgress::SkipCells(int64_t cells) {
   const std::lock_guard lock(mutex_);
   cells_begun_ += cells;
+  if (counters_ != nullptr) counters_->cells_begun += cells;
 }
 
 void RunProgress::EndCell(size_t /*contender*/, bool full_cache, const double* score, bool failed) {
@@ -144,6 +151,14 @@ void RunProgress::EndCell(size_t /*contender*/, bool full_cache, const double* s
     Tally& tally = full_cache ? full_ : others_;
     ++tally.count;
     tally.sum += *score;
+  }
+  if (counters_ != nullptr) {
+    ++counters_->cells_done;
+    counters_->cells_failed += failed;
+    if (score != nullptr) {
+      ++(full_cache ? counters_->full_scores : counters_->other_scores);
+      (full_cache ? counters_->full_score_sum : counters_->other_score_sum) += scale_ * *score;
+    }
   }
   ShowWhenDue();
 }
@@ -169,7 +184,9 @@ void RunProgress::AddCells(bool last, double rate, std::vector<LinePart>& parts)
   const int64_t to_come = std::max<int64_t>(0, samples_ - done);
   const int64_t running = measures_ ? 0 : std::max<int64_t>(0, cells_begun_ - cells_done_);
   const double left_s = SecondsLeft(NowSeconds() - start_s_, cells_done_, running,
-                                    measures_ ? to_come : to_come * cells_each_);
+                                    cells_in_all_ >= 0 ? cells_in_all_ - cells_begun_
+                                    : measures_        ? to_come
+                                                       : to_come * cells_each_);
   parts.push_back({StrCat("ETA ", ClockTime(left_s)), 8});
   const std::string run = RunEta(left_s);
   if (!run.empty()) parts.push_back({StrCat("run ", run), 7});
@@ -187,7 +204,7 @@ std::vector<LinePart> RunProgress::Parts(bool last) const {
   if (full_.count > 0) parts.push_back({StrCat("full ", mean(full_)), 6});
   if (others_.count > 0) parts.push_back({StrCat("others ", mean(others_)), 5});
   if (failed_ > 0) parts.push_back({StrCat(failed_, " failed"), 9});
-  parts.push_back({HumanBytes(ResidentBytes()), 1});
+  if (!follows_) parts.push_back({HumanBytes(ResidentBytes()), 1});
   return parts;
 }
 
@@ -215,6 +232,29 @@ void RunProgress::EndGroup() {
   open_ = false;
   run_cells_ += cells_done_;
   run_s_ += NowSeconds() - start_s_;
+}
+
+void RunProgress::Follow(const std::string& head, const RunCounters& counters, int64_t samples,
+                         int64_t cells, bool last) {
+  const std::lock_guard lock(mutex_);
+  if (!follows_) {
+    follows_ = open_ = true;
+    head_ = head;
+    scale_ = 1;
+    start_s_ = shown_s_ = NowSeconds();
+  }
+  samples_ = samples;
+  skipped_ = counters.samples_skipped;
+  begun_ = counters.samples_begun;
+  cells_begun_ = counters.cells_begun;
+  cells_done_ = counters.cells_done;
+  failed_ = counters.cells_failed;
+  full_ = {counters.full_scores, counters.full_score_sum};
+  others_ = {counters.other_scores, counters.other_score_sum};
+  cells_in_all_ = cells < 0 ? -1 : std::max<int64_t>(cells, cells_begun_);
+  if (!last) return ShowWhenDue();
+  if (!quiet_ && open_) Show(true);
+  open_ = false;
 }
 
 void RunProgress::Note(const std::string& text) {

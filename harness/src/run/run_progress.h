@@ -9,13 +9,14 @@
 #include <vector>
 
 #include "src/run/progress_line.h"
+#include "src/run/run_counters.h"
 
 namespace kvgauge {
 
 class RunProgress {
  public:
-  // `quiet`: nothing but notes.
-  explicit RunProgress(bool quiet);
+  // `quiet`: nothing but notes. `counters`, which outlive it, count as well what is told here.
+  explicit RunProgress(bool quiet, RunCounters* counters = nullptr);
 
   // What all groups have to do, so that the end of the run can be told; without it only the end of
   // each group is.
@@ -42,6 +43,10 @@ class RunProgress {
   void SkipCells(int64_t cells);
   void EndCell(size_t contender, bool full_cache, const double* score, bool failed);
   void EndGroup();
+  // Instead of all of the above, of a run of several workers: how far they are, and the samples and
+  // cells to come of all groups when they began (-1: unknown). `last`: they have ended.
+  void Follow(const std::string& head, const RunCounters& counters, int64_t samples, int64_t cells,
+              bool last);
   // A line of its own.
   void Note(const std::string& text);
 
@@ -62,6 +67,7 @@ class RunProgress {
 
   const bool quiet_;
   const bool live_;
+  RunCounters* const counters_;
   std::mutex mutex_;
   std::vector<Work> work_;
   size_t group_ = 0;       // from 1
@@ -72,6 +78,8 @@ class RunProgress {
   int64_t samples_ = -1, skipped_ = 0, begun_ = 0;
   int64_t cells_begun_ = 0, cells_done_ = 0, failed_ = 0;
   int64_t cells_each_ = 0;  // of a sample
+  bool follows_ = false;
+  int64_t cells_in_all_ = -1;  // where it follows; -1: not known
   Tally full_, others_;
   double scale_ = 100;
   double start_s_ = 0, shown_s_ = 0;

@@ -26,15 +26,15 @@ std::string WithoutNumbers(const std::string& reason) {
 
 }  // namespace
 
-void ReasonTally::Add(SampleStatus status, const std::string& reason) {
+void ReasonTally::Add(SampleStatus status, const std::string& reason, int64_t cells) {
   const std::string shape = WithoutNumbers(reason);
   const auto known = std::find_if(kinds_.begin(), kinds_.end(), [&](const Kind& kind) {
     return kind.line.status == status && kind.shape == shape;
   });
   if (known != kinds_.end()) {
-    ++known->line.cells;
+    known->line.cells += cells;
   } else {
-    kinds_.push_back({shape, {status, reason, 1}});
+    kinds_.push_back({shape, {status, reason, cells}});
   }
 }
 

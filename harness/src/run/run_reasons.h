@@ -21,7 +21,7 @@ class ReasonTally {
     int64_t cells = 0;
   };
 
-  void Add(SampleStatus status, const std::string& reason);
+  void Add(SampleStatus status, const std::string& reason, int64_t cells = 1);
   // The most frequent first; those that are as frequent in the order they came.
   std::vector<Line> Lines() const;
 

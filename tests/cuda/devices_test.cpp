@@ -1,0 +1,358 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs over several devices of one machine, each worker a process of its own.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <set>
+#include <thread>
+
+#include "core/files.h"
+#include "core/json.h"
+#include "core/strings.h"
+#include "harness/cli.h"
+#include "reports/store.h"
+#include "src/cluster/subprocess.h"
+#include "src/run/shared_work.h"
+#include "support/tiny_models.h"
+
+namespace kvgauge {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr int64_t kSamples = 5;
+constexpr int64_t kRows = 3;  // the full cache is always among them
+
+class SeveralDevices : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string pattern = ::testing::TempDir() + "kvg_devices_XXXXXX";
+    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
+    directory_ = pattern;
+    Json config = *ParseJson(TinyConfig("gqa"), "config");
+    config["vocab_size"] = 1792;  // of the tokenizer
+    Write("config.json", config.dump());
+    for (const char* file : {"tokenizer.model", "tokenizer_config.json"}) {
+      std::filesystem::copy_file(StrCat(KVG_SOURCE_DIR, "/models/ref-gqa/", file), Path(file));
+    }
+    Write("run.json", Config(""));
+    setenv("KVG_EMULATED_DEVICES", "3", 1);
+  }
+  ~SeveralDevices() override {
+    for (const char* name : {"DEVICES", "CAPACITY", "LOST", "CAPABILITY"}) {
+      unsetenv(StrCat("KVG_EMULATED_", name).c_str());
+    }
+    std::filesystem::remove_all(directory_);
+  }
+
+  std::string Config(const std::string& more) const {
+    return StrCat(R"({"models": [{"path": ")", Path("config.json"),
+                  R"(", "name": "tiny", "weights": "random:5"}],
+      "tasks": [{"task": "passkey", "samples": )", kSamples, R"(, "source": {"lengths": "128"},
+                 "max_new_tokens": 4}],
+      "methods": ["snapkv", "kivi_2bit"], "budgets": ["50%"], "backend": "cuda")", more, "}");
+  }
+
+  struct Ended {
+    int exit_code;
+    std::string out, err;
+  };
+  // The run, with more arguments, into a database.
+  std::vector<std::string> Words(const std::string& database,
+                                 const std::vector<std::string>& more) const {
+    std::vector<std::string> words = {"/proc/self/exe", "run", Path("run.json"), "--db",
+                                      Path(database)};
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  }
+  Ended Run(const std::string& database, const std::vector<std::string>& more) const {
+    return Finish(*StartProgram(Words(database, more), true));
+  }
+  static Ended Finish(const StartedProgram& program) {
+    Ended ended;
+    ended.out = ReadAll(program.out);
+    ended.err = ReadAll(program.err);
+    ended.exit_code = WaitForProgram(program);
+    return ended;
+  }
+  static std::string ReadAll(int from) {
+    std::string text;
+    char buffer[4096];
+    for (ssize_t count; (count = read(from, buffer, sizeof(buffer))) > 0;) {
+      text.append(buffer, static_cast<size_t>(count));
+    }
+    close(from);
+    return text;
+  }
+
+  std::unique_ptr<ResultStore> Open(const std::string& database) const {
+    Result<std::unique_ptr<ResultStore>> store =
+        ResultStore::Open(Path(database), StoreMode::kReadOnly);
+    EXPECT_TRUE(store.ok()) << store.error().message;
+    return store.ok() ? std::move(store).value() : nullptr;
+  }
+  std::string Digest(const std::string& database) const { return *Open(database)->ResultDigest(); }
+  int64_t Recorded(const std::string& database) const {
+    if (!FileExists(Path(database))) return 0;
+    const auto store = ResultStore::Open(Path(database), StoreMode::kReadOnly);
+    if (!store.ok()) return 0;  // not yet
+    int64_t count = 0;
+    const auto cells = (*store)->Cells();
+    for (const StoredCell& cell : cells.ok() ? *cells : std::vector<StoredCell>()) {
+      const auto scores = (*store)->Scores(cell.id);
+      if (scores.ok()) count += std::ssize(*scores);
+    }
+    return count;
+  }
+  bool HasEvent(const std::string& database, int64_t run, const std::string& kind) const {
+    const std::vector<EventRow> events = *Open(database)->Events(run);
+    return std::ranges::any_of(events, [&](const EventRow& event) { return event.kind == kind; });
+  }
+  // Waits until so many cells are recorded.
+  bool WaitForCells(const std::string& database, int64_t cells) const {
+    for (int i = 0; i < 3000; ++i) {
+      if (Recorded(database) >= cells) return true;
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    return false;
+  }
+
+  void Write(const std::string& name, const std::string& text) const {
+    std::ofstream(Path(name)) << text;
+  }
+  std::string Path(const std::string& name) const { return directory_ + "/" + name; }
+
+ private:
+  std::string directory_;
+};
+
+TEST_F(SeveralDevices, GiveTheBitsOfOne) {
+  const Ended one = Run("one.db", {"--quiet"});
+  ASSERT_EQ(one.exit_code, kExitOk) << one.err;
+  const Ended two = Run("two.db", {"--devices", "2,0", "--json"});
+  ASSERT_EQ(two.exit_code, kExitOk) << two.err;
+  EXPECT_EQ(Recorded("two.db"), kSamples * kRows);
+  EXPECT_EQ(Digest("two.db"), Digest("one.db"));
+
+  const Json json = *ParseJson(two.out, "output");
+  EXPECT_EQ(json["cells"], kSamples * kRows);
+  EXPECT_EQ(json["succeeded"], kSamples * kRows);
+  EXPECT_EQ(json["prefills"], kSamples);  // no sample was run twice
+  ASSERT_EQ(json["workers"].size(), 2u);
+  int64_t cells = 0;
+  for (const Json& worker : json["workers"]) {
+    EXPECT_EQ(worker["exit_code"], 0);
+    EXPECT_GT(worker["cells"], 0) << "a device that had nothing to do";
+    cells += worker["cells"].get<int64_t>();
+  }
+  EXPECT_EQ(json["workers"][0]["device"], 2);
+  EXPECT_EQ(cells, kSamples * kRows);
+
+  // One line of progress for all.
+  EXPECT_THAT(two.err, HasSubstr("run on devices 2, 0: 5/5 samples, 15 cells"));
+  EXPECT_THAT(two.err, Not(HasSubstr("[1/1]")));
+  // Each worker is a run on record, with the command that was given.
+  const auto runs = *Open("two.db")->Runs();
+  ASSERT_EQ(runs.size(), 2u);
+  for (const StoredRun& run : runs) {
+    EXPECT_THAT(run.run.command, HasSubstr("--devices 2,0"));
+    EXPECT_THAT(run.run.command, Not(HasSubstr("--worker")));
+    EXPECT_FALSE(run.run.finished_at.empty());
+    EXPECT_TRUE(HasEvent("two.db", run.id, "started"));
+  }
+
+  // Once more: nothing is left, whoever asks.
+  const Ended again = Run("two.db", {"--devices", "all", "--json"});
+  ASSERT_EQ(again.exit_code, kExitOk) << again.err;
+  EXPECT_EQ((*ParseJson(again.out, "output"))["cells"], 0);
+  EXPECT_EQ((*ParseJson(again.out, "output"))["had"], kSamples);
+}
+
+TEST_F(SeveralDevices, ShareShardsAndChosenSamples) {
+  ASSERT_EQ(Run("a.db", {"--quiet", "--shard", "2/3"}).exit_code, kExitOk);
+  ASSERT_EQ(Run("b.db", {"--quiet", "--shard", "2/3", "--devices", "0,1"}).exit_code, kExitOk);
+  EXPECT_EQ(Recorded("a.db"), 2 * kRows);
+  EXPECT_EQ(Digest("a.db"), Digest("b.db"));
+  ASSERT_EQ(Run("b.db", {"--quiet", "--samples", "0,2-3", "--devices", "0,1"}).exit_code, kExitOk);
+  ASSERT_EQ(Run("a.db", {"--quiet", "--samples", "0,2-3"}).exit_code, kExitOk);
+  EXPECT_EQ(Digest("a.db"), Digest("b.db"));
+}
+
+// A device is lost in the middle: the others go on, and the same command does the rest.
+TEST_F(SeveralDevices, GoOnWithoutOneThatIsLost) {
+  ASSERT_EQ(Run("one.db", {"--quiet"}).exit_code, kExitOk);
+  setenv("KVG_EMULATED_LOST", "1:200", 1);
+  const Ended lost = Run("r.db", {"--devices", "0,1"});
+  EXPECT_EQ(lost.exit_code, kExitFailure) << lost.err;
+  EXPECT_THAT(lost.err, HasSubstr("cuda: device 1 is lost"));
+  EXPECT_THAT(lost.err, HasSubstr("device 1: its worker was ended by signal 6"));
+  EXPECT_THAT(lost.err, HasSubstr("the worker of device 1 did not go to the end"));
+  const int64_t recorded = Recorded("r.db");
+  EXPECT_GT(recorded, 0);
+  EXPECT_LT(recorded, kSamples * kRows);
+  EXPECT_EQ((*ParseJson(Run("r.db", {"--devices", "0,2", "--json"}).out, "output"))["cells"],
+            kSamples * kRows - recorded);
+  EXPECT_EQ(Digest("r.db"), Digest("one.db"));
+  const auto runs = *Open("r.db")->Runs();
+  EXPECT_TRUE(HasEvent("r.db", runs.back().id, "resumed"));
+}
+
+// The process that leads the run may be killed: no worker is left, and nothing is lost.
+TEST_F(SeveralDevices, EndWithTheProcessThatLeads) {
+  ASSERT_EQ(Run("one.db", {"--quiet"}).exit_code, kExitOk);
+  const StartedProgram led = *StartProgram(Words("r.db", {"--devices", "0,1"}), true);
+  ASSERT_TRUE(WaitForCells("r.db", 1));
+  kill(led.process, SIGKILL);
+  const Ended killed = Finish(led);  // its pipes are closed when the last worker has ended, too
+  EXPECT_EQ(killed.exit_code, 128 + SIGKILL);
+  const Ended rest = Run("r.db", {"--devices", "0,1", "--quiet"});
+  ASSERT_EQ(rest.exit_code, kExitOk) << rest.err;
+  EXPECT_EQ(Digest("r.db"), Digest("one.db"));
+}
+
+TEST_F(SeveralDevices, FinishWhatRunsWhenInterrupted) {
+  const StartedProgram led = *StartProgram(Words("r.db", {"--devices", "0,1"}), true);
+  ASSERT_TRUE(WaitForCells("r.db", 1));
+  kill(led.process, SIGTERM);
+  const Ended stopped = Finish(led);
+  EXPECT_EQ(stopped.exit_code, 128 + SIGTERM) << stopped.err;
+  EXPECT_THAT(stopped.err, HasSubstr("stopping: samples that are running are finished first"));
+  EXPECT_THAT(stopped.err, HasSubstr("interrupted; nothing that was recorded is lost"));
+  EXPECT_EQ(Recorded("r.db") % kRows, 0);  // whole samples
+  ASSERT_EQ(Run("r.db", {"--devices", "0,1", "--quiet"}).exit_code, kExitOk);
+  EXPECT_EQ(Recorded("r.db"), kSamples * kRows);
+}
+
+// Another run cannot write beside it.
+TEST_F(SeveralDevices, HoldTheDatabaseForTheirs) {
+  const StartedProgram led = *StartProgram(Words("r.db", {"--devices", "0,1", "--quiet"}), true);
+  ASSERT_TRUE(WaitForCells("r.db", 1));
+  const Ended other = Run("r.db", {"--quiet"});
+  EXPECT_EQ(other.exit_code, kExitFailure);
+  EXPECT_THAT(other.err, HasSubstr(StrCat("process ", led.process, " writes to it")));
+  EXPECT_EQ(Finish(led).exit_code, kExitOk);
+}
+
+TEST_F(SeveralDevices, OneThatIsTooSmallIsSaid) {
+  setenv("KVG_EMULATED_CAPACITY", "1:200000", 1);
+  const Ended small = Run("r.db", {"--devices", "0,1"});
+  EXPECT_THAT(small.err, HasSubstr("device 1 has 195.3 KiB free, another has "));
+  EXPECT_EQ(small.exit_code, kExitFailure);
+  EXPECT_THAT(small.err, HasSubstr("memory"));
+  unsetenv("KVG_EMULATED_CAPACITY");
+  ASSERT_EQ(Run("r.db", {"--devices", "0,1", "--quiet", "--retry"}).exit_code, kExitOk);
+  EXPECT_EQ(Recorded("r.db"), kSamples * kRows);
+}
+
+// What is measured alone comes when the workers have ended.
+TEST_F(SeveralDevices, MeasureTimesAlone) {
+  Write("run.json", Config(R"(, "latency": {"contexts": [64], "decode_steps": 2,
+                                            "repetitions": 1, "most_retries": 0})"));
+  const Ended ended = Run("r.db", {"--devices", "1,2", "--json", "--samples", "0-1"});
+  ASSERT_EQ(ended.exit_code, kExitOk) << ended.err;
+  const Json json = *ParseJson(ended.out, "output");
+  EXPECT_EQ(json["cells"], 2 * kRows);
+  EXPECT_GT(json["latencies"], 0);
+  EXPECT_EQ(json["had"], 2);  // by the process that measured
+}
+
+TEST_F(SeveralDevices, WrongChoicesAreRefused) {
+  struct Case {
+    std::vector<std::string> arguments;
+    const char* said;
+  };
+  const Case cases[] = {
+      {{"--devices", "0,3"}, "--devices: device 3 does not exist: there are 3, devices 0 to 2"},
+      {{"--devices", "1,1"}, "--devices: '1,1' names device 1 twice"},
+      {{"--devices", "0,x"}, "--devices: '0,x', expected numbers of devices from 0, such as 0,1"},
+      {{"--devices", "0,"}, "--devices: '0,', expected numbers"},
+      {{"--devices", "0,1", "--backend", "cpu"},
+       "--devices: backend cpu has no devices to choose from, expected --backend cuda"},
+      {{"--devices", "0,1", "--backend", "cuda:1"},
+       "--devices: backend cuda:1 is one device already, expected --backend cuda"},
+      {{"--devices", "0,1", "--only", "snapkvv"}, "snapkvv"},
+      {{"--worker", "3:0"}, "--worker: '3:0' names no run"},
+      {{"--worker", "x"}, "--worker: 'x' names no run"}};
+  for (const Case& c : cases) {
+    const Ended ended = Run("r.db", c.arguments);
+    EXPECT_EQ(ended.exit_code, kExitBadInput) << c.said;
+    EXPECT_THAT(ended.err, HasSubstr(c.said));
+  }
+  setenv("KVG_EMULATED_CAPABILITY", "2:80", 1);
+  const Ended mixed = Run("r.db", {"--devices", "0,2"});
+  EXPECT_EQ(mixed.exit_code, kExitBadInput);
+  EXPECT_THAT(mixed.err, HasSubstr("--devices: device 0 (emulated device, sm_90) and device 2 "
+                                   "(emulated device, sm_80) may give other bits"));
+  setenv("KVG_EMULATED_CAPABILITY", "2:75", 1);
+  EXPECT_THAT(Run("r.db", {"--devices", "all"}).err,
+              HasSubstr("--devices: device 2 (emulated device) has compute capability 7.5"));
+  EXPECT_FALSE(FileExists(Path("r.db")));
+}
+
+// What every worker refuses is said once, with the exit code that one of them would have.
+TEST_F(SeveralDevices, WhatAllRefuseIsSaidOnce) {
+  const Ended ended = Run("r.db", {"--devices", "0,1", "--samples", "90-99"});
+  EXPECT_EQ(ended.exit_code, kExitBadInput);
+  const size_t said = ended.err.find("error: --samples: no task has a sample at these positions");
+  ASSERT_NE(said, std::string::npos) << ended.err;
+  EXPECT_EQ(ended.err.find("error", said + 1), std::string::npos) << ended.err;
+  EXPECT_THAT(ended.err, Not(HasSubstr("recorded in")));
+}
+
+TEST(SharedWork, GivesEachSampleOnce) {
+  const auto work = *SharedWork::Create({0, 1, 2, 3}, false);
+  std::mutex mutex;
+  std::map<int64_t, int> given;
+  std::vector<std::thread> threads;
+  for (int64_t i = 0; i < 4; ++i) {
+    threads.emplace_back([&, i] {
+      const auto mine = *SharedWork::Join(work->Word(i));
+      EXPECT_EQ(mine->device(), i);
+      int64_t last = -1;
+      for (int n = 0; n < 500; ++n) {
+        const int64_t position = mine->Claim(2);
+        EXPECT_GT(position, last);
+        last = position;
+        const std::lock_guard lock(mutex);
+        ++given[position];
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  ASSERT_EQ(given.size(), 2000u);
+  EXPECT_EQ(given.rbegin()->first, 1999);
+  EXPECT_EQ(work->Claim(3), 0);
+}
+
+TEST(SharedWork, TakesFewerTogetherTowardsTheEnd) {
+  const auto work = *SharedWork::Create({0, 1}, true);
+  EXPECT_TRUE(work->resumed());
+  EXPECT_EQ(work->Together(0, 1000), 64);
+  EXPECT_EQ(work->Together(0, 40), 10);
+  EXPECT_EQ(work->Together(32, 40), 2);
+  EXPECT_EQ(work->Together(39, 40), 1);
+  EXPECT_EQ(work->Together(40, 40), 1);
+  EXPECT_GT(work->Together(0, -1), 0);
+  EXPECT_EQ(work->known().began, 0);
+  const auto second = *SharedWork::Join(work->Word(1));
+  work->Begin(10, 30, 500);
+  EXPECT_EQ(work->known().began, 1);
+  second->Begin(11, 31, 400);
+  EXPECT_EQ(work->known().began, 2);
+  EXPECT_EQ(work->known().cells, 30);
+  EXPECT_EQ(work->known().free_bytes, (std::vector<int64_t>{500, 400}));
+  EXPECT_FALSE(SharedWork::Join(work->Word(2)).ok());
+  EXPECT_FALSE(second->EndWithLeader().ok());  // this process is its own
+}
+
+}  // namespace
+}  // namespace kvgauge
