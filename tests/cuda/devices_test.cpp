@@ -57,9 +57,11 @@ class SeveralDevices : public ::testing::Test {
   std::string Config(const std::string& more) const {
     return StrCat(R"({"models": [{"path": ")", Path("config.json"),
                   R"(", "name": "tiny", "weights": "random:5"}],
-      "tasks": [{"task": "passkey", "samples": )", kSamples, R"(, "source": {"lengths": "128"},
+      "tasks": [{"task": "passkey", "samples": )",
+                  kSamples, R"(, "source": {"lengths": "128"},
                  "max_new_tokens": 4}],
-      "methods": ["snapkv", "kivi_2bit"], "budgets": ["50%"], "backend": "cuda")", more, "}");
+      "methods": ["snapkv", "kivi_2bit"], "budgets": ["50%"], "backend": "cuda")",
+                  more, "}");
   }
 
   struct Ended {
@@ -83,6 +85,23 @@ class SeveralDevices : public ::testing::Test {
     ended.err = ReadAll(program.err);
     ended.exit_code = WaitForProgram(program);
     return ended;
+  }
+  // The process of a worker, by its place among the devices; 0: there is none.
+  static pid_t WorkerOf(pid_t leader, int index) {
+    for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
+      const pid_t process = std::atoi(entry.path().filename().c_str());
+      if (process <= 0) continue;
+      const std::string path = entry.path().string();
+      const Result<std::string> stat = ReadFile(path + "/stat"), line = ReadFile(path + "/cmdline");
+      if (!stat.ok() || !line.ok()) continue;  // it has ended
+      // "PID (NAME) STATE PARENT ..."
+      const std::string parent = StrCat(" ", leader, " ");
+      const size_t state = stat->rfind(')') + 3;
+      if (stat->compare(state, parent.size(), parent) != 0) continue;
+      if (line->find("--worker=") == std::string::npos) continue;
+      if (line->ends_with(StrCat(":", index, std::string(1, '\0')))) return process;
+    }
+    return 0;
   }
   static std::string ReadAll(int from) {
     std::string text;
@@ -189,7 +208,6 @@ TEST_F(SeveralDevices, ShareShardsAndChosenSamples) {
 
 // A device is lost in the middle: the others go on, and the same command does the rest.
 TEST_F(SeveralDevices, GoOnWithoutOneThatIsLost) {
-  ASSERT_EQ(Run("one.db", {"--quiet"}).exit_code, kExitOk);
   setenv("KVG_EMULATED_LOST", "1:200", 1);
   const Ended lost = Run("r.db", {"--devices", "0,1"});
   EXPECT_EQ(lost.exit_code, kExitFailure) << lost.err;
@@ -201,9 +219,26 @@ TEST_F(SeveralDevices, GoOnWithoutOneThatIsLost) {
   EXPECT_LT(recorded, kSamples * kRows);
   EXPECT_EQ((*ParseJson(Run("r.db", {"--devices", "0,2", "--json"}).out, "output"))["cells"],
             kSamples * kRows - recorded);
-  EXPECT_EQ(Digest("r.db"), Digest("one.db"));
+  EXPECT_EQ(Recorded("r.db"), kSamples * kRows);
   const auto runs = *Open("r.db")->Runs();
   EXPECT_TRUE(HasEvent("r.db", runs.back().id, "resumed"));
+}
+
+// A worker is killed: the run says so, and the same command does what it left.
+TEST_F(SeveralDevices, GoOnWithoutAWorkerThatIsKilled) {
+  ASSERT_EQ(Run("one.db", {"--quiet"}).exit_code, kExitOk);
+  const StartedProgram led = *StartProgram(Words("r.db", {"--devices", "0,1"}), true);
+  ASSERT_TRUE(WaitForCells("r.db", 1));
+  const pid_t worker = WorkerOf(led.process, 1);
+  ASSERT_GT(worker, 0);
+  kill(worker, SIGKILL);
+  const Ended ended = Finish(led);
+  EXPECT_EQ(ended.exit_code, kExitFailure) << ended.err;
+  EXPECT_THAT(ended.err, HasSubstr("device 1: its worker was ended by signal 9"));
+  EXPECT_THAT(ended.err, HasSubstr("what it left open is run by the same command:\n"));
+  const Ended rest = Run("r.db", {"--devices", "0,1", "--quiet"});
+  ASSERT_EQ(rest.exit_code, kExitOk) << rest.err;
+  EXPECT_EQ(Digest("r.db"), Digest("one.db"));
 }
 
 // The process that leads the run may be killed: no worker is left, and nothing is lost.

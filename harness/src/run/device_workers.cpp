@@ -127,8 +127,7 @@ bool Workers::Read(int from, std::string& text) {
 
 void Workers::TellLines(Worker& worker) {
   size_t begin = 0;
-  for (size_t end = 0; (end = worker.err.find('\n', begin)) != std::string::npos;
-       begin = end + 1) {
+  for (size_t end = 0; (end = worker.err.find('\n', begin)) != std::string::npos; begin = end + 1) {
     const std::string line = worker.err.substr(begin, end - begin);
     if (told_.insert(line).second) progress_.Note(line);
   }
@@ -222,13 +221,12 @@ Result<WorkersOutcome> Workers::Wait() {
 
 }  // namespace
 
-
 Result<std::vector<int>> ChooseDevices(const std::string& text, const std::string& backend) {
   if (backend != "cuda") {
-    return BadInput(StrCat("--devices: backend ", backend,
-                           backend.starts_with("cuda:") ? " is one device already"
-                                                        : " has no devices to choose from",
-                           ", expected --backend cuda"));
+    return BadInput(StrCat(
+        "--devices: backend ", backend,
+        backend.starts_with("cuda:") ? " is one device already" : " has no devices to choose from",
+        ", expected --backend cuda"));
   }
   const Result<std::vector<DeviceReport>> listed = ListDevices();
   if (!listed.ok()) return listed.error().Wrap("--devices");

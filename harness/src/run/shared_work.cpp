@@ -20,13 +20,13 @@ namespace kvgauge {
 namespace {
 
 constexpr int64_t kMark = 0x6b76675f776f726b;  // "kvg_work"
-constexpr int64_t kMostTogether = 64;
+constexpr int64_t kMostReadAhead = 64;
 // Where the number of samples is unknown.
-constexpr int64_t kUnknownTogether = 8;
+constexpr int64_t kUnknownReadAhead = 8;
 
 Error NoSharedMemory(const char* call) {
-  return IoError(StrCat("the workers of a run share no memory: ", call, ": ",
-                        std::strerror(errno)));
+  return IoError(
+      StrCat("the workers of a run share no memory: ", call, ": ", std::strerror(errno)));
 }
 
 }  // namespace
@@ -51,7 +51,7 @@ Result<SharedWork::Shared*> SharedWork::Map(int file) {
 }
 
 Result<std::unique_ptr<SharedWork>> SharedWork::Create(const std::vector<int>& devices,
-                                                        bool resumed) {
+                                                       bool resumed) {
   KVG_CHECK(!devices.empty() && std::ssize(devices) <= kMostWorkers, "a number of workers");
   // Workers inherit it: it is not closed when they begin.
   const int file = memfd_create("kvgauge-run", 0);
@@ -115,8 +115,8 @@ int64_t SharedWork::Claim(int64_t group) {
 }
 
 int64_t SharedWork::Together(int64_t position, int64_t count) const {
-  if (count < 0) return kUnknownTogether;
-  return std::clamp<int64_t>((count - position) / (2 * workers()), 1, kMostTogether);
+  if (count < 0) return kUnknownReadAhead;
+  return std::clamp<int64_t>((count - position) / (2 * workers()), 1, kMostReadAhead);
 }
 
 void SharedWork::Begin(int64_t samples, int64_t cells, int64_t free_bytes) {
