@@ -121,7 +121,8 @@ class DeviceMemoryOps final : public MemoryOps {
     if (to.SizeBytes() > 0) Fill(to.data, 0, to.SizeBytes(), context_->stream());
   }
 
-  void Synchronize() override { Wait(context_->stream()); }
+  // Stages in Python compute on streams of other libraries.
+  void Synchronize() override { WaitForDevice(); }
 
   int64_t FreeBytes() const override { return cuda::FreeBytes(); }
 

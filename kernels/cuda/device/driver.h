@@ -55,6 +55,8 @@ void DestroyGraph(Graph graph);
 Stream CreateStream();
 void DestroyStream(Stream stream);
 void Wait(Stream stream);
+// For all streams of the process, those of other libraries too.
+void WaitForDevice();
 // A second stream, the same for all, for copies beside the work. Nothing orders the two but WaitIn.
 // It does not capture.
 Stream CopyStream();

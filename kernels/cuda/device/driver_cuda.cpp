@@ -151,6 +151,10 @@ void Wait(Stream stream) {
   OutsideOfGraphs();
   Check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
 }
+void WaitForDevice() {
+  OutsideOfGraphs();
+  Check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+}
 
 Stream CopyStream() {
   static const cudaStream_t stream = [] {

@@ -379,6 +379,7 @@ void Wait(Stream stream) {
   ++emulated::counters.waits;
   if (stream == CopyStream()) emulated::copies.DoUntil(emulated::copies.count());
 }
+void WaitForDevice() { Wait(CopyStream()); }
 
 bool BeginCapture(Stream) {
   KVG_CHECK(!emulated::capturing, "a capture within a capture");
