@@ -38,5 +38,6 @@ LAYERS = read_layers(WEIGHTS)
 def gated(view):
     """What a linear layer that was learned says of each key."""
     with torch.no_grad():
-        return [torch.from_dlpack(view.keys(head)) @ LAYERS[view.layer][head]
-                for head in range(view.kv_heads)]
+        keys = [torch.from_dlpack(view.keys(head)) for head in range(view.kv_heads)]
+        gate = LAYERS[view.layer].to(keys[0].device)
+        return [keys[head] @ gate[head] for head in range(view.kv_heads)]

@@ -14,7 +14,7 @@ import kvgauge
 @kvgauge.score(any_time=True, paper="arXiv:2406.11430")
 def short_keys(view):
     """Entries whose keys are short, as score.knorm."""
-    return [-np.sqrt(np.square(view.keys(head)).sum(1)) for head in range(view.kv_heads)]
+    return [-np.sqrt(np.square(view.keys(head).host()).sum(1)) for head in range(view.kv_heads)]
 
 
 @kvgauge.score(needs={"window": "window"}, paper="arXiv:2404.14469")
@@ -23,7 +23,7 @@ def looked_at(view, window: Annotated[int, kvgauge.Range(1, 4096, "last prompt r
     """Attention of the last prompt rows, pooled along the entries, as score.snapkv."""
     rows = min(window, view.tokens)
     before = view.width - rows
-    attention = view.window_attention(rows)[:, :, :before].mean(1)
+    attention = view.window_attention(rows).host()[:, :, :before].mean(1)
     pooled = np.zeros_like(attention)
     for shift in range(-(kernel // 2), kernel // 2 + 1):
         source = slice(max(shift, 0), before + min(shift, 0))
@@ -46,6 +46,7 @@ def lower_layers_first(request, steepness: Annotated[float, kvgauge.Range(0, 1)]
 @kvgauge.reduce
 def keep_the_best(view, scores, allotted):
     """The entries with the highest scores, the earlier of two equal ones, as reduce.top_k."""
+    scores = scores.host()
     return [np.argsort(-scores[head, :view.lengths[head]], kind="stable")[:count]
             for head, count in enumerate(allotted)]
 
@@ -56,18 +57,18 @@ class NearestKeys:
 
     @staticmethod
     def begin(view):
-        return {"keys": [view.keys(head).copy() for head in range(view.kv_heads)]}
+        return {"keys": [view.keys(head).host().copy() for head in range(view.kv_heads)]}
 
     @staticmethod
     def append(view, index, first):
         for head, start in enumerate(first):
             index["keys"][head] = np.concatenate((index["keys"][head][:start],
-                                                  view.keys(head, start)))
+                                                  view.keys(head, start).host()))
 
     @staticmethod
     def select(view, index, queries,
                tokens: Annotated[int, kvgauge.Range(1, 1 << 20, "entries a step")] = 64):
-        chosen = []
+        queries, chosen = queries.host(), []
         for head, keys in enumerate(index["keys"]):
             group = view.query_heads // view.kv_heads
             products = (queries[head * group:(head + 1) * group] @ keys.T).max(0)

@@ -8,7 +8,7 @@ A method's stage is a function with a decorator:
 
     @kvgauge.score
     def short_keys(view):
-        return [-np.linalg.norm(view.keys(head), axis=1) for head in range(view.kv_heads)]
+        return [-np.linalg.norm(view.keys(head).host(), axis=1) for head in range(view.kv_heads)]
 
     store = kvgauge.run(model="models/ref-gqa", task="reference/needle", budget="10%",
                         method=kvgauge.method("short_keys", score="short_keys"))
@@ -27,7 +27,7 @@ if (_HERE / "share" / "configs").is_dir():
     _os.environ.setdefault("KVGAUGE_HOME", str(_HERE / "share"))
 _os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
-from ._arrays import Array  # noqa: E402
+from ._arrays import Array, DeviceArray  # noqa: E402
 from ._kvgauge import View  # noqa: E402
 from ._kvgauge import version as __version__  # noqa: E402
 from ._program import BadInput, Failed, Method, check, command, method, run  # noqa: E402
@@ -47,6 +47,7 @@ __all__ = [
     "AllocationRequest",
     "Array",
     "BadInput",
+    "DeviceArray",
     "Failed",
     "Method",
     "Range",

@@ -4,7 +4,7 @@
 import os
 import pathlib
 from types import ModuleType
-from typing import Any, Callable, Iterable, Mapping, Optional, Sequence, TypeVar, Union
+from typing import Any, Callable, Generic, Iterable, Mapping, Optional, Sequence, TypeVar, Union
 
 import numpy as np
 
@@ -16,6 +16,7 @@ __all__: list[str]
 _Path = Union[str, "os.PathLike[str]"]
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _Class = TypeVar("_Class", bound=type)
+_Number = TypeVar("_Number", bound=np.generic)
 _Stage = Union[str, Mapping[str, Any]]  # an id, or an id and parameters
 _Methods = Union["Method", str, Mapping[str, Any], Sequence[Union["Method", str, Mapping[str, Any]]]]
 _Names = Union[_Path, Sequence[_Path]]
@@ -24,8 +25,26 @@ _Needs = Union[None, Mapping[str, Any], Callable[..., Mapping[str, Any]]]
 _Depends = Iterable[Union[ModuleType, Callable[..., Any], _Path]]
 _Table = Any
 
-class Array(np.ndarray[Any, np.dtype[Any]]):
+class Array(np.ndarray[Any, np.dtype[_Number]]):
+    def host(self) -> Array[_Number]: ...
     def __dlpack__(self, *, stream: None = None, max_version: Optional[tuple[int, int]] = None,
+                   dl_device: Optional[tuple[int, int]] = None,
+                   copy: Optional[bool] = None) -> Any: ...
+    def __dlpack_device__(self) -> tuple[int, int]: ...
+
+class DeviceArray(Generic[_Number]):
+    shape: tuple[int, ...]
+    dtype: np.dtype[_Number]
+    @property
+    def ndim(self) -> int: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def nbytes(self) -> int: ...
+    def host(self) -> Array[_Number]: ...
+    def __len__(self) -> int: ...
+    def __dlpack__(self, *, stream: Optional[int] = None,
+                   max_version: Optional[tuple[int, int]] = None,
                    dl_device: Optional[tuple[int, int]] = None,
                    copy: Optional[bool] = None) -> Any: ...
     def __dlpack_device__(self) -> tuple[int, int]: ...
@@ -49,7 +68,7 @@ class AllocationRequest:
     protected: int
     window: int
     views: list[View]
-    scores: list[Array]
+    scores: list[Union[Array[np.float32], DeviceArray[np.float32]]]
 
 class Method:
     id: str

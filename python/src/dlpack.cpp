@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "src/dlpack.h"
 
-#include <array>
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <stdexcept>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -43,7 +44,7 @@ struct DlVersioned {
   DlTensor tensor;
 };
 constexpr uint64_t kReadOnly = 1, kCopied = 2;
-constexpr int32_t kCpu = 1, kCudaHost = 3, kRocmHost = 11;
+constexpr int32_t kCpu = 1, kCudaHost = 3, kRocmHost = 11, kCudaManaged = 13;
 enum DlCode : uint8_t { kInt = 0, kUint = 1, kFloat = 2, kBfloat = 4, kBool = 6 };
 
 constexpr const char *kPlainName = "dltensor", *kPlainUsed = "used_dltensor";
@@ -51,113 +52,48 @@ constexpr const char *kVersionedName = "dltensor_versioned",
                      *kVersionedUsed = "used_dltensor_versioned";
 constexpr int32_t kMostAxes = 32;
 
-std::string DeviceName(int32_t type) {
-  switch (type) {
-    case 2:
-      return "a CUDA device";
+std::string DeviceName(const DlDevice& device) {
+  switch (device.type) {
+    case kDlCuda:
+    case kCudaManaged:
+      return StrCat("CUDA device ", device.id);
     case 8:
       return "a Metal device";
     case 10:
       return "a ROCm device";
     default:
-      return StrCat("a device of DLPack's type ", type);
+      return StrCat("a device of DLPack's type ", device.type);
   }
 }
 
-std::string WrongDevice(const std::string& what, int32_t type) {
-  return StrCat(what, ": an array in the memory of ", DeviceName(type),
-                "; expected host memory, such as tensor.cpu()");
+bool OnHost(const DlDevice& device) {
+  return device.type == kCpu || device.type == kCudaHost || device.type == kRocmHost;
 }
 
-bool OnHost(int32_t type) { return type == kCpu || type == kCudaHost || type == kRocmHost; }
-
-// What lies behind an array that a view lent: the memory, and its state when it was first exported.
-struct Lent {
-  Tensor tensor;
-  bool exported = false;
-  uint64_t sum = 0;
-};
-
-constexpr const char* kLentName = "kvgauge.lent";
-
-// Different for different contents with near certainty; not against an adversary.
-uint64_t SumOf(const Tensor& tensor) {
-  const auto size = static_cast<int64_t>(SizeOf(tensor.dtype));
-  uint64_t sum = 0xcbf29ce484222325;
-  const auto mix = [&sum](uint64_t word) {
-    sum = (sum ^ word) * 0x9e3779b97f4a7c15;
-    sum ^= sum >> 29;
-  };
-  const auto run = [&](const char* at, int64_t bytes) {
-    for (; bytes >= 8; at += 8, bytes -= 8) {
-      uint64_t word = 0;
-      std::memcpy(&word, at, 8);
-      mix(word);
-    }
-    uint64_t rest = 0;
-    std::memcpy(&rest, at, static_cast<size_t>(bytes));
-    mix(rest);
-  };
-  if (tensor.empty()) return sum;
-  // Rows of the innermost axis are contiguous.
-  std::array<int64_t, kMaxRank> at = {};
-  const int outer = tensor.rank - 1;
-  const int64_t row = tensor.rank == 0 ? size : tensor.shape[static_cast<size_t>(outer)] * size;
-  for (;;) {
-    int64_t offset = 0;
-    for (int axis = 0; axis < outer; ++axis) {
-      const auto a = static_cast<size_t>(axis);
-      if (tensor.shape[a] == 0) return sum;
-      offset += at[a] * tensor.stride[a];
-    }
-    run(static_cast<const char*>(tensor.data) + offset * size, row);
-    int axis = outer - 1;
-    for (; axis >= 0; --axis) {
-      const auto a = static_cast<size_t>(axis);
-      if (++at[a] < tensor.shape[a]) break;
-      at[a] = 0;
-    }
-    if (axis < 0) return sum;
-  }
+// Whether it is the device that computes.
+bool OnDeviceOf(const Ops& ops, const DlDevice& device) {
+  return ops.device == Device::kCuda &&
+         (device.type == kCudaManaged || (device.type == kDlCuda && device.id == 0));
 }
 
-py::dtype NumpyType(DType dtype) {
-  switch (dtype) {
-    case DType::kF32:
-      return py::dtype::of<float>();
-    case DType::kI32:
-      return py::dtype::of<int32_t>();
-    case DType::kI64:
-      return py::dtype::of<int64_t>();
-    case DType::kI8:
-      return py::dtype::of<int8_t>();
-    case DType::kU8:
-      return py::dtype::of<uint8_t>();
-    case DType::kF16:
-      return py::dtype("float16");
-    case DType::kBF16:
-      return py::dtype::of<uint16_t>();
-  }
-  throw std::invalid_argument("a tensor of an unknown type");
+void CheckDevice(const Ops& ops, const DlDevice& device, const std::string& what) {
+  if (OnHost(device) || OnDeviceOf(ops, device)) return;
+  throw py::type_error(StrCat(what, ": an array in the memory of ", DeviceName(device),
+                              ops.device == Device::kCuda
+                                  ? "; expected CUDA device 0 or host memory, such as tensor.cpu()"
+                                  : "; expected host memory, such as tensor.cpu()"));
 }
 
-// Steps from a view to what it is a view of, until a capsule of ours; null: there is none.
-Lent* LentBehind(py::object object) {
-  while (!object.is_none()) {
-    if (PyCapsule_IsValid(object.ptr(), kLentName) != 0) {
-      return static_cast<Lent*>(PyCapsule_GetPointer(object.ptr(), kLentName));
-    }
-    if (!py::hasattr(object, "base")) return nullptr;
-    object = object.attr("base");
-  }
-  return nullptr;
+// pybind11 reads a type's size where NumPy 1 has it; NumPy itself knows better.
+int64_t ItemSize(const py::object& array_or_type) {
+  return array_or_type.attr("itemsize").cast<int64_t>();
 }
 
 // --- export
 
-// What an exported tensor owns: the array, and the numbers its description points to.
+// A tensor to be exported: what its description points to, and whom it keeps alive.
 struct Exported {
-  py::object array;
+  py::object owner;
   std::vector<int64_t> shape, strides;
 };
 
@@ -165,11 +101,6 @@ void Forget(void* context) {
   const py::gil_scoped_acquire lock;
   // NOLINTNEXTLINE(cppcoreguidelines-owning-memory): made by Export
   delete static_cast<Exported*>(context);
-}
-
-// pybind11 reads a type's size where NumPy 1 has it; NumPy itself knows better.
-int64_t ItemSize(const py::object& array_or_type) {
-  return array_or_type.attr("itemsize").cast<int64_t>();
 }
 
 DlType TypeOfArray(const py::array& array) {
@@ -189,31 +120,38 @@ DlType TypeOfArray(const py::array& array) {
   }
 }
 
-template <class Managed>
-py::capsule Export(const py::array& array, bool copied, const char* name) {
-  const int64_t item = ItemSize(array);
-  auto exported = std::make_unique<Exported>();
-  for (py::ssize_t axis = 0; axis < array.ndim(); ++axis) {
-    exported->shape.push_back(array.shape(axis));
-    if (array.strides(axis) % item != 0) {
-      throw py::buffer_error("the array's strides are no whole numbers of elements");
-    }
-    exported->strides.push_back(array.strides(axis) / item);
+DlType TypeOfTensor(DType dtype) {
+  const auto bits = static_cast<uint8_t>(SizeOf(dtype) * 8);
+  switch (dtype) {
+    case DType::kF32:
+    case DType::kF16:
+      return {kFloat, bits, 1};
+    case DType::kBF16:
+      return {kBfloat, bits, 1};
+    case DType::kU8:
+      return {kUint, bits, 1};
+    case DType::kI8:
+    case DType::kI32:
+    case DType::kI64:
+      return {kInt, bits, 1};
   }
+  throw std::invalid_argument("a tensor of an unknown type");
+}
+
+// `tensor` without shape and strides, which are those of `exported`.
+template <class Managed>
+py::capsule Export(DlTensor tensor, std::unique_ptr<Exported> exported, uint64_t flags,
+                   const char* name) {
   auto managed = std::make_unique<Managed>();
-  managed->tensor = {const_cast<void*>(array.data()),  // NOLINT: DLPack has no const
-                     {kCpu, 0},
-                     static_cast<int32_t>(array.ndim()),
-                     TypeOfArray(array),
-                     exported->shape.data(),
-                     exported->strides.data(),
-                     0};
+  tensor.rank = static_cast<int32_t>(exported->shape.size());
+  tensor.shape = exported->shape.data();
+  tensor.strides = exported->strides.data();
+  managed->tensor = tensor;
   if constexpr (std::is_same_v<Managed, DlVersioned>) {
     managed->major = 1;
     managed->minor = 0;
-    managed->flags = (array.writeable() ? 0 : kReadOnly) | (copied ? kCopied : 0);
+    managed->flags = flags;
   }
-  exported->array = array;
   managed->context = exported.release();
   managed->deleter = [](Managed* self) {
     Forget(self->context);
@@ -236,14 +174,10 @@ py::capsule Export(const py::array& array, bool copied, const char* name) {
   return py::reinterpret_steal<py::capsule>(capsule);
 }
 
-py::capsule ExportArray(py::array array, bool versioned, bool copy) {
-  if (copy) array = array.attr("copy")().cast<py::array>();
-  if (Lent* const lent = LentBehind(array); lent != nullptr && !lent->exported) {
-    lent->exported = true;
-    lent->sum = SumOf(lent->tensor);
-  }
-  return versioned ? Export<DlVersioned>(array, copy, kVersionedName)
-                   : Export<DlManaged>(array, copy, kPlainName);
+py::capsule ExportAs(bool versioned, const DlTensor& tensor, std::unique_ptr<Exported> exported,
+                     uint64_t flags) {
+  return versioned ? Export<DlVersioned>(tensor, std::move(exported), flags, kVersionedName)
+                   : Export<DlManaged>(tensor, std::move(exported), flags, kPlainName);
 }
 
 // --- import
@@ -313,13 +247,10 @@ py::array WidenBfloat(const py::array& words) {
   return out;
 }
 
-py::array Import(const py::object& value, const std::string& what) {
+py::array Import(Ops& ops, const py::object& value, const std::string& what) {
   if (py::hasattr(value, "__dlpack_device__")) {
     const auto device = value.attr("__dlpack_device__")().cast<py::tuple>();
-    const auto type = device[0].cast<int32_t>();
-    if (!OnHost(type)) {
-      throw py::type_error(WrongDevice(what, type));
-    }
+    CheckDevice(ops, {device[0].cast<int32_t>(), device[1].cast<int32_t>()}, what);
   }
   const py::object capsule = CapsuleOf(value);
   void* managed = nullptr;
@@ -331,9 +262,7 @@ py::array Import(const py::object& value, const std::string& what) {
                                 " gave no tensor of DLPack 1"));
   }
   const py::capsule owner(managed, drop);  // from here on the tensor ends with the array
-  if (!OnHost(tensor->device.type)) {
-    throw py::type_error(WrongDevice(what, tensor->device.type));
-  }
+  CheckDevice(ops, tensor->device, what);
   const py::dtype type = NumpyTypeOf(tensor->type, what);
   bool right = tensor->rank >= 0 && tensor->rank <= kMostAxes &&
                (tensor->rank == 0 || tensor->shape != nullptr);
@@ -362,58 +291,95 @@ py::array Import(const py::object& value, const std::string& what) {
   }
   static char nothing = 0;  // an array without entries may have no memory
   char* const data = count > 0 ? static_cast<char*>(tensor->data) + tensor->byte_offset : &nothing;
-  py::array array(type, shape, strides, data, owner);
-  array.attr("flags").attr("writeable") = false;
+  py::array array;
+  if (count > 0 && !OnHost(tensor->device)) {
+    array = CopyToHost(ops, {data, type, shape, strides});
+  } else {
+    array = py::array(type, shape, strides, data, owner);
+    array.attr("flags").attr("writeable") = false;
+  }
   return tensor->type.code == kBfloat ? WidenBfloat(array) : array;
 }
 
 }  // namespace
 
-py::array BorrowedArray(const Tensor& tensor, bool writeable, py::object& owner) {
-  std::vector<py::ssize_t> shape, strides;
-  const auto size = static_cast<py::ssize_t>(SizeOf(tensor.dtype));
-  for (int axis = 0; axis < tensor.rank; ++axis) {
-    shape.push_back(tensor.shape[static_cast<size_t>(axis)]);
-    strides.push_back(tensor.stride[static_cast<size_t>(axis)] * size);
+py::dtype NumpyType(DType dtype) {
+  switch (dtype) {
+    case DType::kF32:
+      return py::dtype::of<float>();
+    case DType::kI32:
+      return py::dtype::of<int32_t>();
+    case DType::kI64:
+      return py::dtype::of<int64_t>();
+    case DType::kI8:
+      return py::dtype::of<int8_t>();
+    case DType::kU8:
+      return py::dtype::of<uint8_t>();
+    case DType::kF16:
+      return py::dtype("float16");
+    case DType::kBF16:
+      return py::dtype::of<uint16_t>();
   }
-  // An array without entries may have no memory, which NumPy would take for a wish to get some.
-  static char nothing = 0;
-  void* const data = tensor.empty() ? &nothing : tensor.data;
-  auto lent = std::make_unique<Lent>();
-  lent->tensor = tensor;
-  PyObject* const capsule = PyCapsule_New(lent.get(), kLentName, [](PyObject* self) {
-    // NOLINTNEXTLINE(cppcoreguidelines-owning-memory): made below
-    delete static_cast<Lent*>(PyCapsule_GetPointer(self, kLentName));
-  });
-  if (capsule == nullptr) throw py::error_already_set();
-  lent.release();  // NOLINT(bugprone-unused-return-value): the capsule has it
-  owner = py::reinterpret_steal<py::object>(capsule);
-  py::array array(NumpyType(tensor.dtype), shape, strides, data, owner);
-  if (!writeable) array.attr("flags").attr("writeable") = false;
-  const py::object type = py::module_::import("kvgauge._arrays").attr("Array");
-  return array.attr("view")(type).cast<py::array>();
+  throw std::invalid_argument("a tensor of an unknown type");
 }
 
-bool WasWritten(const py::object& owner) {
-  const auto* const lent = static_cast<Lent*>(PyCapsule_GetPointer(owner.ptr(), kLentName));
-  return lent->exported && SumOf(lent->tensor) != lent->sum;
+py::capsule ExportArray(const py::array& array, bool versioned, bool copied) {
+  const int64_t item = ItemSize(array);
+  auto exported = std::make_unique<Exported>();
+  exported->owner = array;
+  for (py::ssize_t axis = 0; axis < array.ndim(); ++axis) {
+    exported->shape.push_back(array.shape(axis));
+    if (array.strides(axis) % item != 0) {
+      throw py::buffer_error("the array's strides are no whole numbers of elements");
+    }
+    exported->strides.push_back(array.strides(axis) / item);
+  }
+  DlTensor tensor = {};
+  tensor.data = const_cast<void*>(array.data());  // NOLINT: DLPack has no const
+  tensor.device = {kCpu, 0};
+  tensor.type = TypeOfArray(array);
+  return ExportAs(versioned, tensor, std::move(exported),
+                  (array.writeable() ? 0 : kReadOnly) | (copied ? kCopied : 0));
 }
 
-py::array AnyArray(const py::object& value, const std::string& what) {
-  if (py::isinstance<py::array>(value)) return py::reinterpret_borrow<py::array>(value);
-  if (py::hasattr(value, "__dlpack__")) return Import(value, what);
-  py::array array = py::array::ensure(value);
-  if (!array) PyErr_Clear();
+py::capsule ExportTensor(const Tensor& tensor, const py::object& owner, bool versioned) {
+  auto exported = std::make_unique<Exported>();
+  exported->owner = owner;
+  const auto rank = static_cast<size_t>(tensor.rank);
+  exported->shape.assign(tensor.shape.begin(), tensor.shape.begin() + rank);
+  exported->strides.assign(tensor.stride.begin(), tensor.stride.begin() + rank);
+  DlTensor described = {};
+  described.data = tensor.data;
+  described.device = {kDlCuda, 0};
+  described.type = TypeOfTensor(tensor.dtype);
+  return ExportAs(versioned, described, std::move(exported), kReadOnly);
+}
+
+py::array CopyToHost(Ops& ops, const DeviceMemory& memory) {
+  // All bytes from the first number to the last, so that strides stay as they are.
+  py::ssize_t begin = 0, end = ItemSize(memory.type);
+  for (size_t axis = 0; axis < memory.shape.size(); ++axis) {
+    const py::ssize_t last = (memory.shape[axis] - 1) * memory.strides[axis];
+    if (memory.shape[axis] == 0) return py::array(memory.type, memory.shape);
+    (last < 0 ? begin : end) += last;
+  }
+  py::array_t<uint8_t> bytes(end - begin);
+  // Whatever library computes the numbers, on whatever stream, is done then.
+  ops.memory->Synchronize();
+  ops.memory->Copy(
+      Tensor(static_cast<char*>(memory.data) + begin, DType::kU8, {end - begin}, Device::kCuda),
+      Tensor(bytes.mutable_data(), DType::kU8, {end - begin}));
+  py::array array(memory.type, memory.shape, memory.strides, bytes.data() - begin, bytes);
+  array.attr("flags").attr("writeable") = false;
   return array;
 }
 
-void BindDlpack(py::module_& module) {
-  // pybind11 looks for NumPy where an array is first needed, behind the guard of a static variable.
-  // NumPy's import lets go of the interpreter there, and a second thread of a run would take it and
-  // then wait at the guard for ever. So it is found here, while there is one thread.
-  py::dtype::of<float>();
-  module.def("export_array", &ExportArray, py::arg("array"), py::arg("versioned"), py::arg("copy"),
-             "The array's memory as a DLPack capsule.");
+py::array AnyArray(Ops& ops, const py::object& value, const std::string& what) {
+  if (py::isinstance<py::array>(value)) return py::reinterpret_borrow<py::array>(value);
+  if (py::hasattr(value, "__dlpack__")) return Import(ops, value, what);
+  py::array array = py::array::ensure(value);
+  if (!array) PyErr_Clear();
+  return array;
 }
 
 }  // namespace kvgauge::python

@@ -1,33 +1,47 @@
 // SPDX-License-Identifier: Apache-2.0
-// Arrays that go between libraries without a copy, by the DLPack protocol: NumPy, PyTorch and every
-// other library that has __dlpack__.
+// Arrays that go between libraries without a copy, by the DLPack protocol: NumPy, PyTorch, CuPy and
+// every other library that has __dlpack__.
 #pragma once
 
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 
+#include <cstdint>
 #include <string>
+#include <vector>
 
-#include "kernels/tensor.h"
+#include "kernels/ops.h"
 
 namespace kvgauge::python {
 
 namespace py = pybind11;
 
-// A NumPy array over memory that somebody else owns. Its type, kvgauge.Array, exports DLPack, which
-// a plain read-only array of NumPy does not. `owner` receives the object that every view, slice and
-// export of the array keeps alive: while its reference count is above one, somebody can still look.
-py::array BorrowedArray(const Tensor& tensor, bool writeable, py::object& owner);
-// Whether the memory of such an owner was exported and holds other numbers now: not every library
-// knows that it is read-only.
-bool WasWritten(const py::object& owner);
+// DLPack's number of a CUDA device; the program's is its first.
+inline constexpr int32_t kDlCuda = 2;
+
+// A capsule with the memory of an array, or of a read-only tensor on the device that lives as long
+// as `owner`. With `versioned` it is one of DLPack 1, which says whether it is read-only or, with
+// `copied`, the consumer's alone.
+py::capsule ExportArray(const py::array& array, bool versioned, bool copied);
+py::capsule ExportTensor(const Tensor& tensor, const py::object& owner, bool versioned);
 
 // What a stage returned as an array: itself, or the memory of any object with __dlpack__, without a
-// copy but for bfloat16, which NumPy has no type for. Memory of a device, numbers that are not real
-// and shapes that no array has are Python exceptions that name `what`. Other objects are left to
-// NumPy; what it cannot read gives a null array without an exception.
-py::array AnyArray(const py::object& value, const std::string& what);
+// copy but for bfloat16, which NumPy has no type for, and for memory of the device of `ops`, which
+// is copied to the host. Memory of another device, numbers that are not real and shapes that no
+// array has are Python exceptions that name `what`. Other objects are left to NumPy; what it cannot
+// read gives a null array without an exception.
+py::array AnyArray(Ops& ops, const py::object& value, const std::string& what);
 
-void BindDlpack(py::module_& module);
+// NumPy's type; of bfloat16 its words.
+py::dtype NumpyType(DType dtype);
+
+// Memory on the device as NumPy describes it, strides in bytes.
+struct DeviceMemory {
+  void* data;
+  py::dtype type;
+  std::vector<py::ssize_t> shape, strides;
+};
+// The same numbers in the host's memory. Waits for the device.
+py::array CopyToHost(Ops& ops, const DeviceMemory& memory);
 
 }  // namespace kvgauge::python

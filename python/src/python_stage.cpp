@@ -120,6 +120,9 @@ bool BoundDefinition::has(const char* function) const {
 }
 
 LentView BoundDefinition::Look(LayerView& view) const {
+  // A device that takes all work of a step at once cannot: it must say so before Python is called,
+  // through which nothing but its own exceptions passes.
+  view.ops().memory->Synchronize();
   return LentView(std::make_shared<StageView>(view, needs_, definition_.name()));
 }
 

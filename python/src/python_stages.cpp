@@ -4,8 +4,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <limits>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -13,6 +13,7 @@
 
 #include "core/strings.h"
 #include "src/dlpack.h"
+#include "src/lent_array.h"
 #include "src/python_stage.h"
 
 namespace kvgauge::python {
@@ -26,8 +27,8 @@ std::string NameOfType(const py::array& array) {
 }
 
 // Whole numbers only: 3.7 is no entry.
-py::array ToWhole(const py::object& value, const std::string& what) {
-  py::array array = AnyArray(value, what);
+py::array ToWhole(Ops& ops, const py::object& value, const std::string& what) {
+  py::array array = AnyArray(ops, value, what);
   if (!array) throw py::type_error(StrCat(what, " is no array of numbers"));
   const char kind = array.dtype().kind();
   if (array.size() > 0 && kind != 'i' && kind != 'u') {
@@ -37,8 +38,8 @@ py::array ToWhole(const py::object& value, const std::string& what) {
   return array;
 }
 
-Indices ToIndices(const py::object& value, const std::string& what) {
-  Indices indices = Indices::ensure(ToWhole(value, what));
+Indices ToIndices(Ops& ops, const py::object& value, const std::string& what) {
+  Indices indices = Indices::ensure(ToWhole(ops, value, what));
   if (!indices || indices.ndim() != 1) {
     PyErr_Clear();
     throw py::value_error(StrCat(what, " has not one axis"));
@@ -46,8 +47,8 @@ Indices ToIndices(const py::object& value, const std::string& what) {
   return indices;
 }
 
-Floats ToFloats(const py::object& value, const std::string& what) {
-  const py::array array = AnyArray(value, what);
+Floats ToFloats(Ops& ops, const py::object& value, const std::string& what) {
+  const py::array array = AnyArray(ops, value, what);
   if (!array) throw py::type_error(StrCat(what, " is no array of numbers"));
   if (std::string_view("fiub").find(array.dtype().kind()) == std::string_view::npos) {
     throw py::type_error(
@@ -62,9 +63,9 @@ Floats ToFloats(const py::object& value, const std::string& what) {
 }
 
 // What a function returned for each head or layer: an array with an outermost axis, or a sequence.
-py::object ToRows(const py::object& result, const std::string& what) {
+py::object ToRows(Ops& ops, const py::object& result, const std::string& what) {
   if (result.is_none()) throw py::type_error(StrCat(what, ": the function returned None"));
-  if (py::hasattr(result, "__dlpack__")) return AnyArray(result, what);
+  if (py::hasattr(result, "__dlpack__")) return AnyArray(ops, result, what);
   if (!py::isinstance<py::sequence>(result) || py::isinstance<py::dict>(result)) {
     throw py::type_error(StrCat(what, ": the function returned a ",
                                 py::str(py::type::of(result).attr("__name__")).cast<std::string>(),
@@ -88,43 +89,52 @@ void CheckFinite(const Floats& from, const std::string& what) {
   }
 }
 
-// Takes the scores of one head, which must be finite.
-void CopyScores(const Floats& from, int64_t length, int64_t head, const std::string& what,
-                float* to) {
+// The scores of one head, which must be finite.
+std::vector<float> CopyScores(const Floats& from, int64_t length, int64_t head,
+                              const std::string& what) {
   if (from.ndim() != 1 || from.shape(0) != length) {
     throw py::value_error(StrCat(what, " of head ", head, " have the shape ", ShapeOf(from),
                                  "; expected [", length, "], one for each entry"));
   }
-  const float* const values = from.data();
-  for (int64_t i = 0; i < length; ++i) {
-    if (!std::isfinite(values[i])) {
-      throw py::value_error(
-          StrCat(what, " of head ", head, " are not finite: entry ", i, " has ", values[i]));
-    }
-    to[i] = values[i];
+  std::vector<float> scores(from.data(), from.data() + length);
+  for (size_t i = 0; i < scores.size(); ++i) {
+    if (std::isfinite(scores[i])) continue;
+    throw py::value_error(
+        StrCat(what, " of head ", head, " are not finite: entry ", i, " has ", scores[i]));
   }
+  return scores;
 }
 
-// [kv_heads, width], or a sequence with one array a head. Rows of heads that hold less than `width`
-// may be as long as the head or as `width`.
-void TakeScores(const py::object& result, const StageView& view, const std::string& what,
-                Tensor out) {
+// By head. The result is [kv_heads, width], or a sequence with one array a head. Rows of heads that
+// hold less than `width` may be as long as the head or as `width`.
+std::vector<std::vector<float>> TakeScores(const py::object& result, const StageView& view,
+                                           const std::string& what) {
   const auto lengths = view.view().lengths();
-  const auto heads = static_cast<int64_t>(lengths.size());
-  const auto row = [&](int64_t head) { return out[head].f32(); };
-  const auto take = [&](const py::object& one, int64_t head) {
-    const int64_t length = lengths[static_cast<size_t>(head)];
-    Floats scores = ToFloats(one, what);
+  Ops& ops = view.view().ops();
+  const py::object rows = ToRows(ops, result, what);
+  if (py::len(rows) != lengths.size()) {
+    throw py::value_error(
+        StrCat(what, ": ", py::len(rows), " rows for ", lengths.size(), " KV heads"));
+  }
+  std::vector<std::vector<float>> taken;
+  for (const int64_t length : lengths) {
+    const auto head = static_cast<int64_t>(taken.size());
+    Floats scores = ToFloats(ops, rows[py::int_(head)], what);
     if (scores.ndim() == 1 && scores.shape(0) == view.view().width() && scores.shape(0) > length) {
       scores = scores[py::slice(0, length, 1)].cast<Floats>();
     }
-    CopyScores(scores, length, head, what, row(head));
-  };
-  const py::object rows = ToRows(result, what);
-  if (static_cast<int64_t>(py::len(rows)) != heads) {
-    throw py::value_error(StrCat(what, ": ", py::len(rows), " rows for ", heads, " KV heads"));
+    taken.push_back(CopyScores(scores, length, head, what));
   }
-  for (int64_t head = 0; head < heads; ++head) take(rows[py::int_(head)], head);
+  return taken;
+}
+
+void PutScores(Ops& ops, const std::vector<std::vector<float>>& scores, const Tensor& out) {
+  for (size_t head = 0; head < scores.size(); ++head) {
+    const auto length = static_cast<int64_t>(scores[head].size());
+    if (length == 0) continue;
+    ops.memory->Copy(View(scores[head], {length}),
+                     out[static_cast<int64_t>(head)].Slice(0, length));
+  }
 }
 
 class PythonScorer final : public Scorer {
@@ -139,23 +149,22 @@ class PythonScorer final : public Scorer {
   void Score(LayerView& view, Tensor out) const override {
     WithPython(bound_.definition(), [&] {
       const auto seen = bound_.Look(view);
-      {
-        const py::object result = bound_.Call("score", py::make_tuple(seen.object()));
-        TakeScores(result, *seen, "scores", out);
-      }
+      const auto taken =
+          TakeScores(bound_.Call("score", py::make_tuple(seen.object())), *seen, "scores");
       bound_.Close(*seen);
+      PutScores(view.ops(), taken, out);
     });
   }
 
   void Age(LayerView& view, Tensor scores) const override {
     WithPython(bound_.definition(), [&] {
       const auto seen = bound_.Look(view);
-      {
-        const py::object result =
-            bound_.Call("age", py::make_tuple(seen.object(), seen->Borrow(scores, false)));
-        TakeScores(result, *seen, "aged scores", scores);
-      }
+      const auto taken =
+          TakeScores(bound_.Call("age", py::make_tuple(seen.object(), seen->Borrow(scores))), *seen,
+                     "aged scores");
+      // Those that were lent may change from here on.
       bound_.Close(*seen);
+      PutScores(view.ops(), taken, scores);
     });
   }
 
@@ -180,7 +189,7 @@ class PythonAllocator final : public Allocator {
         views.append(seen.back().object());
       }
       for (size_t layer = 0; layer < input.scores.size(); ++layer) {
-        scores.append(seen[layer]->Borrow(input.scores[layer], false));
+        scores.append(seen[layer]->Borrow(input.scores[layer]));
       }
       py::object request =
           py::module_::import("kvgauge._stages")
@@ -206,7 +215,8 @@ class PythonAllocator final : public Allocator {
  private:
   static Allocation Take(const py::object& returned, const AllocationInput& input) {
     Allocation allocation;
-    const py::object result = ToRows(returned, "allotments");
+    Ops& ops = input.views[0]->ops();
+    const py::object result = ToRows(ops, returned, "allotments");
     if (static_cast<int64_t>(py::len(result)) != input.shape->layers) {
       throw py::value_error(StrCat("allotments for ", py::len(result), " layers; the model has ",
                                    input.shape->layers));
@@ -215,11 +225,11 @@ class PythonAllocator final : public Allocator {
       const py::object row = result[py::int_(layer)];
       const std::string what = StrCat("the allotment of layer ", layer);
       std::vector<int64_t> heads;
-      if (const py::array all = ToWhole(row, what); all.ndim() == 0) {
+      if (const py::array all = ToWhole(ops, row, what); all.ndim() == 0) {
         const Indices one = Indices::ensure(all);
         heads.assign(static_cast<size_t>(input.shape->kv_heads), *one.data());
       } else {
-        const Indices counts = ToIndices(all, what);
+        const Indices counts = ToIndices(ops, all, what);
         heads.assign(counts.data(), counts.data() + counts.size());
       }
       if (static_cast<int64_t>(heads.size()) != input.shape->kv_heads) {
@@ -253,10 +263,11 @@ class PythonReducer final : public Reducer {
       const auto seen = bound_.Look(view);
       {
         const std::vector<int64_t> allotted(input.allocated.begin(), input.allocated.end());
-        const py::object result = ToRows(
-            bound_.Call("reduce",
-                        py::make_tuple(seen.object(), seen->Borrow(input.scores, false), allotted)),
-            "plans");
+        const py::object result =
+            ToRows(view.ops(),
+                   bound_.Call("reduce",
+                               py::make_tuple(seen.object(), seen->Borrow(input.scores), allotted)),
+                   "plans");
         if (py::len(result) != allotted.size()) {
           throw py::value_error(
               StrCat("plans for ", py::len(result), " heads; the model has ", allotted.size()));
@@ -276,13 +287,13 @@ class PythonReducer final : public Reducer {
   static Tensor Keep(LayerView& view, DType dtype, const std::vector<T>& values) {
     const auto n = static_cast<int64_t>(values.size());
     Tensor tensor = view.Scratch(dtype, {std::max<int64_t>(n, 1)}).Slice(0, n);
-    if (n > 0) std::memcpy(tensor.data, values.data(), values.size() * sizeof(T));
+    if (n > 0) view.ops().memory->Copy(View(std::span<const T>(values), {n}), tensor);
     return tensor;
   }
 
-  static std::vector<int32_t> Entries(const py::object& value, int64_t least, int64_t length,
-                                      const std::string& what) {
-    const Indices indices = ToIndices(value, what);
+  static std::vector<int32_t> Entries(Ops& ops, const py::object& value, int64_t least,
+                                      int64_t length, const std::string& what) {
+    const Indices indices = ToIndices(ops, value, what);
     std::vector<int32_t> entries;
     for (py::ssize_t i = 0; i < indices.size(); ++i) {
       const int64_t entry = indices.at(i);
@@ -303,7 +314,7 @@ class PythonReducer final : public Reducer {
     const py::dict plan = merges ? described.cast<py::dict>() : py::dict();
     const py::object kept = merges ? plan.attr("get")("keep").cast<py::object>() : described;
     if (kept.is_none()) throw py::value_error(StrCat("the plan", of_head, " has no \"keep\""));
-    std::vector<int32_t> keep = Entries(kept, 0, length, StrCat("keep", of_head));
+    std::vector<int32_t> keep = Entries(view.ops(), kept, 0, length, StrCat("keep", of_head));
     std::sort(keep.begin(), keep.end());
     if (std::adjacent_find(keep.begin(), keep.end()) != keep.end()) {
       throw py::value_error(StrCat("keep", of_head, " names an entry twice"));
@@ -326,7 +337,7 @@ class PythonReducer final : public Reducer {
       } else if (name == "merge_values") {
         out.values = MergeOf(view, object, keep, length, name + of_head);
       } else if (name == "log_weight") {
-        const Floats weights = ToFloats(object, name + of_head);
+        const Floats weights = ToFloats(view.ops(), object, name + of_head);
         if (weights.ndim() != 1 || weights.shape(0) != static_cast<py::ssize_t>(keep.size())) {
           throw py::value_error(StrCat(name, of_head, " has the shape ", ShapeOf(weights),
                                        "; expected [", keep.size(), "]"));
@@ -346,13 +357,14 @@ class PythonReducer final : public Reducer {
   static MergeList MergeOf(LayerView& view, const py::object& described,
                            const std::vector<int32_t>& keep, int64_t length,
                            const std::string& what) {
+    Ops& ops = view.ops();
     const auto parts = described.cast<py::sequence>();
     if (parts.size() != 3 && parts.size() != 4) {
       throw py::value_error(StrCat(what, " is (from, to, weight) or (from, to, weight, self)"));
     }
-    const std::vector<int32_t> from = Entries(parts[0], 0, length, what + ": from");
-    const std::vector<int32_t> to = Entries(parts[1], -1, length, what + ": to");
-    const Floats weight = ToFloats(parts[2], what + ": weight");
+    const std::vector<int32_t> from = Entries(ops, parts[0], 0, length, what + ": from");
+    const std::vector<int32_t> to = Entries(ops, parts[1], -1, length, what + ": to");
+    const Floats weight = ToFloats(ops, parts[2], what + ": weight");
     if (from.size() != to.size() || weight.ndim() != 1 ||
         weight.shape(0) != static_cast<py::ssize_t>(from.size())) {
       throw py::value_error(StrCat(what, ": from, to and weight have ", from.size(), ", ",
@@ -371,7 +383,7 @@ class PythonReducer final : public Reducer {
     list.weight =
         Keep(view, DType::kF32, std::vector<float>(weight.data(), weight.data() + weight.size()));
     if (parts.size() == 4) {
-      const Floats self = ToFloats(parts[3], what + ": self");
+      const Floats self = ToFloats(ops, parts[3], what + ": self");
       if (self.ndim() != 1 || self.shape(0) != length) {
         throw py::value_error(
             StrCat(what, ": self has the shape ", ShapeOf(self), "; expected [", length, "]"));
@@ -439,8 +451,7 @@ class PythonReader final : public Reader {
       bool chose = true;
       {
         const py::object result = bound_.Call(
-            "select",
-            py::make_tuple(seen.object(), py::handle(index.object), seen->Borrow(q, false)));
+            "select", py::make_tuple(seen.object(), py::handle(index.object), seen->Borrow(q)));
         chose = !result.is_none();
         if (chose) Mark(view, result, words);
       }
@@ -456,29 +467,36 @@ class PythonReader final : public Reader {
                         .cast<int64_t>();
   }
 
-  static void Mark(const LayerView& view, const py::object& returned, Tensor words) {
-    const py::object result = ToRows(returned, "choices");
+  static void Mark(const LayerView& view, const py::object& returned, const Tensor& words) {
+    Ops& ops = view.ops();
+    const py::object result = ToRows(ops, returned, "choices");
     const int64_t heads = view.shape().query_heads, group = view.shape().group();
     const auto rows = static_cast<int64_t>(py::len(result));
     if (rows != heads && rows != view.shape().kv_heads) {
       throw py::value_error(StrCat("choices for ", rows, " heads; expected ", heads,
                                    " (query heads) or ", view.shape().kv_heads, " (KV heads)"));
     }
-    for (int64_t head = 0; head < heads; ++head) {
-      const int64_t kv_head = head / group;
-      const int64_t length = view.lengths()[static_cast<size_t>(kv_head)];
-      const Indices chosen = ToIndices(result[py::int_(rows == heads ? head : kv_head)],
-                                       StrCat("the choice of head ", head));
-      auto* const bits = words[head].As<int64_t>();
+    const int64_t readers = heads / rows, row_words = words.shape[1];
+    std::vector<int64_t> bits(static_cast<size_t>(words.Numel()));
+    for (int64_t row = 0; row < rows; ++row) {
+      const int64_t head = row * readers;
+      const int64_t length = view.lengths()[static_cast<size_t>(head / group)];
+      const Indices chosen =
+          ToIndices(ops, result[py::int_(row)], StrCat("the choice of head ", head));
+      int64_t* const of_head = bits.data() + head * row_words;
       for (py::ssize_t i = 0; i < chosen.size(); ++i) {
         const int64_t entry = chosen.at(i);
         if (entry < 0 || entry >= length) {
           throw py::index_error(
               StrCat("the choice of head ", head, ": entry ", entry, "; the head holds ", length));
         }
-        bits[entry / 64] |= static_cast<int64_t>(uint64_t{1} << (entry % 64));
+        of_head[entry / 64] |= static_cast<int64_t>(uint64_t{1} << (entry % 64));
+      }
+      for (int64_t other = 1; other < readers; ++other) {
+        std::copy_n(of_head, row_words, of_head + other * row_words);
       }
     }
+    ops.memory->Copy(Tensor(bits.data(), DType::kI64, {heads, row_words}), words);
   }
 
   BoundDefinition bound_;
@@ -558,7 +576,7 @@ void RegisterStage(const std::string& kind, const std::string& id, const py::dic
 }
 
 void BindStages(py::module_& module) {
-  BindDlpack(module);
+  BindLentArrays(module);
   BindStageView(module);
   module.def("register_stage", &RegisterStage, py::arg("kind"), py::arg("id"),
              py::arg("description"));

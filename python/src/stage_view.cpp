@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "core/strings.h"
-#include "src/dlpack.h"
+#include "src/lent_array.h"
 
 namespace kvgauge::python {
 namespace {
@@ -39,11 +39,15 @@ LayerView& StageView::view() const {
 }
 
 void StageView::Detach() {
+  if (view_ == nullptr) return;
+  view_->ops().memory->Synchronize();
   view_ = nullptr;
+  std::for_each(owners_.begin(), owners_.end(), EndLoan);
   owners_.clear();
 }
 
 StageView::Fault StageView::Close() {
+  view().ops().memory->Synchronize();
   const auto any = [this](auto is) { return std::any_of(owners_.begin(), owners_.end(), is); };
   const auto kept = [](const py::object& owner) { return owner.ref_count() > 1; };
   Fault fault = any(WasWritten) ? Fault::kWritten : Fault::kNone;
@@ -57,14 +61,12 @@ StageView::Fault StageView::Close() {
   return fault;
 }
 
-py::array StageView::Borrow(const Tensor& tensor, bool writeable) {
-  if (tensor.device != Device::kHost) {
-    throw std::runtime_error(StrCat(stage_,
-                                    " is written in Python, which sees the host's memory "
-                                    "alone; run it with --backend cpu"));
-  }
+py::object StageView::Borrow(const Tensor& tensor) {
+  Ops& ops = view().ops();
+  // What comes after this may be on any stream.
+  if (tensor.device != Device::kHost) ops.memory->Synchronize();
   owners_.emplace_back();
-  return BorrowedArray(tensor, writeable, owners_.back());
+  return LendArray(tensor, ops, owners_.back());
 }
 
 void StageView::CheckEntries(int64_t head, int64_t first) const {
@@ -99,46 +101,46 @@ void StageView::CheckStep(const char* signal) const {
       StrCat(stage_, ": ", signal, " is there while decoding only; look at view.decoding first"));
 }
 
-py::array StageView::Keys(int64_t head, int64_t first) {
+py::object StageView::Keys(int64_t head, int64_t first) {
   CheckEntries(head, first);
-  return Borrow(view().Keys(head, first), false);
+  return Borrow(view().Keys(head, first));
 }
 
-py::array StageView::RawKeys(int64_t head, int64_t first) {
+py::object StageView::RawKeys(int64_t head, int64_t first) {
   CheckEntries(head, first);
   CheckDeclared(needs_.raw_keys, "raw_keys");
-  return Borrow(view().RawKeys(head, first), false);
+  return Borrow(view().RawKeys(head, first));
 }
 
-py::array StageView::Values(int64_t head, int64_t first) {
+py::object StageView::Values(int64_t head, int64_t first) {
   CheckEntries(head, first);
-  return Borrow(view().Values(head, first), false);
+  return Borrow(view().Values(head, first));
 }
 
-py::array StageView::Positions(int64_t head, int64_t first) {
+py::object StageView::Positions(int64_t head, int64_t first) {
   CheckEntries(head, first);
-  return Borrow(view().Positions(head, first), false);
+  return Borrow(view().Positions(head, first));
 }
 
-py::array StageView::OfClass(const std::string& name, int64_t head, int64_t first) {
+py::object StageView::OfClass(const std::string& name, int64_t head, int64_t first) {
   static constexpr std::array<std::pair<const char*, TokenClass>, 3> kClasses = {
       {{"special", TokenClass::kSpecial},
        {"punctuation", TokenClass::kPunctuation},
        {"separator", TokenClass::kSeparator}}};
   CheckEntries(head, first);
   CheckDeclared(needs_.token_classes, "token_classes");
-  return Borrow(view().OfClass(Named(name, kClasses, "class of tokens"), head, first), false);
+  return Borrow(view().OfClass(Named(name, kClasses, "class of tokens"), head, first));
 }
 
-py::array StageView::OfModality(const std::string& name, int64_t head, int64_t first) {
+py::object StageView::OfModality(const std::string& name, int64_t head, int64_t first) {
   static constexpr std::array<std::pair<const char*, Modality>, 3> kKinds = {
       {{"text", Modality::kText}, {"image", Modality::kImage}, {"video", Modality::kVideo}}};
   CheckEntries(head, first);
   CheckDeclared(needs_.modality, "modality");
-  return Borrow(view().OfModality(Named(name, kKinds, "modality"), head, first), false);
+  return Borrow(view().OfModality(Named(name, kKinds, "modality"), head, first));
 }
 
-py::array StageView::VisualPlaces(const std::string& axis, int64_t head, int64_t first) {
+py::object StageView::VisualPlaces(const std::string& axis, int64_t head, int64_t first) {
   static constexpr std::array<std::pair<const char*, VisualAxis>, 4> kAxes = {
       {{"item", VisualAxis::kItem},
        {"frame", VisualAxis::kFrame},
@@ -146,27 +148,27 @@ py::array StageView::VisualPlaces(const std::string& axis, int64_t head, int64_t
        {"column", VisualAxis::kColumn}}};
   CheckEntries(head, first);
   CheckDeclared(needs_.modality, "modality");
-  return Borrow(view().VisualPlaces(Named(axis, kAxes, "axis"), head, first), false);
+  return Borrow(view().VisualPlaces(Named(axis, kAxes, "axis"), head, first));
 }
 
-py::array StageView::WindowAttention(int64_t rows) {
+py::object StageView::WindowAttention(int64_t rows) {
   CheckPrefill("window_attention");
   CheckDeclared(needs_.most_window() > 0, "window");
   if (rows < 1 || rows > needs_.most_window()) {
     throw py::value_error(
         StrCat(stage_, ": a window of ", rows, " rows; it declared ", needs_.most_window()));
   }
-  return Borrow(view().WindowAttention(rows), false);
+  return Borrow(view().WindowAttention(rows));
 }
 
-py::array StageView::WindowQueries(int64_t rows) {
+py::object StageView::WindowQueries(int64_t rows) {
   CheckPrefill("window_queries");
   CheckDeclared(needs_.most_window() > 0, "window");
   if (rows < 1 || rows > needs_.most_window()) {
     throw py::value_error(
         StrCat(stage_, ": a window of ", rows, " rows; it declared ", needs_.most_window()));
   }
-  return Borrow(view().WindowQueries(rows), false);
+  return Borrow(view().WindowQueries(rows));
 }
 
 int64_t StageView::QuestionRows(int64_t most) {
@@ -176,63 +178,63 @@ int64_t StageView::QuestionRows(int64_t most) {
   return view().QuestionRows(most);
 }
 
-py::array StageView::LastRow(int64_t of_layer) {
+py::object StageView::LastRow(int64_t of_layer) {
   CheckPrefill("last_row");
   const auto& layers = needs_.last_row_of;
   CheckDeclared(std::find(layers.begin(), layers.end(), of_layer) != layers.end(), "last_row_of");
-  return Borrow(view().LastRow(of_layer), false);
+  return Borrow(view().LastRow(of_layer));
 }
 
-py::array StageView::ColumnSums() {
+py::object StageView::ColumnSums() {
   CheckPrefill("column_sums");
   CheckDeclared(needs_.column_sums, "column_sums");
-  return Borrow(view().ColumnSums(), false);
+  return Borrow(view().ColumnSums());
 }
 
-py::array StageView::ColumnSquares() {
+py::object StageView::ColumnSquares() {
   CheckPrefill("column_squares");
   CheckDeclared(needs_.column_squares, "column_squares");
-  return Borrow(view().ColumnSquares(), false);
+  return Borrow(view().ColumnSquares());
 }
 
-py::array StageView::QueryMean(int64_t from) {
+py::object StageView::QueryMean(int64_t from) {
   CheckPrefill("query_mean");
   const auto& moments = needs_.query_moments;
   CheckDeclared(std::find(moments.begin(), moments.end(), from) != moments.end(), "query_moments");
-  return Borrow(view().QueryMean(from), false);
+  return Borrow(view().QueryMean(from));
 }
 
-py::array StageView::QueryCovariance(int64_t from) {
+py::object StageView::QueryCovariance(int64_t from) {
   CheckPrefill("query_covariance");
   const auto& moments = needs_.query_moments;
   CheckDeclared(std::find(moments.begin(), moments.end(), from) != moments.end(), "query_moments");
-  return Borrow(view().QueryCovariance(from), false);
+  return Borrow(view().QueryCovariance(from));
 }
 
-py::array StageView::Rotations(int64_t first, int64_t count) {
+py::object StageView::Rotations(int64_t first, int64_t count) {
   if (first < 0 || count < 1) throw py::value_error(StrCat(stage_, ": rotations of no positions"));
-  return Borrow(view().Rotations(first, count), false);
+  return Borrow(view().Rotations(first, count));
 }
 
-py::array StageView::OutputWeights(int64_t query_head) {
+py::object StageView::OutputWeights(int64_t query_head) {
   CheckDeclared(needs_.output_weights, "output_weights");
   if (query_head < 0 || query_head >= shape().query_heads) {
     throw py::index_error(StrCat(stage_, ": query head ", query_head, "; the model has heads 0 to ",
                                  shape().query_heads - 1));
   }
-  return Borrow(view().OutputWeights(query_head), false);
+  return Borrow(view().OutputWeights(query_head));
 }
 
-py::array StageView::StepAttention() {
+py::object StageView::StepAttention() {
   CheckStep("step_attention");
   CheckDeclared(needs_.step_attention, "step_attention");
-  return Borrow(view().StepAttention(), false);
+  return Borrow(view().StepAttention());
 }
 
-py::array StageView::StepQueries() {
+py::object StageView::StepQueries() {
   CheckStep("step_queries");
   CheckDeclared(needs_.step_queries, "step_queries");
-  return Borrow(view().StepQueries(), false);
+  return Borrow(view().StepQueries());
 }
 
 void BindStageView(py::module_& module) {

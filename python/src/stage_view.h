@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A LayerView as Python sees it: arrays over the view's own memory, as long as the call lasts.
+// A LayerView as Python sees it: arrays over the view's own memory, on the device that it is on, as
+// long as the call lasts.
 #pragma once
 
-#include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 
 #include <memory>
@@ -31,34 +31,35 @@ class StageView {
   // read-only.
   enum class Fault { kNone, kKept, kWritten };
   Fault Close();
-  // Ends the call without a look at what it left.
+  // Ends the call without a look at what it left. On a device, what other libraries still compute
+  // with its arrays is done then.
   void Detach();
 
   LayerView& view() const;
   const ModelShape& shape() const { return view().shape(); }
 
-  py::array Keys(int64_t head, int64_t first);
-  py::array RawKeys(int64_t head, int64_t first);
-  py::array Values(int64_t head, int64_t first);
-  py::array Positions(int64_t head, int64_t first);
-  py::array OfClass(const std::string& name, int64_t head, int64_t first);
-  py::array OfModality(const std::string& name, int64_t head, int64_t first);
-  py::array VisualPlaces(const std::string& axis, int64_t head, int64_t first);
-  py::array WindowAttention(int64_t rows);
-  py::array WindowQueries(int64_t rows);
+  py::object Keys(int64_t head, int64_t first);
+  py::object RawKeys(int64_t head, int64_t first);
+  py::object Values(int64_t head, int64_t first);
+  py::object Positions(int64_t head, int64_t first);
+  py::object OfClass(const std::string& name, int64_t head, int64_t first);
+  py::object OfModality(const std::string& name, int64_t head, int64_t first);
+  py::object VisualPlaces(const std::string& axis, int64_t head, int64_t first);
+  py::object WindowAttention(int64_t rows);
+  py::object WindowQueries(int64_t rows);
   int64_t QuestionRows(int64_t most);
-  py::array LastRow(int64_t of_layer);
-  py::array ColumnSums();
-  py::array ColumnSquares();
-  py::array QueryMean(int64_t from);
-  py::array QueryCovariance(int64_t from);
-  py::array Rotations(int64_t first, int64_t count);
-  py::array OutputWeights(int64_t query_head);
-  py::array StepAttention();
-  py::array StepQueries();
+  py::object LastRow(int64_t of_layer);
+  py::object ColumnSums();
+  py::object ColumnSquares();
+  py::object QueryMean(int64_t from);
+  py::object QueryCovariance(int64_t from);
+  py::object Rotations(int64_t first, int64_t count);
+  py::object OutputWeights(int64_t query_head);
+  py::object StepAttention();
+  py::object StepQueries();
 
   // An array over memory that lives as long as the call.
-  py::array Borrow(const Tensor& tensor, bool writeable);
+  py::object Borrow(const Tensor& tensor);
 
  private:
   void CheckEntries(int64_t head, int64_t first) const;

@@ -2,12 +2,10 @@
 """Arrays go to and come from other libraries by DLPack, without copies and without harm."""
 
 import gc
-import os
-import pathlib
-import tempfile
 import unittest
 
 import numpy as np
+from support import Same, samples_of
 
 import kvgauge
 
@@ -16,26 +14,7 @@ try:
 except ImportError:
     torch = None
 
-HOME = pathlib.Path(os.environ["KVGAUGE_HOME"])
-TASK = {"task": "reference/needle", "samples": 2, "source": {"lengths": "512"}}
 needs_torch = unittest.skipIf(torch is None, "PyTorch is not installed")
-
-
-def answers(*rows):
-    """method -> its samples, with their texts and their faults."""
-    directory = tempfile.TemporaryDirectory()
-    unittest.addModuleCleanup(directory.cleanup)
-    config = {"name": "dlpack", "models": [str(HOME / "models/ref-gqa")], "tasks": [TASK],
-              "methods": list(rows), "budgets": ["10%"]}
-    store = kvgauge.run(config, db=pathlib.Path(directory.name) / "d.db", progress=False)
-    sql = ("SELECT method.name AS method, sample.status, sample.reason, answer.prediction "
-           "FROM sample JOIN cell ON cell.id = cell_id JOIN method ON method.id = method_id "
-           "LEFT JOIN answer ON answer.sample_id = sample.id ORDER BY method.name, position")
-    table = store.query(sql)
-    found = {}
-    for row in table.to_dict("records") if hasattr(table, "to_dict") else table:
-        found.setdefault(row["method"], []).append(row)
-    return found
 
 
 class Exported:
@@ -70,6 +49,19 @@ def looks(view):
     seen.append(np.array_equal(np.from_dlpack(part), part))
     seen.append(np.from_dlpack(keys.copy()).ctypes.data != keys.ctypes.data)
     del other, part
+    return lengths_of(view)
+
+
+@kvgauge.score(any_time=True, age=lambda view, scores: [
+    np.from_dlpack(scores)[head, :n] for head, n in enumerate(view.lengths)])
+def exports_as_it_ages(view):
+    return lengths_of(view)
+
+
+@kvgauge.score
+def on_the_host(view):
+    keys = view.keys(0)
+    seen.append(keys.host() is keys)
     return lengths_of(view)
 
 
@@ -143,32 +135,37 @@ def exported_counts(request):
     return Exported(np.full((request.layers, request.kv_heads), request.per_head))
 
 
-class Exchange(unittest.TestCase):
-    def same(self, *scorers):
-        found = answers(kvgauge.method("b", score="knorm"),
-                        *(kvgauge.method(name, score=name) for name in scorers))
+class Exchange(Same):
+    def answers_alike(self, *scorers):
+        found = samples_of(kvgauge.method("b", score="knorm"),
+                           *(kvgauge.method(name, score=name) for name in scorers))
         for name in scorers:
-            self.assertTrue(all(row["status"] == "ok" for row in found[name]), found[name])
-            self.assertEqual([row["prediction"] for row in found[name]],
-                             [row["prediction"] for row in found["b"]])
+            self.same(found, name, "b")
 
     def test_numpy_sees_the_same_memory(self):
         seen.clear()
-        self.same("looks")
+        self.answers_alike("looks")
         self.assertGreater(len(seen), 0)
         for one in seen:
             self.assertIn(one, (True, (kvgauge.Array, (1, 0), True, True, False)))
 
+    def test_the_host_needs_no_copy(self):
+        seen.clear()
+        self.answers_alike("on_the_host")
+        self.assertTrue(seen and all(seen))
+
+    def test_scores_that_are_exported_and_age(self):
+        found = samples_of(kvgauge.method("p", score="exports_as_it_ages",
+                                          trigger={"id": "interval", "steps": 1}))
+        self.assertTrue(all(row["status"] == "ok" for row in found["p"]), found["p"])
+
     def test_scores_of_another_library(self):
-        self.same("exports", "exports_at_once", "exports_doubles")
+        self.answers_alike("exports", "exports_at_once", "exports_doubles")
 
     def test_allotments_of_another_library(self):
-        found = answers(kvgauge.method("b", score="knorm"),
-                        *(kvgauge.method(name, score="knorm", allocate=name)
-                          for name in ("counts_in_an_array", "exported_counts")))
-        texts = {name: [row["prediction"] for row in rows] for name, rows in found.items()}
-        self.assertEqual(texts["counts_in_an_array"], texts["exported_counts"])
-        self.assertTrue(all(row["status"] == "ok" for rows in found.values() for row in rows))
+        found = samples_of(*(kvgauge.method(name, score="knorm", allocate=name)
+                             for name in ("counts_in_an_array", "exported_counts")))
+        self.same(found, "counts_in_an_array", "exported_counts")
 
     def test_wishes_that_host_memory_cannot_fulfil(self):
         array = np.arange(3.0).view(kvgauge.Array)
@@ -182,40 +179,38 @@ class Exchange(unittest.TestCase):
         self.assertNotIn("versioned", repr(array.__dlpack__()))
 
 
-class Checked(unittest.TestCase):
-    def fault(self, **stages):
+class Checked(Same):
+    def why(self, **stages):
         """Why the method failed; another one beside it does not."""
-        found = answers(kvgauge.method("p", **stages), kvgauge.method("b", score="knorm"))
-        self.assertTrue(all(row["status"] == "ok" for row in found["b"]))
-        self.assertTrue(all(row["status"] != "ok" for row in found["p"]), found["p"])
-        return found["p"][0]["reason"]
+        return self.fault(samples_of(kvgauge.method("p", **stages),
+                                     kvgauge.method("b", score="knorm")), "p")
 
 
 class Faults(Checked):
     def test_memory_of_a_device(self):
-        self.assertRegex(self.fault(score="elsewhere"),
-                         r"score.elsewhere: scores: an array in the memory of a CUDA device")
+        self.assertRegex(self.why(score="elsewhere"),
+                         r"score.elsewhere: scores: an array in the memory of CUDA device 0; .*host")
 
     def test_numbers_that_are_not_real(self):
-        self.assertRegex(self.fault(score="complex_numbers"),
+        self.assertRegex(self.why(score="complex_numbers"),
                          "score.complex_numbers: scores is an array of complex64; expected real")
-        self.assertRegex(self.fault(score="words"), "score.words: .*expected real numbers")
+        self.assertRegex(self.why(score="words"), "score.words: .*expected real numbers")
 
     def test_results_that_are_no_arrays(self):
-        self.assertRegex(self.fault(score="a_dict"), "returned a dict; expected an array")
-        self.assertRegex(self.fault(score="no_capsule"), "gave no tensor of DLPack 1")
+        self.assertRegex(self.why(score="a_dict"), "returned a dict; expected an array")
+        self.assertRegex(self.why(score="no_capsule"), "gave no tensor of DLPack 1")
 
     def test_weights_that_are_no_numbers(self):
-        self.assertRegex(self.fault(score="knorm", reduce="weights_of_no_number"),
+        self.assertRegex(self.why(score="knorm", reduce="weights_of_no_number"),
                          "log_weight of head 0: number 0 is nan, not finite")
 
     def test_an_export_that_is_kept(self):
-        self.assertRegex(self.fault(score="keeps_an_export"), "keeps an array .* after its call")
+        self.assertRegex(self.why(score="keeps_an_export"), "keeps an array .* after its call")
         kept.clear()
         gc.collect()
 
     def test_a_view_that_is_kept_by_a_call_that_fails(self):
-        self.assertRegex(self.fault(score="raises_and_keeps_the_view"), "on purpose")
+        self.assertRegex(self.why(score="raises_and_keeps_the_view"), "on purpose")
         with self.assertRaisesRegex(RuntimeError, "uses a view after its call"):
             kept[0].keys(0)
         kept.clear()
@@ -267,38 +262,29 @@ if torch is not None:
 class Torch(Checked):
     def test_scores_without_a_copy(self):
         seen.clear()
-        found = answers(kvgauge.method("p", score="torch_scores"),
-                        kvgauge.method("b", score="knorm"))
-        self.assertTrue(all(row["status"] == "ok" for row in found["p"]), found["p"])
+        self.same(samples_of(kvgauge.method("p", score="torch_scores"),
+                             kvgauge.method("b", score="knorm")), "p", "b")
         self.assertTrue(seen and all(seen))
-        self.assertEqual([row["prediction"] for row in found["p"]],
-                         [row["prediction"] for row in found["b"]])
 
     def test_bfloats(self):
-        found = answers(kvgauge.method("p", score="torch_bfloats"),
-                        kvgauge.method("q", score="widened_bfloats"))
-        self.assertTrue(all(row["status"] == "ok" for row in found["p"]), found["p"])
-        self.assertEqual([row["prediction"] for row in found["p"]],
-                         [row["prediction"] for row in found["q"]])
+        self.same(samples_of(kvgauge.method("p", score="torch_bfloats"),
+                             kvgauge.method("q", score="widened_bfloats")), "p", "q")
 
     def test_a_plan(self):
-        found = answers(kvgauge.method("p", score="knorm", reduce="torch_best"),
-                        kvgauge.method("b", score="knorm"))
-        self.assertTrue(all(row["status"] == "ok" for row in found["p"]), found["p"])
-        self.assertEqual([row["prediction"] for row in found["p"]],
-                         [row["prediction"] for row in found["b"]])
+        self.same(samples_of(kvgauge.method("p", score="knorm", reduce="torch_best"),
+                             kvgauge.method("b", score="knorm")), "p", "b")
 
     def test_a_tensor_that_is_kept(self):
-        self.assertRegex(self.fault(score="torch_keeps"), "keeps an array .* after its call")
+        self.assertRegex(self.why(score="torch_keeps"), "keeps an array .* after its call")
         kept.clear()
         gc.collect()
 
     def test_writing_into_the_cache(self):
-        self.assertRegex(self.fault(score="torch_writes"),
+        self.assertRegex(self.why(score="torch_writes"),
                          "score.torch_writes writes into an array of a view")
 
     def test_a_tensor_with_gradients(self):
-        self.assertRegex(self.fault(score="torch_gradients"), "score.torch_gradients: .*grad")
+        self.assertRegex(self.why(score="torch_gradients"), "score.torch_gradients: .*grad")
 
 
 if __name__ == "__main__":
