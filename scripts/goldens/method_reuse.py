@@ -10,6 +10,10 @@ question goes on (the stage's departures say where the code differs).
 
 APE is restated from Infini-AI-Lab/APE 52513bc, ape_llama.py: `prefill_prefix`, `prefill_context` for each
 context behind the prefix, and `prefill_query` for what follows, decoded tokens included.
+
+KVLink is restated from UCSB-NLP-Chang/KVLink 7400d92, nq_eval.py and titan_preprocessor.py: one pass
+over the whole prompt with its link tokens, masked by `make_segment_mask`, positions counted through.
+Chunks are segments, what begins the prompt, links and the question are segment 0.
 """
 
 import math
@@ -165,6 +169,38 @@ class Ape(Joined):
         return out, None
 
 
+class KvLink(Sequence):
+    """No cache of a chunk: a mask of segments over the prompt with its links."""
+
+    def __init__(self, prefill, margins, **settings):
+        self.model, self.margins = prefill.model, margins
+        s = types.SimpleNamespace(**settings)
+        model, given = self.model, list(prefill.ids)
+        end = (len(given) - 1) // s.chunk * s.chunk
+        begins = list(range(s.chunk, end, s.chunk))
+        ids, segments = given[: s.chunk] + [s.begin], [0] * (s.chunk + 1)
+        for index, begin in enumerate(begins):
+            ids += given[begin : begin + s.chunk] + [s.first + s.links * index + i for i in range(s.links)]
+            segments += [index + 1] * s.chunk + [0] * s.links
+        ids += [s.end] + given[end:]
+        segments = np.array(segments + [0] * (len(ids) - len(segments)))
+        n = self.tokens = len(ids)
+        self.decoded, self.keys, self.values = [], [], []
+        seen = (segments[:, None] == segments[None, :]) | (segments[:, None] == 0)
+        seen &= np.tri(n, dtype=bool)
+
+        def attend(l, q, k, v):
+            q, k = model.rotate(q, np.arange(n)), model.rotate(k, np.arange(n))
+            self.keys.append(list(k))
+            self.values.append(list(v))
+            scores = q @ np.repeat(k, model.share, 0).transpose(0, 2, 1) / math.sqrt(model.dim)
+            return softmax(np.where(seen, scores, -np.inf)) @ np.repeat(v, model.share, 0)
+
+        last = model.run(np.array(ids), 0, attend)[-1]
+        self.pos = [[np.arange(n)] * model.groups for _ in range(model.layers)]
+        self.prefill = types.SimpleNamespace(ids=np.array(ids), model=model, last=last)
+
+
 RUN = "in a NumPy forward over caches of chunks, float64"
 CASES = [
     ("cacheblend", dict(method="cacheblend", budget="none", set=["reuse.chunk=48"]),
@@ -175,6 +211,10 @@ CASES = [
      "the paper's rule " + RUN, FirstTokens, dict(chunk=48, lead=1, again=8)),
     ("ape", dict(method="ape", budget="none", set=["reuse.chunk=48"]),
      "Infini-AI-Lab/APE 52513bc, restated " + RUN, Ape, dict(chunk=48, temperature=0.9, scale=0.9)),
+    ("kvlink", dict(method="kvlink", budget="none", set=[
+        "reuse.chunk=64", "reuse.first=200", "reuse.most=14", "reuse.begin=269", "reuse.end=270"]),
+     "UCSB-NLP-Chang/KVLink 7400d92, its mask of segments restated in a NumPy forward, float64", KvLink,
+     dict(chunk=64, links=5, first=200, begin=269, end=270)),
 ]
 # The same, of keys and values only those that decoding adds.
 DECODED = [

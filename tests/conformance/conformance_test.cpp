@@ -16,12 +16,18 @@
 #include "methods/layouts/shared_directions.h"
 #include "methods/trained_thin.h"
 #include "runner/chunk_prefill.h"
+#include "runner/reuse_texts.h"
 #include "support/compare.h"
 
 namespace kvgauge {
 namespace {
 
 class Conformance : public ::testing::TestWithParam<std::string> {};
+
+// A prompt of so many tokens, with those that a stage puts between its texts.
+int64_t TokensWithLinks(const Method& method, int64_t tokens) {
+  return method.reuse ? tokens + LinkTokens(*method.reuse, tokens, 0, {}) : tokens;
+}
 
 // Whether entries stay as they are: uncoded, at their own positions.
 bool IsPlain(const Method& method, const ModelShape& shape) {
@@ -86,13 +92,13 @@ TEST_P(Conformance, KeepsWithinItsBudget) {
     ASSERT_TRUE(cell.status.ok()) << cell.status.error().message;
     const CompressionRecord& record = cell.record;
     const ModelShape shape = subject->shape();
-    const int64_t per_head =
-        HeadBudgetFor(subject->method, shape, subject->budget, kPromptTokens).entries;
+    const int64_t tokens = TokensWithLinks(subject->method, kPromptTokens);
+    const int64_t per_head = HeadBudgetFor(subject->method, shape, subject->budget, tokens).entries;
     int64_t held = 0;
     for (const auto& layer : record.entries_after) {
       for (const int64_t entries : layer) {
         EXPECT_GE(entries, 0);
-        EXPECT_LE(entries, kPromptTokens);
+        EXPECT_LE(entries, tokens);
         held += entries;
       }
     }
@@ -361,7 +367,7 @@ TEST_P(Conformance, OddLengths) {
     const Outcomes outcomes = RunContenders({subject->contender()}, samples);
     for (size_t i = 0; i < samples.size(); ++i) {
       const CellResult& cell = outcomes.at({static_cast<int64_t>(i), 0}).cell;
-      const auto length = std::ssize(samples[i].turns[0].ids);
+      const int64_t length = TokensWithLinks(subject->method, std::ssize(samples[i].turns[0].ids));
       ASSERT_TRUE(cell.status.ok()) << length << ": " << cell.status.error().message;
       EXPECT_EQ(cell.turns[0].ids.size(), 3u) << length;
       for (const auto& layer : cell.record.entries_after) {
@@ -403,7 +409,8 @@ TEST_P(Conformance, ReadsPromptsInChunks) {
     for (const int64_t at : {0, 1}) {
       const CellResult& cell = alone.at({at, 0}).cell;
       ASSERT_TRUE(cell.status.ok()) << cell.status.error().message;
-      const int64_t tokens = std::ssize((at == 0 ? a : b).turns[0].ids);
+      const int64_t tokens =
+          TokensWithLinks(subject->method, std::ssize((at == 0 ? a : b).turns[0].ids));
       EXPECT_EQ(cell.record.prompt_tokens, tokens);
       const int64_t per_head =
           HeadBudgetFor(subject->method, subject->shape(), subject->budget, tokens).entries;

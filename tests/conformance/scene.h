@@ -92,7 +92,9 @@ inline std::vector<std::string> KeepingAll(const std::string& id) {
     for (const ParamSpec& param : method.reuse->spec->params) {
       if (param.name == "share") overrides.emplace_back("reuse.share=1");
       if (param.name == "again") overrides.emplace_back("reuse.again=100000");
-      if (param.name == "temperature") overrides.emplace_back("reuse.chunk=100000");
+      if (param.name == "temperature" || param.name == "links") {
+        overrides.emplace_back("reuse.chunk=100000");
+      }
     }
   }
   return overrides;

@@ -10,6 +10,7 @@
 
 #include "runner/engine_fixture.h"
 #include "runner/generate.h"
+#include "runner/reuse_texts.h"
 #include "support/compare.h"
 
 namespace kvgauge {
@@ -165,6 +166,90 @@ TEST(ReusePrefillTest, FindsChunksAnywhere) {
   EXPECT_EQ(store.tokens(), 92);
 }
 
+std::vector<int32_t> TokensOf(const Prompt& prompt) {
+  std::vector<int32_t> ids;
+  for (const PromptPosition& position : prompt.positions) ids.push_back(position.token_id);
+  return ids;
+}
+
+const std::vector<std::string> kLinked = {"reuse.links=3", "reuse.first=70", "reuse.most=4",
+                                          "reuse.begin=60", "reuse.end=61"};
+
+// Trained tokens stand between texts and before the question, and are computed behind all that
+// stands before; what the texts hold is what they hold by themselves.
+TEST(ReusePrefillTest, PutsTrainedTokensBetweenTexts) {
+  const TinyModel tiny = MakeTinyModel("gqa", 2, {}, kReuseLayers);
+  Model& model = *tiny.model;
+  const std::vector<int32_t> ids = RandomIds(100, 4);
+  const auto part = [&](int64_t begin, int64_t end) {
+    return std::vector<int32_t>(ids.begin() + begin, ids.begin() + end);
+  };
+  std::vector<int32_t> want = part(0, 30);
+  for (const auto& more : {std::vector<int32_t>{60}, part(30, 60), std::vector<int32_t>{70, 71, 72},
+                           part(60, 90), std::vector<int32_t>{73, 74, 75, 61}, part(90, 100)}) {
+    want.insert(want.end(), more.begin(), more.end());
+  }
+  const Method method = Shipped("kvlink", kLinked);
+  EXPECT_EQ(LinkTokens(*method.reuse, 100, 90, std::vector<int64_t>{30, 60}), 8);
+  EXPECT_EQ(MostLinkTokens(method), 3 * 4 + 2);
+  ReuseStore store(model.pools(), 400);
+  const Reused reused(model, method, Prompt::FromTokens(ids), store, 90, {30, 60});
+  ASSERT_TRUE(reused.status.ok()) << reused.status.error().message;
+  EXPECT_EQ(TokensOf(reused.prompt), want);
+  EXPECT_EQ(reused.facts.prompt_tokens, 108);
+  EXPECT_EQ(reused.facts.reused_tokens, 90);
+  EXPECT_EQ(reused.facts.made_tokens, 90);
+  EXPECT_DOUBLE_EQ(reused.facts.rows_share, 18.0 / 108);
+  const ReadWhole first(model, Prompt::FromTokens(part(0, 30)));
+  const ReadWhole alone(model, Prompt::FromTokens(part(60, 90)));
+  const int64_t dim = model.config().value_dim;
+  for (int64_t layer = 0; layer < kReuseLayers; ++layer) {
+    EXPECT_EQ(reused.cache.length(layer, 0), 108);
+    const auto rows = [&](const KvCache& cache, int64_t begin) {
+      const std::vector<float> all = HeldRows(cache, layer, 1, false);
+      return std::vector<float>(all.begin() + begin * dim, all.begin() + (begin + 30) * dim);
+    };
+    EXPECT_TRUE(SameBits(rows(reused.cache, 0), rows(first.cache, 0)));
+    EXPECT_TRUE(AllWithin(rows(reused.cache, 64), rows(alone.cache, 0), 1e-5));
+  }
+  // Other texts before it, and the last of the trained tokens has other values.
+  std::vector<int32_t> changed = ids;
+  changed[40] = (changed[40] + 1) % 101;
+  const Reused other(model, method, Prompt::FromTokens(changed), store, 90, {30, 60});
+  EXPECT_EQ(other.facts.made_tokens, 30);
+  const auto last_values = [&](const KvCache& cache, int64_t begin, int64_t end) {
+    const std::vector<float> all = HeldRows(cache, kReuseLayers - 1, 1, false);
+    return std::vector<float>(all.begin() + begin * dim, all.begin() + end * dim);
+  };
+  EXPECT_TRUE(SameBits(last_values(other.cache, 64, 94), last_values(reused.cache, 64, 94)));
+  EXPECT_FALSE(
+      AllWithin(last_values(other.cache, 94, 97), last_values(reused.cache, 94, 97), 1e-5));
+}
+
+// Without them nothing is left but chunks that were read by themselves; and a prompt of one text is
+// read as any other.
+TEST(ReusePrefillTest, WithoutTrainedTokensIsBlockAttention) {
+  const TinyModel tiny = MakeTinyModel("gqa", 2, {}, kReuseLayers);
+  Model& model = *tiny.model;
+  const Prompt prompt = Prompt::FromTokens(RandomIds(100, 6));
+  const std::vector<std::string> none = {"reuse.links=0", "reuse.begin=-1", "reuse.end=-1",
+                                         "reuse.first=0"};
+  ReuseStore store(model.pools(), 1000);
+  for (const int64_t context : {int64_t{90}, int64_t{100}}) {
+    const Reused linked(model, Shipped("kvlink", none), prompt, store, context, {30, 60});
+    const Reused blocks(model, Shipped("block_attention"), prompt, store, context, {30, 60});
+    ASSERT_TRUE(linked.status.ok()) << linked.status.error().message;
+    EXPECT_TRUE(SameBits(linked.logits, blocks.logits));
+    ExpectSameEntries(linked.cache, blocks.cache);
+  }
+  const Reused one(model, Shipped("kvlink", kLinked), prompt, store, 90);
+  EXPECT_TRUE(SameBits(one.logits, ReadWhole(model, prompt).logits));
+  // Where trained tokens follow the context, all of it may be a text.
+  const Reused all(model, Shipped("kvlink", kLinked), prompt, store, 100, {30, 60});
+  EXPECT_EQ(all.facts.reused_tokens, 100);
+  EXPECT_EQ(all.prompt.positions.back().token_id, 61);
+}
+
 // A later prompt shares blocks with what it has in common with an earlier one.
 TEST(ReusePrefillTest, SharesPrefixesToTheBit) {
   const TinyModel tiny = MakeTinyModel("gqa", 2, {}, kReuseLayers);
@@ -236,18 +321,19 @@ TEST(ReusePrefillTest, RunsAmongOthers) {
   const TinyModel tiny = MakeTinyModel("gqa", 2, {}, kReuseLayers);
   Model& model = *tiny.model;
   const Method full = Shipped("full"), blend = Shipped("cacheblend"),
-               radix = Shipped("radix_attention"), ape = Shipped("ape");
+               radix = Shipped("radix_attention"), ape = Shipped("ape"),
+               linked = Shipped("kvlink", kLinked);
   EngineSample sample = {.id = "s", .context = RandomIds(120, 9), .passages = {20, 70}};
   sample.turns = {{.ids = RandomIds(12, 10), .max_new_tokens = 5},
                   {.ids = RandomIds(15, 11), .max_new_tokens = 5}};
   for (const CompressAt at : {CompressAt::kPrompt, CompressAt::kContext}) {
     const EngineOptions options = {.compress_at = at, .fidelity_steps = 3};
     std::vector<Contender> all;
-    for (const Method* method : {&full, &blend, &radix, &ape}) {
+    for (const Method* method : {&full, &blend, &radix, &ape, &linked}) {
       all.push_back({.method = method, .budget = {}, .model = &model});
     }
     const Cells together = RunEngine(all, options, {sample});
-    for (int64_t i = 0; i < 4; ++i) {
+    for (int64_t i = 0; i < std::ssize(all); ++i) {
       const CellResult alone =
           RunEngine({all[static_cast<size_t>(i)]}, options, {sample}).at({0, 0});
       const CellResult& cell = together.at({0, i});
@@ -260,6 +346,8 @@ TEST(ReusePrefillTest, RunsAmongOthers) {
       }
     }
     const CellResult &blended = together.at({0, 1}), &shared = together.at({0, 2});
+    EXPECT_EQ(together.at({0, 4}).reuse->reused_tokens, 120);
+    EXPECT_GT(together.at({0, 4}).fidelity->kl_divergence, 0);
     EXPECT_EQ(blended.record.engagement, Engagement::kEngaged);
     EXPECT_THAT(blended.record.reason, HasSubstr("in 3 texts"));
     EXPECT_GT(blended.fidelity->kl_divergence, 0);
@@ -301,6 +389,21 @@ TEST(ReusePrefillTest, RefusesWhatCannotBeReused) {
   ReuseStore store(tiny.model->pools(), 100);
   const Reused seen(*tiny.model, Shipped("radix_attention"), prompt, store);
   EXPECT_THAT(seen.status.error().message, HasSubstr("shows pictures"));
+
+  const Prompt text = Prompt::FromTokens(RandomIds(100, 7));
+  const Reused foreign(*tiny.model, Shipped("kvlink"), text, store);
+  EXPECT_THAT(foreign.status.error().message, HasSubstr("the model's ids end at 100"));
+  std::vector<std::string> small = kLinked;
+  small.emplace_back("reuse.chunk=16");
+  const Reused many(*tiny.model, Shipped("kvlink", small), text, store);
+  EXPECT_THAT(many.status.error().message, HasSubstr("divides into 5; expected fewer"));
+  EXPECT_EQ(many.prompt.size(), 100);
+  const Method shipped = Shipped("kvlink");
+  Engine engine({{.method = &shipped, .budget = {}, .model = tiny.model.get()}}, {});
+  const EngineSample sample = {.id = "s",
+                               .turns = {{.ids = RandomIds(100, 7), .max_new_tokens = 1}}};
+  const Status planned = engine.Run({&sample, 1}, [](const CellResult&) { return Status(); });
+  EXPECT_THAT(planned.error().message, HasSubstr("kvlink: reuse.link_tokens puts tokens up to"));
 }
 
 }  // namespace

@@ -13,6 +13,7 @@
 #include "runner/capture.h"
 #include "runner/chunk_prefill.h"
 #include "runner/reuse_prefill.h"
+#include "runner/reuse_texts.h"
 #include "runner/sparse_prefill.h"
 #include "runner/thin_prefill.h"
 #include "src/latency/latency_phase.h"
@@ -93,6 +94,12 @@ void AppendPart(const ModelConfig& config, const LatencyTokens& tokens, int64_t 
       spans, config.rope && !config.rope->sections.empty());
 }
 
+// What the method puts into a prompt of so many tokens.
+int64_t LinksOf(const LatencyLine& line, int64_t tokens) {
+  const std::optional<StageChoice>& reuse = line.method->reuse;
+  return reuse ? LinkTokens(*reuse, tokens, 0, {}) : 0;
+}
+
 // A sequence that is alone in the program.
 class Solo {
  public:
@@ -104,7 +111,7 @@ class Solo {
         chunk_tokens_(ReducesPrompts(*line.method) ? chunk_tokens : 0),
         question_(QuestionBegin(tokens, question_tokens)),
         pools_(model_.ops()),
-        cache_(model_.NewCache(tokens.size() + decode_steps + 1, pools_,
+        cache_(model_.NewCache(tokens.size() + LinksOf(line, question_) + decode_steps + 1, pools_,
                                KeepsModelLatents(*line.method, model_.shape()))),
         store_(pools_, tokens.size()),
         compressor_(model_, *line.method, line.budget) {

@@ -10,6 +10,7 @@
 #include "core/strings.h"
 #include "methods/absorbing_reader.h"
 #include "runner/chunk_prefill.h"
+#include "runner/reuse_texts.h"
 #include "runner/sequence_plan.h"
 #include "src/compress/draft_pass.h"
 #include "src/compress/probe_pass.h"
@@ -226,6 +227,7 @@ void PlanPrefills(const PlannedModel& model, std::span<const PlannedContender> c
   std::map<const Scorer*, const DraftModel*> drafts;
   std::vector<const StageChoice*> thins;
   bool attends = false, reuses = false, shares = false;
+  int64_t links = 0;  // tokens that a stage puts into prompts
   for (const PlannedContender& contender : contenders) {
     if (contender.model != &model) continue;
     if (HasChunks(contender, options)) {
@@ -238,6 +240,7 @@ void PlanPrefills(const PlannedModel& model, std::span<const PlannedContender> c
     needs |= contender.method->needs();
     attends |= contender.method->attend.has_value();
     reuses |= contender.method->reuse.has_value();
+    links = std::max(links, MostLinkTokens(*contender.method));
     if (contender.method->thin) thins.push_back(&*contender.method->thin);
     if (!contender.method->score) continue;
     if (!scorers.insert(StageKey(*contender.method->score)).second) continue;
@@ -254,7 +257,7 @@ void PlanPrefills(const PlannedModel& model, std::span<const PlannedContender> c
       });
   int64_t longest = 0;
   for (const SampleLength& length : lengths) {
-    longest = std::max({longest, length.total, length.whole});
+    longest = std::max({longest, length.total + links, length.whole});
   }
   plan.working_bytes = std::max(
       plan.working_bytes, WorkingBytes(*model.config, Model::kChunkRows + options.max_pool_lanes,
@@ -286,10 +289,11 @@ void PlanPrefills(const PlannedModel& model, std::span<const PlannedContender> c
         static_cast<int64_t>(scorers.size()) * shape.layers * shape.kv_heads * length.prefill * 4;
     plan.snapshot_bytes = std::max(
         plan.snapshot_bytes,
-        FullCacheBytes(shape, WholePages(length.prefill)) + shape.state_bytes +
+        FullCacheBytes(shape, WholePages(length.prefill + links)) + shape.state_bytes +
             PrefillCapture::PlannedBytes(*model.config, needs, length.prefill) + scores + probes +
             (attends ? SparsePrefill::PlannedBytes(*model.config, length.prefill) : 0) +
-            (reuses ? ReusePrefill::PlannedBytes(*model.config, length.prefill) : 0) + thinned);
+            (reuses ? ReusePrefill::PlannedBytes(*model.config, length.prefill + links) : 0) +
+            thinned);
   }
   // The texts of the newest prompt lie in the store or beside it.
   std::set<std::string> stores;
@@ -331,7 +335,7 @@ int64_t LaneBytes(const PlannedContender& contender, const std::vector<StorePlan
   const int64_t kept = HeadBudgetFor(*contender.method, contender.model->checkpoint_shape,
                                      contender.budget, length.prefill)
                            .entries;
-  const int64_t held = kept + length.total - length.prefill;
+  const int64_t held = kept + length.total - length.prefill + MostLinkTokens(*contender.method);
   // A question comes in one pass; a context that is returned to is held as well.
   const bool prompts = AsksApart(options.compress_at);
   const int64_t fresh = prompts ? 1 : length.total - length.prefill;
@@ -529,6 +533,11 @@ Result<MemoryPlan> PlanMemory(std::span<const PlannedContender> contenders,
                               int64_t machine_bytes, int64_t visual_bytes) {
   for (const PlannedContender& contender : contenders) {
     KVG_TRY(CheckMoment(*contender.method, options.compress_at, options.chunk_tokens));
+    if (const std::optional<StageChoice>& reuse = contender.method->reuse) {
+      KVG_TRY(CheckLinks(StrCat(contender.method->id, ": ", NameOf(*reuse->spec)),
+                         static_cast<const Reuse&>(*MakeStage(*reuse)), 0,
+                         contender.model->config->vocab_size));
+    }
   }
   MemoryPlan plan;
   plan.pool_lanes = options.max_pool_lanes;

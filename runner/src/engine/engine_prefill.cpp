@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "core/clock.h"
+#include "runner/reuse_texts.h"
 #include "src/engine/engine_run.h"
 
 namespace kvgauge {
@@ -58,8 +59,12 @@ Status EngineRun::BeginPrefill(const Job& job) {
   Snapshot& s = *prefilling_;
   const Group& group = *job.group;
   const EngineSample& sample = samples_[static_cast<size_t>(job.sample)];
-  s.cache = std::make_unique<KvCache>(
-      s.model->NewCache(PlannedLength(sample, job.turn), pools_, group.latents));
+  int64_t planned = PlannedLength(sample, job.turn);
+  if (group.reuse != nullptr) {
+    planned +=
+        LinkTokens(*group.reuse, s.prompt.size(), std::ssize(sample.context), sample.passages);
+  }
+  s.cache = std::make_unique<KvCache>(s.model->NewCache(planned, pools_, group.latents));
   s.cache->PlaceRope(RopePlaces::Of(s.prompt));
   s.partial =
       group.attend != nullptr || group.reuse != nullptr || group.thin != nullptr || group.chunks;
@@ -72,6 +77,12 @@ Status EngineRun::BeginPrefill(const Job& job) {
                                               s.chunk_tokens, *s.compressor, *s.cache);
     return {};
   }
+  if (group.reuse != nullptr) {
+    s.moved = true;
+    s.reuse =
+        std::make_unique<ReusePrefill>(*s.model, *group.reuse, s.prompt, std::ssize(sample.context),
+                                       sample.passages, *s.cache, *group.store);
+  }
   s.capture = std::make_unique<PrefillCapture>(
       s.model->cache_config(), *s.cache,
       NeedsOf(group.needs, s.prompt, s.model->cache_config().layer_count()), s.prompt.size(),
@@ -79,12 +90,6 @@ Status EngineRun::BeginPrefill(const Job& job) {
   if (group.attend != nullptr) {
     s.sparse = std::make_unique<SparsePrefill>(*s.model, *group.attend, s.prompt, *s.cache,
                                                *s.capture, s.seed);
-  }
-  if (group.reuse != nullptr) {
-    s.moved = true;
-    s.reuse =
-        std::make_unique<ReusePrefill>(*s.model, *group.reuse, s.prompt, std::ssize(sample.context),
-                                       sample.passages, *s.cache, *group.store);
   }
   if (group.thin != nullptr) {
     s.thin = std::make_unique<ThinPrefill>(*s.model, *group.thin, s.prompt, *s.cache, *s.capture,

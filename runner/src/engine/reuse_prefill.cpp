@@ -2,12 +2,15 @@
 #include "runner/reuse_prefill.h"
 
 #include <algorithm>
+#include <iterator>
 #include <numeric>
 #include <utility>
 
 #include "core/clock.h"
 #include "core/strings.h"
 #include "methods/layouts/plain.h"
+#include "methods/linked_reuse.h"
+#include "runner/reuse_texts.h"
 #include "src/cache/rope_tables.h"
 
 namespace kvgauge {
@@ -25,6 +28,15 @@ Tensor OfHead(const Tensor& all, int64_t h) {
 
 Tensor EntriesMatrix(const Tensor& entries) {
   return entries.Reshape({entries.shape[0], entries.shape[1] * entries.shape[2]});
+}
+
+Status CheckPrompt(const Prompt& prompt, const Reuse& stage, int64_t texts, int64_t vocab_size) {
+  if (!prompt.spans.empty()) {
+    return Unsupported(
+        "reuse: caches of texts are found by their tokens, and this prompt shows pictures; "
+        "expected a task of text");
+  }
+  return CheckLinks("reuse", stage, texts, vocab_size);
 }
 
 }  // namespace
@@ -48,21 +60,26 @@ ReusePrefill::ReusePrefill(Model& model, const StageChoice& reuse, Prompt& promp
 ReusePrefill::~ReusePrefill() = default;
 
 void ReusePrefill::FindTexts(int64_t context, std::span<const int64_t> passages) {
-  if (prefixes()) return;
-  // The last row is always read: it gives the answer's first token.
-  const int64_t chunk = stage().chunk_tokens(), last = prompt_.size() - 1;
-  const int64_t end = context > 0 ? std::min(context, last) : last / chunk * chunk;
-  std::vector<int64_t> begins = {0};
-  const auto add = [&](int64_t at) {
-    if (at > begins.back() && at < end) begins.push_back(at);
+  const std::vector<int64_t> edges = TextEdges(stage(), prompt_.size(), context, passages);
+  for (size_t i = 1; i < edges.size(); ++i) texts_.push_back({edges[i - 1], edges[i]});
+  const auto* linked = dynamic_cast<const LinkedReuse*>(&stage());
+  const int64_t texts = std::ssize(texts_);
+  if (linked == nullptr || texts < 2) return;
+  if (!CheckPrompt(prompt_, *linked, texts, model_.config().vocab_size).ok()) return;
+  const Prompt task = std::exchange(prompt_, {});
+  const auto append = [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      prompt_.AppendText(task.positions[static_cast<size_t>(i)].token_id);
+    }
   };
-  for (const int64_t at : passages) add(at);
-  if (passages.empty()) {
-    for (int64_t at = chunk; at < end; at += chunk) add(at);
+  for (int64_t t = 0; t < texts; ++t) {
+    Text& text = texts_[static_cast<size_t>(t)];
+    append(text.begin, text.end);
+    text = {prompt_.size() - (text.end - text.begin), prompt_.size()};
+    for (const int32_t id : linked->Behind(t, texts)) prompt_.AppendText(id);
   }
-  for (size_t i = 0; i < begins.size() && end > 0; ++i) {
-    texts_.push_back({begins[i], i + 1 < begins.size() ? begins[i + 1] : end});
-  }
+  append(edges.back(), task.size());
+  facts_.prompt_tokens = prompt_.size();
 }
 
 // All behind the first text; the question behind the longest of them.
@@ -314,6 +331,18 @@ Status ReusePrefill::ChooseRows() {
   }
   std::vector<int32_t> rows;
   if (!begins.empty()) rows = stage().Choose(chunks);
+  // Tokens between texts belong to none.
+  std::vector<int32_t> between;
+  for (size_t t = 1; t < texts_.size(); ++t) {
+    for (int64_t at = texts_[t - 1].end; at < texts_[t].begin; ++at) {
+      between.push_back(static_cast<int32_t>(at));
+    }
+  }
+  if (!between.empty()) {
+    const std::vector<int32_t> chosen = std::exchange(rows, {});
+    std::set_union(chosen.begin(), chosen.end(), between.begin(), between.end(),
+                   std::back_inserter(rows));
+  }
   int64_t before = first - 1;
   for (const int32_t row : rows) {
     if (row <= before || row >= end) {
@@ -387,11 +416,7 @@ Result<Tensor> ReusePrefill::PassAbove() {
 
 Result<Tensor> ReusePrefill::Next() {
   KVG_CHECK(!done(), "a prefill that has ended");
-  if (!prompt_.spans.empty()) {
-    return Unsupported(
-        "reuse: caches of texts are found by their tokens, and this prompt shows pictures; "
-        "expected a task of text");
-  }
+  KVG_TRY(CheckPrompt(prompt_, stage(), std::ssize(texts_), model_.config().vocab_size));
   Result<Tensor> logits = Tensor();
   switch (step_) {
     case Step::kMake:
