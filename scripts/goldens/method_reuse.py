@@ -14,6 +14,9 @@ context behind the prefix, and `prefill_query` for what follows, decoded tokens 
 KVLink is restated from UCSB-NLP-Chang/KVLink 7400d92, nq_eval.py and titan_preprocessor.py: one pass
 over the whole prompt with its link tokens, masked by `make_segment_mask`, positions counted through.
 Chunks are segments, what begins the prompt, links and the question are segment 0.
+
+Cache-Craft is restated from its paper's equations 3 to 14 as Kevin-Yang1/OmniKV 1415cbb has them
+(baselines/cachecraft, utils.py and controller.py), on the whole attention of the earlier prompts.
 """
 
 import math
@@ -21,7 +24,7 @@ import types
 
 import numpy as np
 
-from method_oracles import Sequence, softmax, top
+from method_oracles import Sequence, philox, softmax, top
 
 
 class Joined(Sequence):
@@ -104,6 +107,76 @@ class CacheBlend(Joined):
         assert np.abs(distance[:first]).max() < 1e-20
         kept = first + top(distance[first:], count, self.margins, "cacheblend")
         return np.append(kept, np.arange(self.end, self.tokens))
+
+
+class CacheCraft(Joined):
+    """Chunks come from earlier prompts that hold them in drawn orders behind the first chunk."""
+
+    def alone(self, ids, begin, end):
+        if begin == 0:
+            self.read_earlier(ids)
+            return super().alone(ids, 0, end)
+        return self.left[begin]
+
+    def order(self, request):
+        """Fisher and Yates with 64-bit words of Philox, the low half first."""
+        words = [w for i in range(32) for w in philox(self.settings.seed, request, i)]
+        order = list(range(1, len(self.begins)))
+        for i in range(len(order), 1, -1):
+            low, high = words.pop(0), words.pop(0)
+            j = (low | high << 32) % i
+            order[i - 1], order[j] = order[j], order[i - 1]
+        return order
+
+    def read_earlier(self, ids):
+        s, model, chunk = self.settings, self.model, self.settings.chunk
+        found = {begin: [] for begin in self.begins[1:]}
+        for request in range(s.requests):
+            order = [0] + self.order(request)
+            read = np.concatenate([ids[chunk * t : chunk * (t + 1)] for t in order])
+            places, keys, values, seen = np.arange(len(read)), [], [], []
+
+            def attend(l, q, k, v):
+                keys.append(k)
+                values.append(v)
+                q, k = model.rotate(q, places), model.rotate(k, places)
+                scores = q @ np.repeat(k, model.share, 0).transpose(0, 2, 1) / math.sqrt(model.dim)
+                p = softmax(np.where(places[None, :] <= places[:, None], scores, -np.inf))
+                seen.append(p.mean(0))
+                return p @ np.repeat(v, model.share, 0)
+
+            model.run(read, 0, attend)
+            block = lambda p, i, j: p[chunk * i : chunk * (i + 1), chunk * j : chunk * (j + 1)]
+            for at, text in enumerate(order[1:], 1):
+                old = [i for i in range(0 if s.beginning else 1, at)]
+                inter = {order[i]: [block(p, at, i) for p in seen] for i in old}
+                a = np.mean([sum(inter[j][l].sum() / chunk**2 for j in inter) for l in range(model.layers)])
+                b = np.mean([block(p, at, at).sum() / chunk**2 for p in seen])
+                cci = 1 / (1 + np.exp(-a / b))
+                total = sum(np.sum(inter[j]) for j in inter)
+                common = [j for j in inter if j < text]
+                beta = sum(np.sum(inter[j]) for j in common) / total if inter else 1.0
+                pairs = [x > y for i, x in enumerate(common) for y in common[i + 1 :]]
+                gamma = np.mean(pairs) if pairs else 0.0
+                cfo = min(s.alpha * cci * (1 - beta * (1 - gamma)), 1.0)
+                tokens = sum(np.mean(inter[j], 0).sum(1) for j in inter) if inter else np.zeros(chunk)
+                rows = slice(chunk * at, chunk * (at + 1))
+                left = [k[:, rows] for k in keys], [v[:, rows] for v in values]
+                found[chunk * text].append((cfo, request, tokens, left))
+        self.left, self.again = {}, []
+        for begin, ways in found.items():
+            ways.sort(key=lambda way: way[:2])
+            cfo, _, tokens, self.left[begin] = ways[0]
+            if len(ways) > 1 and ways[1][0] != cfo:
+                self.margins.note(ways[1][0] - cfo, "cache_craft request")
+            wanted = cfo * chunk
+            if 0 < cfo < 1:
+                self.margins.note(min(wanted % 1, 1 - wanted % 1) / chunk, "cache_craft share")
+            count = math.ceil(wanted - 1e-9)
+            self.again.append(begin + top(tokens, count, self.margins, "cache_craft"))
+
+    def chosen(self, fresh, old):
+        return np.concatenate(self.again + [np.arange(self.end, self.tokens)]).astype(int)
 
 
 class Ape(Joined):
@@ -217,7 +290,13 @@ CASES = [
      dict(chunk=64, links=5, first=200, begin=269, end=270)),
 ]
 # The same, of keys and values only those that decoding adds.
+CRAFTED = "Cache-Craft's equations as Kevin-Yang1/OmniKV 1415cbb restates them, "
 DECODED = [
+    ("cache_craft", dict(method="cache_craft", budget="none", set=["reuse.chunk=48"]), CRAFTED + RUN,
+     CacheCraft, dict(chunk=48, requests=1, seed=0, alpha=1.0, beginning=True)),
+    ("cache_craft_requests", dict(method="cache_craft", budget="none", set=[
+        "reuse.chunk=36", "reuse.requests=3", "reuse.seed=5", "reuse.alpha=0.6", "reuse.beginning=false"]),
+     CRAFTED + RUN, CacheCraft, dict(chunk=36, requests=3, seed=5, alpha=0.6, beginning=False)),
     ("cacheblend_half", dict(method="cacheblend", budget="none", set=["reuse.chunk=30", "reuse.share=0.5"]),
      "YaoJiayi/CacheBlend 55ad026, restated " + RUN, CacheBlend, dict(chunk=30, lead=1, share=0.5)),
     ("block_attention", dict(method="block_attention", budget="none", set=["reuse.chunk=64"]),

@@ -92,8 +92,9 @@ inline std::vector<std::string> KeepingAll(const std::string& id) {
     for (const ParamSpec& param : method.reuse->spec->params) {
       if (param.name == "share") overrides.emplace_back("reuse.share=1");
       if (param.name == "again") overrides.emplace_back("reuse.again=100000");
-      if (param.name == "temperature" || param.name == "links") {
-        overrides.emplace_back("reuse.chunk=100000");
+      // These give up nothing where there is one text.
+      for (const char* other : {"temperature", "links", "alpha"}) {
+        if (param.name == other) overrides.emplace_back("reuse.chunk=100000");
       }
     }
   }

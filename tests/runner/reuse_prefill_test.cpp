@@ -8,6 +8,7 @@
 
 #include <cmath>
 
+#include "methods/historic_reuse.h"
 #include "runner/engine_fixture.h"
 #include "runner/generate.h"
 #include "runner/reuse_texts.h"
@@ -250,6 +251,59 @@ TEST(ReusePrefillTest, WithoutTrainedTokensIsBlockAttention) {
   EXPECT_EQ(all.prompt.positions.back().token_id, 61);
 }
 
+// Chunks come from an earlier prompt that held them in another order, and are what they were there.
+TEST(ReusePrefillTest, HoldsWhatEarlierPromptsLeft) {
+  const TinyModel tiny = MakeTinyModel("gqa", 2, {}, kReuseLayers);
+  Model& model = *tiny.model;
+  const std::vector<int32_t> ids = RandomIds(Model::kChunkRows + 90, 4);
+  const std::vector<int64_t> edges = {0, 20, 60, 290, Model::kChunkRows + 80};
+  const std::vector<int64_t> passages = {20, 60, 290};
+  const Method method = Shipped("cache_craft", {"reuse.alpha=0", "reuse.seed=3"});
+  const std::unique_ptr<Stage> stage = MakeStage(*method.reuse);
+  const std::vector<int64_t> order = static_cast<const HistoricReuse&>(*stage).Orders(3)[0];
+  ASSERT_NE(order, (std::vector<int64_t>{1, 2, 3}));
+  std::vector<int32_t> earlier(ids.begin(), ids.begin() + 20);
+  std::vector<int64_t> firsts(4);
+  for (const int64_t text : order) {
+    const auto at = static_cast<size_t>(text);
+    firsts[at] = std::ssize(earlier);
+    earlier.insert(earlier.end(), ids.begin() + edges[at], ids.begin() + edges[at + 1]);
+  }
+  ReuseStore store(model.pools(), 4000);
+  const Prompt prompt = Prompt::FromTokens(ids);
+  const Reused reused(model, method, prompt, store, edges[4], passages);
+  ASSERT_TRUE(reused.status.ok()) << reused.status.error().message;
+  EXPECT_EQ(reused.facts.reused_tokens, edges[4]);
+  EXPECT_EQ(reused.facts.made_tokens, 20 + edges[4]);
+  EXPECT_EQ(store.tokens(), 20 + edges[4]);
+  const ReadWhole was(model, Prompt::FromTokens(earlier));
+  const int64_t dim = model.config().value_dim;
+  for (int64_t layer = 0; layer < kReuseLayers; ++layer) {
+    const std::vector<float> got = HeldRows(reused.cache, layer, 1, false);
+    const std::vector<float> want = HeldRows(was.cache, layer, 1, false);
+    for (size_t text = 1; text < 4; ++text) {
+      const int64_t count = (edges[text + 1] - edges[text]) * dim;
+      const auto from = [&](const std::vector<float>& rows, int64_t first) {
+        return std::vector<float>(rows.begin() + first * dim, rows.begin() + first * dim + count);
+      };
+      EXPECT_TRUE(AllWithin(from(got, edges[text]), from(want, firsts[text]), 1e-5)) << text;
+    }
+  }
+  // What leaned on others is computed again, and the more the higher it is weighed.
+  int64_t before = edges[4];
+  for (const char* alpha : {"reuse.alpha=0.5", "reuse.alpha=1", "reuse.alpha=1000"}) {
+    const Reused fixed(model, Shipped("cache_craft", {alpha, "reuse.seed=3"}), prompt, store,
+                       edges[4], passages);
+    ASSERT_TRUE(fixed.status.ok()) << fixed.status.error().message;
+    EXPECT_LT(fixed.facts.reused_tokens, before) << alpha;
+    before = fixed.facts.reused_tokens;
+  }
+  // One chunk stood where it stands.
+  const Reused same(model, Shipped("cache_craft"), prompt, store, edges[4], {290});
+  EXPECT_EQ(same.facts.reused_tokens, edges[4]);
+  EXPECT_TRUE(AllWithin(same.logits, ReadWhole(model, prompt).logits, 1e-4));
+}
+
 // A later prompt shares blocks with what it has in common with an earlier one.
 TEST(ReusePrefillTest, SharesPrefixesToTheBit) {
   const TinyModel tiny = MakeTinyModel("gqa", 2, {}, kReuseLayers);
@@ -322,14 +376,14 @@ TEST(ReusePrefillTest, RunsAmongOthers) {
   Model& model = *tiny.model;
   const Method full = Shipped("full"), blend = Shipped("cacheblend"),
                radix = Shipped("radix_attention"), ape = Shipped("ape"),
-               linked = Shipped("kvlink", kLinked);
+               linked = Shipped("kvlink", kLinked), crafted = Shipped("cache_craft");
   EngineSample sample = {.id = "s", .context = RandomIds(120, 9), .passages = {20, 70}};
   sample.turns = {{.ids = RandomIds(12, 10), .max_new_tokens = 5},
                   {.ids = RandomIds(15, 11), .max_new_tokens = 5}};
   for (const CompressAt at : {CompressAt::kPrompt, CompressAt::kContext}) {
     const EngineOptions options = {.compress_at = at, .fidelity_steps = 3};
     std::vector<Contender> all;
-    for (const Method* method : {&full, &blend, &radix, &ape, &linked}) {
+    for (const Method* method : {&full, &blend, &radix, &ape, &linked, &crafted}) {
       all.push_back({.method = method, .budget = {}, .model = &model});
     }
     const Cells together = RunEngine(all, options, {sample});

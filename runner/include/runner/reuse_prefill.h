@@ -13,11 +13,14 @@
 #include <vector>
 
 #include "core/result.h"
+#include "methods/historic_reuse.h"
 #include "methods/method.h"
 #include "runner/model.h"
 #include "runner/reuse_store.h"
 
 namespace kvgauge {
+
+class EarlierReads;
 
 // What came of a prefill.
 struct ReuseFacts {
@@ -35,9 +38,10 @@ struct ReuseFacts {
 class ReusePrefill {
  public:
   // Reads `prompt` into `cache`, which is empty. Where texts stand beside each other its tokens are
-  // placed anew. `context` tokens stand before the question; 0:
-  // nobody says, and the last chunk is the question. `passages`: where a chunk begins, ascending;
-  // empty: chunks of as many tokens as the stage says. All outlive the prefill.
+  // placed anew, and where the stage has tokens of its own (methods/linked_reuse.h) it gets these.
+  // `context` tokens stand before the question; 0: nobody says, and the last chunk is the question.
+  // `passages`: where a chunk begins, ascending; empty: chunks of as many tokens as the stage says.
+  // All outlive the prefill.
   ReusePrefill(Model& model, const StageChoice& reuse, Prompt& prompt, int64_t context,
                std::span<const int64_t> passages, KvCache& cache, ReuseStore& store);
   ~ReusePrefill();
@@ -68,7 +72,9 @@ class ReusePrefill {
   std::vector<int32_t> IdsOf(const Text& text, int64_t lead) const;
   int64_t LeadOf(const Text& text) const { return text.begin == 0 ? 0 : lead_; }
   const KvCache* Find(const Text& text);
+  void Hold(const KvCache& cache, int64_t first);
   Status MakeSome();
+  Status ReadEarlier(const HistoricReuse& stage);
   Status Begin();
   Result<Tensor> ReadBehindPrefix();
   Status PassBelow();
@@ -86,14 +92,18 @@ class ReusePrefill {
   ReuseStore& store_;
   const ModelShape shape_;
   int64_t lead_ = 0;
-  int64_t layer_ = 0;          // that is checked, and then the one that comes
-  std::vector<Text> texts_;    // the first one begins the prompt; the question is none
-  std::vector<KvCache> held_;  // of the texts, so that the store may let them go
+  int64_t layer_ = 0;        // that is checked, and then the one that comes
+  std::vector<Text> texts_;  // the first one begins the prompt; the question is none
+  // A cache of each text, so that the store may let it go, and the first entry of the text there.
+  std::vector<KvCache> held_;
+  std::vector<int64_t> firsts_;
   Step step_ = Step::kMake;
   // The text that is being read by itself.
   std::unique_ptr<KvCache> made_;
   std::unique_ptr<Prompt> made_prompt_;
-  std::vector<int32_t> rows_;  // that pass the layers, as places
+  std::unique_ptr<EarlierReads> earlier_;  // while they are read
+  std::vector<int32_t> again_;             // what was chosen by them
+  std::vector<int32_t> rows_;              // that pass the layers, as places
   int64_t next_row_ = 0;
   Buffer hidden_memory_, entry_memory_, turn_memory_[2];
   Tensor hidden_;                // [rows, hidden_size]

@@ -12,6 +12,7 @@
 #include "methods/linked_reuse.h"
 #include "runner/reuse_texts.h"
 #include "src/cache/rope_tables.h"
+#include "src/engine/earlier_reads.h"
 
 namespace kvgauge {
 namespace {
@@ -119,13 +120,50 @@ const KvCache* ReusePrefill::Find(const Text& text) {
   return common == text.end ? found : nullptr;
 }
 
+void ReusePrefill::Hold(const KvCache& cache, int64_t first) {
+  held_.push_back(cache.Fork());
+  firsts_.push_back(first);
+}
+
+// What the store holds of earlier samples is not asked for: nobody summed what its tokens paid.
+Status ReusePrefill::ReadEarlier(const HistoricReuse& stage) {
+  const double start_s = NowSeconds();
+  if (earlier_ == nullptr) {
+    std::vector<int64_t> edges = {0};
+    for (const Text& text : texts_) edges.push_back(text.end);
+    earlier_ = std::make_unique<EarlierReads>(model_, stage, prompt_, std::move(edges),
+                                              cache_.planned_length(), store_.pools());
+  }
+  KVG_TRY(earlier_->Next());
+  if (earlier_->done()) {
+    EarlierReads::Choice choice = earlier_->Choose();
+    for (const EarlierReads::Chunk& chunk : choice.chunks) {
+      Hold(earlier_->cache(chunk.prompt), chunk.first);
+    }
+    again_ = std::move(choice.rows);
+    for (int64_t i = 0; i < earlier_->prompts(); ++i) {
+      facts_.made_tokens += std::ssize(earlier_->ids(i));
+      store_.Put({.ids = earlier_->ids(i),
+                  .turns = cache_.frequencies(0),
+                  .chunk = true,
+                  .cache = earlier_->cache(i).Fork()});
+    }
+    earlier_ = nullptr;
+  }
+  facts_.made_s += NowSeconds() - start_s;
+  return {};
+}
+
 // Goes on reading the next text that the store lacks.
 Status ReusePrefill::MakeSome() {
+  const auto* historic = dynamic_cast<const HistoricReuse*>(&stage());
+  if (historic != nullptr && held_.size() == 1 && texts_.size() > 1) return ReadEarlier(*historic);
   const double start_s = NowSeconds();
   while (made_ == nullptr && held_.size() < texts_.size()) {
     const Text& text = texts_[held_.size()];
     if (const KvCache* found = Find(text); found != nullptr) {
-      held_.push_back(found->Fork());
+      Hold(*found, LeadOf(text));
+      if (historic != nullptr) return {};
       continue;
     }
     made_prompt_ = std::make_unique<Prompt>(Prompt::FromTokens(IdsOf(text, LeadOf(text))));
@@ -156,7 +194,7 @@ Status ReusePrefill::MakeSome() {
                              .chunk = text.begin > 0,
                              .lead = LeadOf(text),
                              .cache = made_->Fork()};
-    held_.push_back(std::move(*made_));
+    Hold(*made_, LeadOf(text));
     made_ = nullptr;
     store_.Put(std::move(kept));
     facts_.made_tokens += end;
@@ -290,9 +328,9 @@ void ReusePrefill::Join(int64_t layer, const Tensor& keys, const Tensor& values)
     const Tensor key = memory.As(DType::kF32, {end - begin, dk});
     const Tensor value = memory.As(DType::kF32, {end - begin, dv});
     for (int64_t h = 0; h < shape_.kv_heads; ++h) {
-      held_[t].ReadRawKeys(layer, h, lead_, key);
+      held_[t].ReadRawKeys(layer, h, firsts_[t], key);
       ops.rows->Convert(key, OfHead(keys.Slice(begin, end), h));
-      held_[t].ReadValues(layer, h, lead_, value);
+      held_[t].ReadValues(layer, h, firsts_[t], value);
       ops.rows->Convert(value, OfHead(values.Slice(begin, end), h));
     }
   }
@@ -329,8 +367,9 @@ Status ReusePrefill::ChooseRows() {
     chunks.fresh_values = EntriesMatrix(fresh_[1]);
     chunks.joined_values = EntriesMatrix(joined_[1]);
   }
-  std::vector<int32_t> rows;
-  if (!begins.empty()) rows = stage().Choose(chunks);
+  std::vector<int32_t> rows = std::move(again_);
+  const bool historic = dynamic_cast<const HistoricReuse*>(&stage()) != nullptr;
+  if (!begins.empty() && !historic) rows = stage().Choose(chunks);
   // Tokens between texts belong to none.
   std::vector<int32_t> between;
   for (size_t t = 1; t < texts_.size(); ++t) {
