@@ -198,6 +198,7 @@ TEST(ReusePrefillTest, PutsTrainedTokensBetweenTexts) {
   ASSERT_TRUE(reused.status.ok()) << reused.status.error().message;
   EXPECT_EQ(TokensOf(reused.prompt), want);
   EXPECT_EQ(reused.facts.prompt_tokens, 108);
+  EXPECT_EQ(reused.facts.link_tokens, 8);
   EXPECT_EQ(reused.facts.reused_tokens, 90);
   EXPECT_EQ(reused.facts.made_tokens, 90);
   EXPECT_DOUBLE_EQ(reused.facts.rows_share, 18.0 / 108);

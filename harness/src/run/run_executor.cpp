@@ -499,8 +499,9 @@ Status Executor::RunAlike(const CellBlock& block, std::vector<std::shared_ptr<Ru
     return true;
   };
   options.inspect = [&](const CellResult& result, const KvCache& cache) {
-    looked[{result.sample, result.contender, result.draw}] = FindKeptEntries(
-        cache, model.checkpoint_shape(), *samples[static_cast<size_t>(result.sample)]);
+    looked[{result.sample, result.contender, result.draw}] =
+        FindKeptEntries(cache, model.checkpoint_shape(),
+                        *samples[static_cast<size_t>(result.sample)], LinkTokensOf(result));
   };
   if (!Entry().task.stop.texts.empty()) {
     options.on_token = [&](const EngineToken& token) { return GoOn(token); };

@@ -132,7 +132,8 @@ void AddModalities(const CompressionRecord& record, SampleRow& row) {
   }
 }
 
-// Counts the whole prompt, with the rows of pictures that were never read.
+// Counts the sample's whole prompt, with the rows of pictures that were never read (`unseen`; less
+// than 0: a stage put tokens of its own into it).
 int64_t FullBytes(const CompressionRecord& record, int64_t unseen) {
   if (record.prompt_tokens == 0) return record.full_bytes;
   return record.full_bytes / record.prompt_tokens * (record.prompt_tokens + unseen);
@@ -269,13 +270,17 @@ Status AddAnswers(const FinishedCell& cell, SampleRow& row) {
 
 }  // namespace
 
+int64_t LinkTokensOf(const CellResult& result) {
+  return result.reuse ? result.reuse->link_tokens : 0;
+}
+
 std::string FactsJson(const Sample& sample) { return CanonicalJson(FactsOf(sample)); }
 
-KeptEntries FindKeptEntries(const KvCache& cache, const ModelShape& shape,
-                            const RunSample& sample) {
+KeptEntries FindKeptEntries(const KvCache& cache, const ModelShape& shape, const RunSample& sample,
+                            int64_t links) {
   constexpr int64_t kDepths = LayerStatRow::kDepths;
   KeptEntries kept;
-  kept.final_full_bytes = FullCacheBytes(shape, cache.tokens() + sample.unseen);
+  kept.final_full_bytes = FullCacheBytes(shape, cache.tokens() + sample.unseen - links);
   if (sample.sight != nullptr) kept.patches = KeptPatches(cache, sample.tokens, *sample.sight);
   const int64_t context = std::ssize(sample.tokens.context);
   if (context == 0) return kept;
@@ -373,9 +378,9 @@ SampleRow MakeSampleRow(const FinishedCell& cell) {
   AddModalities(cell.result.record, row);
   row.patches = cell.kept.patches;
   if (run_sample.reduced) AddUnseen(run_sample.unseen_compressed, record, row);
-  row.memory.push_back(MemoryOf(MemoryMoment::kCompressed, record.bytes, record,
-                                FullBytes(record, run_sample.unseen_compressed),
-                                record.host_bytes));
+  row.memory.push_back(MemoryOf(
+      MemoryMoment::kCompressed, record.bytes, record,
+      FullBytes(record, run_sample.unseen_compressed - LinkTokensOf(result)), record.host_bytes));
   row.memory.push_back(MemoryOf(MemoryMoment::kFinal, record.final_bytes, record,
                                 cell.kept.final_full_bytes, record.final_host_bytes));
   row.latency = SharedLatency(record, record.prompt_tokens);

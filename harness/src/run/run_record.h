@@ -54,7 +54,11 @@ struct KeptEntries {
   int64_t final_full_bytes = 0;  // the tokens at the end, uncompressed
   std::string patches = {};      // SampleRow::patches; "" where the sample shows nothing
 };
-KeptEntries FindKeptEntries(const KvCache& cache, const ModelShape& shape, const RunSample& sample);
+// Tokens that the cell's cache holds and its sample does not have.
+int64_t LinkTokensOf(const CellResult& result);
+// `links`: as many as LinkTokensOf says.
+KeptEntries FindKeptEntries(const KvCache& cache, const ModelShape& shape, const RunSample& sample,
+                            int64_t links);
 
 // What all cells of a group have in common. Everything outlives the cells.
 struct GroupScoring {

@@ -25,6 +25,7 @@ class EarlierReads;
 // What came of a prefill.
 struct ReuseFacts {
   int64_t prompt_tokens = 0;
+  int64_t link_tokens = 0;    // of these, put there by the stage: no full cache has them
   int64_t reused_tokens = 0;  // whose entries of the last layer were stored before
   int64_t chunks = 0;         // that the prompt was put together of, its beginning included
   // Rows that passed a layer, of all rows of all layers: the share of the products' work that was

@@ -81,6 +81,7 @@ void ReusePrefill::FindTexts(int64_t context, std::span<const int64_t> passages)
   }
   append(edges.back(), task.size());
   facts_.prompt_tokens = prompt_.size();
+  facts_.link_tokens = prompt_.size() - task.size();
 }
 
 // All behind the first text; the question behind the longest of them.
