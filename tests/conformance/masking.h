@@ -66,10 +66,12 @@ struct Prefilled {
     }
     return compressor.Compress(state(), scores ? &*scores : nullptr, of_prompt);
   }
+  // Of all memory, that of the host too, where a method placed some.
   int64_t used_bytes() {
     int64_t bytes = 0;
     for (const Tier tier : {Tier::kDevice, Tier::kHost, Tier::kDisk}) {
-      bytes += pools.of(tier).used_bytes();
+      const BlockPool& pool = pools.of(tier);
+      bytes += pool.used_bytes() + pool.placed_used_bytes();
     }
     return bytes;
   }

@@ -194,7 +194,7 @@ TEST(ManyRows, BlocksHaveTheBitsOfOurKernels) {
 }
 
 TEST(ManyRows, SpansOfKAreAddedInOrder) {
-  TwoMatrices two(DType::kBF16, 1040, {WaySums::kAsOurs}, {48});
+  TwoMatrices two(DType::kBF16, kProductSpan + 16, {WaySums::kAsOurs}, {48});
   EXPECT_EQ(two.Check(70, false, false), (Rows{48, 48}));
   EXPECT_EQ(two.Check(66, true, true), (Rows{48, 48}));
 }
@@ -215,7 +215,7 @@ TEST(ManyRows, WaysThatGiveOtherBitsAreNotPinned) {
   }
   // Bits that are ours in one span and not in two.
   EXPECT_EQ(calls_of(DType::kF16, 64, {WaySums::kOntoThoseBefore}), Rows{48});
-  EXPECT_EQ(calls_of(DType::kF16, 1056, {WaySums::kOntoThoseBefore}), Rows{});
+  EXPECT_EQ(calls_of(DType::kF16, kProductSpan + 32, {WaySums::kOntoThoseBefore}), Rows{});
 }
 
 TEST(ManyRows, ShapesThatItCannotTakeAreLeft) {

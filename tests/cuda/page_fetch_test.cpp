@@ -230,7 +230,7 @@ std::vector<float> Attended(Ops& ops, int64_t window, bool on_host) {
 
 TEST(FetchTest, WhatLiesBehindAWindowIsNotFetched) {
   std::string why;
-  const std::unique_ptr<Ops> ops = MakeDeviceOps(&why);
+  const std::unique_ptr<Ops> ops = MakeDeviceOps(0, &why);
   ASSERT_NE(ops, nullptr) << why;
   for (const int64_t window : {0, 64, 600}) {
     const auto before = emulated::TrafficSoFar();

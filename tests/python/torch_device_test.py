@@ -34,7 +34,7 @@ def why_not():
     if not torch.cuda.is_available():
         return "PyTorch finds no CUDA device"
     said = _program.captured(["doctor"])
-    if not re.search("^cuda +yes", said, re.M):
+    if not re.search("^cuda:[0-9]+ +yes", said, re.M):
         return "the program finds no CUDA device: " + said
     return None
 
