@@ -3,8 +3,8 @@
 // numbers in shared memory, where they lie as those of a 16-bit page do (page_layout.h), and are
 // multiplied as such.
 //
-// Of keys whose ranges run over entries only the distance from a range's middle is rounded to 16
-// bits; what the middles add to a score is summed in f32. So what a score moves by does not depend
+// Keys whose ranges run over entries are rounded to 16 bits as distances from the middle of a
+// range; what the middles add to a score is summed in f32. So what a score moves by does not depend
 // on how loud a constant a channel carries.
 #pragma once
 
@@ -44,7 +44,8 @@ KVG_DEVICE bool KeysAsNumbers(const SegmentView& segment, int page, const Expand
   return !KeysAsTheyLie<type>(segment, page) && !KeysAsCodes<type>(segment, page, expanded);
 }
 
-// What a page's ranges are for: number = scale * (code - middle) + offset.
+// A number is scale * (code - middle) + offset. How many such ranges a page has, and whose is
+// whose.
 KVG_DEVICE int RangeCount(const CodecView& c) { return c.range_of_dims ? c.dim : c.scales; }
 KVG_DEVICE int RangeIndex(const CodecView& c, int entry, int dim) {
   return c.range_of_dims ? dim : ScaleIndex(c, entry, dim);
@@ -183,7 +184,8 @@ KVG_DEVICE_CALL void ExpandCodes(const SegmentView& segment, int page, const Flo
   const CodeNumbers numbers = NumbersOf(c);
   const int blocks = (segment.stored.value_dim + 7) / 8;
   const int warps = BlockThreads() / kWarp, parts = chunks * kSixteenths;
-  // Of keys: part 4 chunk + sixteenth. Of values: part 4 dims16 + 2 of its 8 + half of the entries.
+  // A part of keys is 4 chunk + sixteenth, one of values 4 dims16 + 2 of its 8 + half of the
+  // entries.
 #pragma unroll 1
   for (int part = WarpIndex(); part < parts; part += warps) {
     const int outer = part / kSixteenths, quarter = part % kSixteenths;
@@ -207,9 +209,9 @@ KVG_DEVICE_CALL void ExpandCodes(const SegmentView& segment, int page, const Flo
           eight, bits, numbers, ranges + row + entry, apart);
     } else {
       const int row = by_dim ? 0 : (keys ? quarter * 16 : quarter % 2 * 32) / group * dims;
-      operands[to] = ExpandString < type, keys, kind,
-      keys ? RangesAlong::kDims
-           : RangesAlong::kNeither > (eight, bits, numbers, ranges + row + dim, apart);
+      constexpr RangesAlong kAlong = keys ? RangesAlong::kDims : RangesAlong::kNeither;
+      operands[to] =
+          ExpandString<type, keys, kind, kAlong>(eight, bits, numbers, ranges + row + dim, apart);
     }
   }
 }

@@ -53,8 +53,8 @@ struct SharedNeeds {
   bool values32 = false;                  // expanded values
   int64_t code_key_bytes = 0;             // pages of codes that are expanded to 16 bits
   int64_t code_value_bytes = 0;
-  int latent_values = 0;                  // most dims of latents of values
-  int64_t page_bytes = 0;                 // most of a page as it lies, both sides
+  int latent_values = 0;   // most dims of latents of values
+  int64_t page_bytes = 0;  // most of a page as it lies, both sides
 
   void Add(const AttentionShape& shape, const SegmentView& view);
   // Nothing but 16-bit pages that are multiplied as they lie.

@@ -25,13 +25,16 @@
 #include "cuda/many_rows.h"
 #include "cuda/multiply32.h"
 #include "cuda/reduce.h"
+#include "cuda/strips.h"
 #include "kernels/linear.h"
 
 namespace kvgauge::cuda {
 namespace {
 
-constexpr int kUnit = 32;  // of k, to which rows of 16-bit matrices are padded
+constexpr int kStep = kUnit;  // of k, between two barriers
 constexpr int64_t kSpan = kProductSpan;
+// Numbers between rows of a tile in shared memory: eight rows of 16 bytes meet all banks.
+constexpr int kTileStride = kStep + 8;
 
 struct Product {
   const uint16_t* x;  // [m, k]
@@ -50,24 +53,20 @@ struct ChosenProduct : Product {
   ChosenRows rows;
 };
 
-// Shape of one block: kM x kN outputs by kWarpsM x kWarpsN warps, kStep of k between two barriers.
-// kSplit: BlockZ is the span.
-template <int kM_, int kN_, int kWarpsM_, int kWarpsN_, int kStages_, int kStep_, bool kSplit_>
+// Shape of one block: kM x kN outputs by kWarpsM x kWarpsN warps. kSplit: BlockZ is the span.
+template <int kM_, int kN_, int kWarpsM_, int kWarpsN_, int kStages_, bool kSplit_>
 struct Tile {
   static constexpr int kM = kM_, kN = kN_, kWarpsM = kWarpsM_, kWarpsN = kWarpsN_;
-  static constexpr int kStages = kStages_, kStep = kStep_;
-  // Numbers between rows in shared memory: eight rows of 16 bytes meet all banks.
-  static constexpr int kTileStride = kStep + 8;
+  static constexpr int kStages = kStages_;
   static constexpr bool kSplit = kSplit_;
   static constexpr int kThreads = kWarpsM * kWarpsN * kWarp;
   static constexpr int kRowsM = kM / kWarpsM / 16;    // mma tiles of a warp
   static constexpr int kColumns = kN / kWarpsN / 16;  // pairs of mma tiles of a warp
   static constexpr int64_t kSharedBytes = int64_t{2} * (kM + kN) * kTileStride * kStages;
 };
-using Few = Tile<16, 64, 1, 4, 6, 32, true>;
-using Many = Tile<128, 128, 2, 4, 4, 32, false>;
-using FewOfMany = Tile<16, 64, 1, 4, 6, 32, false>;  // few rows each, of many matrices
-constexpr int kSomeRows = 64;  // up to here the time is that of reading the weights
+using Few = Tile<16, 64, 1, 4, 6, true>;
+using Many = Tile<128, 128, 2, 4, 4, false>;
+using FewOfMany = Tile<16, 64, 1, 4, 6, false>;  // few rows each, of many matrices
 
 template <bool kBf16>
 KVG_DEVICE void MultiplyAdd(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
@@ -78,54 +77,36 @@ KVG_DEVICE void MultiplyAdd(float (&c)[4], const uint32_t (&a)[4], const uint32_
   }
 }
 
-// Rows of a tile: where they are in x, where their results go, how many there are.
+// Rows of a tile: where they are in x, where their results go. Rows past the last one repeat it.
 struct TileRows {
   int64_t first, end;  // row r of the tile is row first + r of both, below end
-  KVG_MEMBER int64_t count() const { return end - first; }
-  KVG_MEMBER int64_t OfX(int64_t r) const { return first + r; }
+  KVG_MEMBER int64_t OfX(int64_t r) const { return Least(first + r, end - 1); }
   KVG_MEMBER int64_t OfOut(int64_t r) const { return first + r < end ? first + r : -1; }
 };
 struct ChosenTileRows {
   const int32_t* order;
-  int64_t rows, share;
-  KVG_MEMBER int64_t count() const { return rows; }
-  KVG_MEMBER int64_t OfX(int64_t r) const { return order[r] / share; }
-  KVG_MEMBER int64_t OfOut(int64_t r) const { return r < rows ? order[r] : -1; }
+  int64_t count, share;
+  KVG_MEMBER int64_t OfX(int64_t r) const { return order[Least(r, count - 1)] / share; }
+  KVG_MEMBER int64_t OfOut(int64_t r) const { return r < count ? order[r] : -1; }
 };
 
-// Starts the copies of one step of both operands, of k below `end`.
+// Starts the copies of one step of both operands.
 template <class T, class Rows>
-KVG_DEVICE void LoadStep(const Product& p, const Rows& rows, int64_t column, int64_t k, int64_t end,
+KVG_DEVICE void LoadStep(const Product& p, const Rows& rows, int64_t column, int64_t k,
                          uint16_t* stage) {
-  constexpr int kPieces = T::kStep / 8;  // of 16 bytes, a row
-  const auto pieces = static_cast<int>(Least<int64_t>(end - k, T::kStep) / 8);
+  constexpr int kPieces = kStep / 8;  // of 16 bytes, a row
   for (int i = Thread(); i < (T::kM + T::kN) * kPieces; i += T::kThreads) {
     const int r = i / kPieces, piece = i % kPieces;
-    if (piece >= pieces || (r < T::kM && r >= rows.count())) continue;
     // Rows of w past the last one repeat it; their outputs are not stored.
     const uint16_t* from =
         r < T::kM ? p.x + rows.OfX(r) * p.k : p.w + Least(column + r - T::kM, p.n - 1) * p.k;
-    CopyAsync16(stage + r * T::kTileStride + piece * 8, from + k + piece * 8);
-  }
-}
-
-// Rows of a tile that x does not have are 0 in every stage.
-template <class T, class Rows>
-KVG_DEVICE void ClearAbsentRows(const Rows& rows, uint16_t* tiles) {
-  constexpr int kPieces = T::kTileStride / 8;
-  if (rows.count() >= T::kM) return;
-  const auto first = static_cast<int>(rows.count());
-  for (int i = Thread(); i < (T::kM - first) * kPieces * T::kStages; i += T::kThreads) {
-    const int r = first + i / kPieces % (T::kM - first), stage = i / kPieces / (T::kM - first);
-    uint16_t* const at = tiles + (stage * (T::kM + T::kN) + r) * T::kTileStride + i % kPieces * 8;
-    *reinterpret_cast<Uint4*>(at) = {0, 0, 0, 0};
+    CopyAsync16(stage + r * kTileStride + piece * 8, from + k + piece * 8);
   }
 }
 
 // By all threads of a block: one tile of outputs.
 template <class T, bool kBf16, class Rows>
 KVG_DEVICE void MultiplyTile(const Product& p, const Rows& rows, uint16_t* tiles) {
-  constexpr int kTileStride = T::kTileStride, kStep = T::kStep;
   constexpr int kStageNumbers = (T::kM + T::kN) * kTileStride;
   const int64_t column = BlockX() * T::kN;
   const int warp_m = WarpIndex() / T::kWarpsN, warp_n = WarpIndex() % T::kWarpsN;
@@ -133,14 +114,13 @@ KVG_DEVICE void MultiplyTile(const Product& p, const Rows& rows, uint16_t* tiles
 
   const int64_t begin = T::kSplit ? BlockZ() * kSpan : 0;
   const int64_t end = T::kSplit ? Least(p.k, begin + kSpan) : p.k;
-  const auto steps = static_cast<int>((end - begin + kStep - 1) / kStep);
+  const auto steps = static_cast<int>((end - begin) / kStep);
   constexpr int kSpanSteps = static_cast<int>(kSpan / kStep);
 
   float sum[T::kRowsM][2 * T::kColumns][4] = {};    // of the span
   float total[T::kRowsM][2 * T::kColumns][4] = {};  // of the spans before
-  ClearAbsentRows<T>(rows, tiles);
   for (int s = 0; s < T::kStages - 1; ++s) {
-    if (s < steps) LoadStep<T>(p, rows, column, begin + s * kStep, end, tiles + s * kStageNumbers);
+    if (s < steps) LoadStep<T>(p, rows, column, begin + s * kStep, tiles + s * kStageNumbers);
     CommitCopies();
   }
   for (int s = 0; s < steps; ++s) {
@@ -148,7 +128,7 @@ KVG_DEVICE void MultiplyTile(const Product& p, const Rows& rows, uint16_t* tiles
     SyncBlock();
     const int next = s + T::kStages - 1;
     if (next < steps) {
-      LoadStep<T>(p, rows, column, begin + int64_t{next} * kStep, end,
+      LoadStep<T>(p, rows, column, begin + int64_t{next} * kStep,
                   tiles + next % T::kStages * kStageNumbers);
     }
     CommitCopies();
@@ -156,10 +136,8 @@ KVG_DEVICE void MultiplyTile(const Product& p, const Rows& rows, uint16_t* tiles
         tiles + s % T::kStages * kStageNumbers + warp_m * T::kRowsM * 16 * kTileStride;
     const uint16_t* tile_w =
         tiles + s % T::kStages * kStageNumbers + (T::kM + warp_n * T::kColumns * 16) * kTileStride;
-    const auto deep = static_cast<int>(Least<int64_t>(end - begin - int64_t{s} * kStep, kStep));
 #pragma unroll
     for (int k = 0; k < kStep; k += 16) {
-      if (k >= deep) continue;
       uint32_t a[T::kRowsM][4];
 #pragma unroll
       for (int i = 0; i < T::kRowsM; ++i) {
@@ -219,11 +197,11 @@ KVG_DEVICE void MultiplyTile(const Product& p, const Rows& rows, uint16_t* tiles
   }
 }
 
-template <class T, bool kBf16>
-KVG_KERNEL(T::kThreads)
+template <bool kBf16>
+KVG_KERNEL(Many::kThreads)
 MultiplyKernel(Product p) {
   KVG_DYNAMIC_SHARED(uint16_t, tiles);
-  MultiplyTile<T, kBf16>(p, TileRows{BlockY() * T::kM, p.m}, tiles);
+  MultiplyTile<Many, kBf16>(p, TileRows{BlockY() * Many::kM, p.m}, tiles);
 }
 
 template <class T, bool kBf16>
@@ -235,150 +213,6 @@ MultiplyChosenKernel(ChosenProduct p) {
   p.w = static_cast<const uint16_t*>(p.matrices[tile.matrix]);
   MultiplyTile<T, kBf16>(p, ChosenTileRows{p.rows.order + tile.first, tile.count, p.rows.share},
                          tiles);
-}
-
-// Few rows. A block is one warp, which takes 16 rows of w over one span of k, as left operands; x
-// comes packed as right ones. So nothing but the warp's own copies is waited for, and many reads
-// are on their way for each multiplication.
-constexpr int kStripRows = 16;
-constexpr int kEight = 8;  // rows of x of one right operand
-constexpr int kMostEights = kSomeRows / kEight;
-constexpr int kUnitNumbers = kStripRows * kUnit;
-constexpr int kEightNumbers = kEight * kUnit;
-
-// Where a piece of 8 numbers lies in a unit: eight rows of one piece meet all banks.
-KVG_DEVICE int PieceOf(int row, int piece) { return row * kUnit + (piece ^ (row / 2 & 3)) * 8; }
-
-// x [m, stride] as right operands: [8 rows][kUnit of k][lane] of {k 2t, 2t + 8, 2t + 16, 2t + 24}
-// and one further each, of row lane / 4. Rows and numbers that x does not have are 0.
-KVG_KERNEL(kBlockThreads)
-PackRowsKernel(const void* x, DType from, int64_t stride, int64_t m, int64_t k, bool to_bf16,
-               int64_t padded_k, int64_t eights, Uint4* out) {
-  const int64_t at = BlockX() * kBlockThreads + Thread();
-  const int64_t units = padded_k / kUnit;
-  if (at >= eights * units * kWarp) return;
-  const auto lane = static_cast<int>(at % kWarp);
-  const int64_t unit = at / kWarp % units, row = at / kWarp / units * kEight + lane / 4;
-  const auto number = [&](int64_t column) {
-    return row < m && column < k ? LoadAs(from, x, row * stride + column) : 0.0f;
-  };
-  const auto pair = [&](int first) {
-    const int64_t column = unit * kUnit + first + lane % 4 * 2;
-    const float low = number(column), high = number(column + 1);
-    return to_bf16 ? PackBf16x2(low, high) : PackHalf2(low, high);
-  };
-  out[at] = {pair(0), pair(8), pair(16), pair(24)};
-}
-
-struct StripProduct : Product {
-  const Uint4* packed;  // x
-};
-
-// Units of k that are on their way: 1 KiB of w each, and x beside it.
-template <int eights>
-struct Ring {
-  static constexpr int kUnits = eights <= 2 ? 16 : 8;
-  static constexpr int kStage = kUnitNumbers + eights * kEightNumbers;
-  static constexpr int64_t kBytes = int64_t{2} * kUnits * kStage;
-};
-
-// What one unit of k multiplies: w as two left operands, x as two right ones for each eight.
-template <int eights>
-struct StripOperands {
-  uint32_t w[2][4];
-  Uint4 x[eights];
-};
-
-template <int eights, bool kBf16>
-KVG_KERNEL(kWarp)
-StripKernel(StripProduct p) {
-  KVG_DYNAMIC_SHARED(uint16_t, ring);
-  constexpr int kRing = Ring<eights>::kUnits, kStage = Ring<eights>::kStage;
-  const int64_t row0 = BlockX() * kStripRows;
-  const int lane = Lane();
-  const int64_t all_units = p.k / kUnit, begin = BlockZ() * (kSpan / kUnit);
-  const auto units = static_cast<int>(Least<int64_t>(all_units - begin, kSpan / kUnit));
-  // A lane copies one piece of row lane / 4 and of the row 8 after. Rows past the last one repeat
-  // it; their outputs are not stored.
-  const int copied = lane / 4, piece = lane % 4;
-  const uint16_t* near = p.w + Least(row0 + copied, p.n - 1) * p.k + begin * kUnit + piece * 8;
-  const uint16_t* far = p.w + Least(row0 + copied + 8, p.n - 1) * p.k + begin * kUnit + piece * 8;
-  const Uint4* packed = p.packed + begin * kWarp + lane;
-  const int to_near = PieceOf(copied, piece), to_far = PieceOf(copied + 8, piece);
-  int left = units, to_stage = 0;  // of copies
-  const auto copy = [&] {
-    if (left > 0) {
-      uint16_t* const to = ring + to_stage * kStage;
-      CopyAsync16(to + to_near, near);
-      CopyAsync16(to + to_far, far);
-#pragma unroll
-      for (int e = 0; e < eights; ++e) {
-        CopyAsync16(to + kUnitNumbers + e * kEightNumbers + lane * 8,
-                    packed + e * all_units * kWarp);
-      }
-      near += kUnit;
-      far += kUnit;
-      packed += kWarp;
-      to_stage = to_stage + 1 < kRing ? to_stage + 1 : 0;
-      --left;
-    }
-    CommitCopies();
-  };
-  const int from = PieceOf(lane % 16, lane / 16), from_next = PieceOf(lane % 16, lane / 16 + 2);
-  const auto load = [&](int stage, StripOperands<eights>& operands) {
-    const uint16_t* const at = ring + stage * kStage;
-    LoadMatrix4(operands.w[0], at + from);
-    LoadMatrix4(operands.w[1], at + from_next);
-#pragma unroll
-    for (int e = 0; e < eights; ++e) {
-      operands.x[e] =
-          *reinterpret_cast<const Uint4*>(at + kUnitNumbers + e * kEightNumbers + lane * 8);
-    }
-  };
-  float sum[eights][4] = {};
-  for (int unit = 0; unit < kRing - 1; ++unit) copy();
-  WaitCopies<kRing - 2>();
-  SyncWarp();
-  StripOperands<eights> operands;
-  if (units > 0) load(0, operands);
-  for (int unit = 0, stage = 0; unit < units; ++unit) {
-    // The operands of the next unit come while those of this one are multiplied.
-    const StripOperands<eights> mine = operands;
-    stage = stage + 1 < kRing ? stage + 1 : 0;
-    WaitCopies<kRing - 3>();
-    SyncWarp();
-    if (unit + 1 < units) load(stage, operands);
-    copy();
-#pragma unroll
-    for (int e = 0; e < eights; ++e) {
-      const uint32_t first[2] = {mine.x[e].x, mine.x[e].y};
-      MultiplyAdd<kBf16>(sum[e], mine.w[0], first);
-    }
-#pragma unroll
-    for (int e = 0; e < eights; ++e) {
-      const uint32_t second[2] = {mine.x[e].z, mine.x[e].w};
-      MultiplyAdd<kBf16>(sum[e], mine.w[1], second);
-    }
-  }
-  const bool partial = p.k > kSpan;
-  float* const out = p.out + (partial ? BlockZ() * p.m * p.n : 0);
-  const int64_t out_stride = partial ? p.n : p.out_stride;
-#pragma unroll
-  for (int e = 0; e < eights; ++e) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const int64_t r = e * kEight + lane % 4 * 2 + i % 2, c = row0 + lane / 4 + i / 2 * 8;
-      if (r >= p.m || c >= p.n) continue;
-      float* const at = out + r * out_stride + c;
-      if (partial) {
-        *at = sum[e][i];
-        continue;
-      }
-      float value = 0.0f + sum[e][i];
-      if (p.bias != nullptr) value += p.bias[c];
-      *at = p.add ? *at + value : value;
-    }
-  }
 }
 
 // Adds the spans' sums in ascending order, starting from 0 as the unsplit kernel does.
@@ -586,7 +420,7 @@ class DeviceLinear final : public LinearOps {
     // Within a graph our kernels do all rows.
     const int64_t m = x.shape[0];
     int64_t done = 0;
-    while (many_ != nullptr && m - done > kSomeRows && Recorder::Open() == nullptr) {
+    while (many_ != nullptr && m - done > kMostStripColumns && Recorder::Open() == nullptr) {
       const ManyRows::Pinned* block =
           many_->BlockOf(w.dtype(), w.out_features(), matrix->stride(), m - done);
       if (block == nullptr) break;
@@ -655,12 +489,20 @@ class DeviceLinear final : public LinearOps {
                  .out_stride = out.stride[0],
                  .add = add};
     const bool bf16 = dtype == DType::kBF16;
-    if (m <= kSomeRows) {
+    if (m <= kMostStripColumns) {
       RunStrips(x, dtype, p);
     } else {
       ScratchScope scratch(context_);
       p.x = RoundRows(x, dtype, m, p.k, scratch);
-      bf16 ? RunTiles<Many, true>(p, 1) : RunTiles<Many, false>(p, 1);
+      const LaunchShape shape = {.grid_x = CeilDiv(p.n, Many::kN),
+                                 .grid_y = CeilDiv(p.m, Many::kM),
+                                 .threads = Many::kThreads,
+                                 .shared_bytes = Many::kSharedBytes};
+      if (bf16) {
+        KVG_LAUNCH((MultiplyKernel<true>), shape, context_.stream(), p);
+      } else {
+        KVG_LAUNCH((MultiplyKernel<false>), shape, context_.stream(), p);
+      }
     }
   }
 
@@ -703,7 +545,7 @@ class DeviceLinear final : public LinearOps {
     p.add = false;
     p.matrices = chosen->where();
     const bool bf16 = set.dtype() == DType::kBF16;
-    if (m <= kSomeRows) {
+    if (m <= kMostStripColumns) {
       p.rows = arrange(Few::kM);
       float* result = p.out;
       const int64_t spans = CeilDiv(p.k, kSpan);
@@ -734,45 +576,26 @@ class DeviceLinear final : public LinearOps {
     }
   }
 
-  // Few rows: spans of k in blocks of their own, so that every multiprocessor reads weights.
-  void RunStrips(const Tensor& x, DType dtype, const Product& product) {
+  void RunStrips(const Tensor& x, DType dtype, Product p) {
     ScratchScope scratch(context_);
-    StripProduct p;
-    static_cast<Product&>(p) = product;
-    const int64_t units = p.k / kUnit, spans = Most<int64_t>(CeilDiv(p.k, kSpan), 1);
-    int64_t eights = 1;  // a power of two
-    while (eights * kEight < p.m) eights *= 2;
-    auto* const packed = scratch.Take<Uint4>(eights * units * kWarp);
-    const bool bf16 = dtype == DType::kBF16;
-    KVG_LAUNCH(PackRowsKernel,
-               {.grid_x = CeilDiv(eights * units * kWarp, kBlockThreads), .threads = kBlockThreads},
-               context_.stream(), x.data, x.dtype, x.stride[0], p.m, x.shape[1], bf16, p.k, eights,
-               packed);
-    p.packed = packed;
+    const int64_t spans = std::max<int64_t>(CeilDiv(p.k, kSpan), 1);
+    float* const out = p.out;
     if (spans > 1) p.out = scratch.Take<float>(spans * p.m * p.n);
-    static_assert(kMostEights == 8);
-    if (eights == 1) {
-      RunStripsOf<1>(p, spans, bf16);
-    } else if (eights == 2) {
-      RunStripsOf<2>(p, spans, bf16);
-    } else if (eights == 4) {
-      RunStripsOf<4>(p, spans, bf16);
-    } else {
-      RunStripsOf<8>(p, spans, bf16);
-    }
-    if (spans > 1) Join(p, spans, product.out);
-  }
-  template <int eights>
-  void RunStripsOf(const StripProduct& p, int64_t spans, bool bf16) {
-    const LaunchShape shape = {.grid_x = CeilDiv(p.n, kStripRows),
-                               .grid_z = spans,
-                               .threads = kWarp,
-                               .shared_bytes = Ring<eights>::kBytes};
-    if (bf16) {
-      KVG_LAUNCH((StripKernel<eights, true>), shape, context_.stream(), p);
-    } else {
-      KVG_LAUNCH((StripKernel<eights, false>), shape, context_.stream(), p);
-    }
+    MultiplyStrips({.x = x.data,
+                    .x_dtype = x.dtype,
+                    .x_stride = x.stride[0],
+                    .x_columns = x.shape[1],
+                    .w = p.w,
+                    .dtype = dtype,
+                    .bias = p.bias,
+                    .out = p.out,
+                    .m = p.m,
+                    .n = p.n,
+                    .k = p.k,
+                    .out_stride = p.out_stride,
+                    .add = p.add},
+                   scratch.Take<char>(StripScratchBytes(p.m, p.k)), context_.stream());
+    if (spans > 1) Join(p, spans, out);
   }
   void Join(const Product& p, int64_t spans, float* out) {
     KVG_LAUNCH(JoinSpansKernel,
@@ -806,17 +629,6 @@ class DeviceLinear final : public LinearOps {
     KVG_LAUNCH(RoundRowsKernel,
                {.grid_x = CeilDiv(rows * k, kBlockThreads), .threads = kBlockThreads},
                context_.stream(), x.data, x.dtype, x.stride[0], m, x.shape[1], dtype, k, rows, out);
-  }
-
-  template <class T, bool kBf16>
-  void RunTiles(const Product& p, int64_t spans) {
-    KVG_LAUNCH((MultiplyKernel<T, kBf16>),
-               {.grid_x = CeilDiv(p.n, T::kN),
-                .grid_y = CeilDiv(p.m, T::kM),
-                .grid_z = spans,
-                .threads = T::kThreads,
-                .shared_bytes = T::kSharedBytes},
-               context_.stream(), p);
   }
 
   void DoMatMulNT(const Tensor& a, const Tensor& b, float alpha, Tensor out) override {
@@ -862,9 +674,9 @@ int64_t LinearScratchBytes(const PassSize& size) {
   std::string why_not;
   const ProductLibrary* const library = FindProductLibrary(&why_not);
   const auto of = [library](int64_t m, int64_t n, int64_t k) {
-    const int64_t rounded = RoundUp(m, kSomeRows) * RoundUp(k, kUnit) * 2;
-    const int64_t split = CeilDiv(k, kSpan) * std::min<int64_t>(m, kSomeRows) * n * 4;
-    if (library == nullptr || m <= kSomeRows) return rounded + split;
+    const int64_t rounded = RoundUp(m, kMostStripColumns) * RoundUp(k, kUnit) * 2;
+    const int64_t split = CeilDiv(k, kSpan) * std::min<int64_t>(m, kMostStripColumns) * n * 4;
+    if (library == nullptr || m <= kMostStripColumns) return rounded + split;
     const std::span<const int64_t> blocks = library->blocks();
     const int64_t rows = std::min(blocks.front(), RoundUp(m, blocks.back()));
     return std::max(rounded + split, rows * (RoundUp(k, kUnit) + n) * 4);

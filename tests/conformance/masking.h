@@ -66,7 +66,7 @@ struct Prefilled {
     }
     return compressor.Compress(state(), scores ? &*scores : nullptr, of_prompt);
   }
-  // Of all memory, that of the host too, where a method placed some.
+  // That of the host counts too, where a method placed some there.
   int64_t used_bytes() {
     int64_t bytes = 0;
     for (const Tier tier : {Tier::kDevice, Tier::kHost, Tier::kDisk}) {

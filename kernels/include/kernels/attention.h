@@ -12,12 +12,12 @@
 // rows as NaN.
 //
 // The softmax sum, log-sum-exp and everything captured come from unrounded f32 probabilities. The
-// weights of the value product may be rounded to a bf16 cache's type. Codes of a 16-bit cache may be
-// expanded to its type. Keys whose ranges run over entries count from the middle of their range
+// weights of the value product may be rounded to a bf16 cache's type. Codes of a 16-bit cache may
+// be expanded to its type. Keys whose ranges run over entries count from the middle of their range
 // while zeros stay f32, so a score moves by at most 2^-9 * scale * sum over dims of |q| * half the
 // range of the page's dim. The cpu takes 16-bit integers in units of a row's largest number in the
-// page: at most 2^-15 * scale * dims * the largest |q| * half range, up to 256 dims. f32 caches stay
-// in f32.
+// page: at most 2^-15 * scale * dims * the largest |q| * half range, up to 256 dims. f32 caches
+// stay in f32.
 #pragma once
 
 #include <cstdint>
