@@ -48,8 +48,10 @@ int64_t IndexOfRow0(const AttentionItem& item, const KvHead& head) {
   return item.first_position == kEndAligned ? head.length() - item.rows : item.first_position;
 }
 
-// Work of one shape of SpanAttention: few rows, plain or not; many rows, plain or not.
-constexpr int kWorks = 4;
+// Work of one shape of SpanAttention: few rows or many, of heads that are plain, that have codes
+// which are expanded to 16 bits, or of which something is expanded to f32. A block's shared memory
+// is the most that any of the heads needs.
+constexpr int kNeeds = 3, kWorks = 2 * kNeeds;
 struct SpanWork {
   std::vector<SpanUnit> units;
   std::vector<MergeJob> jobs;
@@ -266,7 +268,8 @@ class CudaAttention final : public AttentionOps {
             needs.Add(shape, segments.views()[static_cast<size_t>(first_segment + s)]);
           }
         }
-        const int kind = (few_rows ? 0 : 2) + (needs.plain() ? 0 : 1);
+        const int need = needs.plain() ? 0 : needs.narrow_codes ? 1 : 2;
+        const int kind = (few_rows ? 0 : kNeeds) + need;
         SpanWork* const work = &works[kind];
         const size_t first_job = work->jobs.size(), first_unit = work->units.size();
         const int64_t step = long_rows ? prefill_rows : 16 * (few_rows ? kFewTiles : kManyTiles);
@@ -335,8 +338,8 @@ class CudaAttention final : public AttentionOps {
     PrefillAttention(call, tables, shape.format.dtype, prefill_jobs,
                      static_cast<int64_t>(prefill.size()), results, stream_);
     for (int i = 0; i < kWorks; ++i) {
-      RunSpans(shape, call, tables, i < 2 ? kFewTiles : kManyTiles, works[i], units[i], jobs[i],
-               results);
+      RunSpans(shape, call, tables, i < kNeeds ? kFewTiles : kManyTiles, works[i], units[i],
+               jobs[i], results);
     }
   }
 
@@ -401,7 +404,7 @@ class CudaAttention final : public AttentionOps {
     span.dtype = shape.format.dtype;
     span.row_tiles = row_tiles;
     // Where codes are expanded more warps share the work.
-    span.warps = work.needs.code_key_bytes + work.needs.code_value_bytes > 0 ? 8 : 4;
+    span.warps = work.needs.narrow_codes ? 8 : 4;
     const int most_dims = std::max(work.needs.value_dim, static_cast<int>(shape.format.value_dim));
     while (MostValueDims(row_tiles, span.warps) < most_dims) {
       span.warps *= 2;
@@ -491,6 +494,10 @@ class CudaAttention final : public AttentionOps {
     tables.shape.dtype = shape.format.dtype;
     tables.shape.row_tiles = many ? kManyTiles : kFewTiles;
     tables.shape.shared = CaptureShared(shape, needs, tables.shape.row_tiles);
+    if (many && tables.shape.shared.total > MostSharedBytes()) {  // heads of several needs
+      tables.shape.row_tiles = kFewTiles;
+      tables.shape.shared = CaptureShared(shape, needs, kFewTiles);
+    }
     KVG_CHECK(tables.shape.shared.total <= MostSharedBytes(),
               "cuda: keys of more dims than shared memory takes");
     tables_.Send(stream_);

@@ -34,11 +34,11 @@ KVG_DEVICE void TileScores(const AttendCall& call, const SegmentView& segment, c
                            float (&scores)[tiles][2][4]) {
   SyncBlock();
   if constexpr (type != DType::kF32) {
-    if (!KeysAsNumbers<type>(segment, page, shared.expanded)) {
+    if (!KeysAsNumbers<type>(segment, page)) {
       PackQueries<type, tiles>(call, tile, shared.queries16);
     }
   }
-  if (KeysAsNumbers<type>(segment, page, shared.expanded)) {
+  if (KeysAsNumbers<type>(segment, page)) {
     ExpandQueries<type, tiles>(call, segment, tile, shared.queries32);
   }
   SyncBlock();
@@ -61,8 +61,7 @@ WindowKernel(AttendCall call, const SegmentView* segments, const CapturePage* pa
   const PageSight sight = SightOf(call, segment, tile, tiles * 16, job.page);
   if (!sight.any) return;
   const CaptureShared shared = SharedOf(memory, plan);
-  ExpandPage<type>(segment, job.page, KeysAsCodes<type>(segment, job.page, shared.expanded), false,
-                   shared.expanded);
+  ExpandPage<type>(segment, job.page, KeysAsCodes(segment, job.page), false, shared.expanded);
   float scores[tiles][2][4];
   TileScores<type, tiles>(call, segment, tile, sight.all, job.page, shared, scores);
 #pragma unroll
@@ -121,8 +120,7 @@ ColumnsKernel(AttendCall call, const SegmentView* segments, const CapturePage* p
   tile.first_row += request.first_row;
   if (tile.ahead != nullptr) tile.ahead += request.first_row;
   const CaptureShared shared = SharedOf(memory, plan);
-  ExpandPage<type>(segment, job.page, KeysAsCodes<type>(segment, job.page, shared.expanded), false,
-                   shared.expanded);
+  ExpandPage<type>(segment, job.page, KeysAsCodes(segment, job.page), false, shared.expanded);
   const float* const log_sum_exp =
       request.log_sum_exp + tile.head0 * request.log_sum_exp_stride + tile.first_row;
   // Rows that come before the page see nothing of it, unless rows see ahead.

@@ -3,9 +3,10 @@
 // numbers in shared memory, where they lie as those of a 16-bit page do (page_layout.h), and are
 // multiplied as such.
 //
-// Keys whose ranges run over entries are rounded to 16 bits as distances from the middle of a
-// range; what the middles add to a score is summed in f32. So what a score moves by does not depend
-// on how loud a constant a channel carries.
+// Keys take two pages, the second of which has what the first rounds away. Those whose ranges run
+// over entries are expanded as distances from the middle of a range; what the middles add to a
+// score is summed in f32. So what a score moves by does not depend on how loud a constant a channel
+// carries.
 #pragma once
 
 #include "cuda/attention_values.h"
@@ -14,34 +15,28 @@ namespace kvgauge::cuda {
 
 // Where a block's expanded pages lie.
 struct ExpandedPages {
-  Uint4* keys;    // null: keys of codes are expanded to f32
-  Uint4* values;  // null: likewise
+  Uint4* keys;  // [kKeyParts] pages
+  Uint4* values;
   Float2* key_ranges;
   Float2* value_ranges;
 };
-
 KVG_DEVICE ExpandedPages PagesOf(unsigned char* shared, const SharedPlan& plan) {
-  const auto at = [shared](int begin) { return begin == 0 ? nullptr : shared + begin; };
-  return {reinterpret_cast<Uint4*>(at(plan.keys)), reinterpret_cast<Uint4*>(at(plan.values)),
-          reinterpret_cast<Float2*>(at(plan.key_ranges)),
-          reinterpret_cast<Float2*>(at(plan.value_ranges))};
+  return {reinterpret_cast<Uint4*>(shared + plan.keys),
+          reinterpret_cast<Uint4*>(shared + plan.values),
+          reinterpret_cast<Float2*>(shared + plan.key_ranges),
+          reinterpret_cast<Float2*>(shared + plan.value_ranges)};
 }
 
-template <DType type>
-KVG_DEVICE bool KeysAsCodes(const SegmentView& segment, int page, const ExpandedPages& expanded) {
-  return type != DType::kF32 && !segment.numbers && expanded.keys != nullptr &&
-         page * kPageEntries < segment.keys.coded_entries;
+KVG_DEVICE bool KeysAsCodes(const SegmentView& segment, int page) {
+  return segment.narrow_codes && page * kPageEntries < segment.keys.coded_entries;
 }
-template <DType type>
-KVG_DEVICE bool ValuesAsCodes(const SegmentView& segment, int page, const ExpandedPages& expanded) {
-  return type != DType::kF32 && !segment.values_in_keys && expanded.values != nullptr &&
-         segment.stored.ValueBytes() <= kMostCodePage &&
-         page * kPageEntries < segment.values.coded_entries;
+KVG_DEVICE bool ValuesAsCodes(const SegmentView& segment, int page) {
+  return segment.narrow_codes && page * kPageEntries < segment.values.coded_entries;
 }
 // Whether a page's keys are expanded to f32, and so met by expanded queries.
 template <DType type>
-KVG_DEVICE bool KeysAsNumbers(const SegmentView& segment, int page, const ExpandedPages& expanded) {
-  return !KeysAsTheyLie<type>(segment, page) && !KeysAsCodes<type>(segment, page, expanded);
+KVG_DEVICE bool KeysAsNumbers(const SegmentView& segment, int page) {
+  return !KeysAsTheyLie<type>(segment, page) && !KeysAsCodes(segment, page);
 }
 
 // A number is scale * (code - middle) + offset. How many such ranges a page has, and whose is
@@ -97,6 +92,16 @@ KVG_DEVICE float NumberOf(const CodeNumbers& numbers, uint32_t code) {
   }
 }
 
+template <DType type>
+KVG_DEVICE Float2 Unpacked(uint32_t pair) {
+  if constexpr (type == DType::kBF16) {
+    return {FloatOf(pair << 16), FloatOf(pair & 0xffff0000u)};
+  } else {
+    return {HalfToFloat(static_cast<uint16_t>(pair)),
+            HalfToFloat(static_cast<uint16_t>(pair >> 16))};
+  }
+}
+
 // A string of 8 codes: the first four places and the last four.
 struct CodeBits {
   uint32_t near, far;
@@ -120,16 +125,26 @@ KVG_DEVICE CodeBits LoadString(const uint8_t* at, int bits) {
           static_cast<uint32_t>(all >> 4 * bits)};
 }
 
-template <DType type>
-KVG_DEVICE Uint4 PackEight(const float (&v)[8]) {
-  return {Pack<type>(v[0], v[1]), Pack<type>(v[2], v[3]), Pack<type>(v[4], v[5]),
-          Pack<type>(v[6], v[7])};
+// Eight numbers to where they are multiplied; of keys also what is rounded away, a page behind.
+template <DType type, bool keys>
+KVG_DEVICE void StoreOperand(const float (&v)[8], int64_t page_size, Uint4* to) {
+  uint32_t near[4], rest[4];
+#pragma unroll
+  for (int p = 0; p < 4; ++p) {
+    near[p] = Pack<type>(v[2 * p], v[2 * p + 1]);
+    if constexpr (keys) {
+      const Float2 rounded = Unpacked<type>(near[p]);
+      rest[p] = Pack<type>(v[2 * p] - rounded.x, v[2 * p + 1] - rounded.y);
+    }
+  }
+  to[0] = {near[0], near[1], near[2], near[3]};
+  if constexpr (keys) to[page_size] = {rest[0], rest[1], rest[2], rest[3]};
 }
 
 // Numbers of a string that are decoded one by one.
 template <DType type, bool keys>
-KVG_DEVICE_CALL Uint4 DecodeString(const SegmentView& segment, int page, const CodeString& string,
-                                   const Float2* ranges) {
+KVG_DEVICE_CALL void DecodeString(const SegmentView& segment, int page, const CodeString& string,
+                                  const Float2* ranges, int64_t page_size, Uint4* to) {
   const SideView& side = keys ? segment.keys : segment.values;
   const CodecView& c = *side.codec;
   float v[8];
@@ -141,14 +156,14 @@ KVG_DEVICE_CALL Uint4 DecodeString(const SegmentView& segment, int page, const C
       v[j] = v[j] - ranges[RangeIndex(c, entry, dim)].y;
     }
   }
-  return PackEight<type>(v);
+  StoreOperand<type, keys>(v, page_size, to);
 }
 
 // A string, expanded. `first`: of its ranges, one for each entry, for each dim, or one.
 enum class RangesAlong { kEntries, kDims, kNeither };
 template <DType type, bool keys, CodeKind kind, RangesAlong along>
-KVG_DEVICE Uint4 ExpandString(const CodeBits& codes, int bits, const CodeNumbers& numbers,
-                              const Float2* first, bool apart) {
+KVG_DEVICE void ExpandString(const CodeBits& codes, int bits, const CodeNumbers& numbers,
+                             const Float2* first, bool apart, int64_t page_size, Uint4* to) {
   const uint32_t mask = (1u << bits) - 1u;
   float v[8];
 #pragma unroll
@@ -167,7 +182,7 @@ KVG_DEVICE Uint4 ExpandString(const CodeBits& codes, int bits, const CodeNumbers
     const float distance = range.x * NumberOf<kind>(numbers, code);
     v[j] = apart ? distance : distance + range.y;
   }
-  return PackEight<type>(v);
+  StoreOperand<type, keys>(v, page_size, to);
 }
 
 // Keys or values of a page to where tensor cores look for them. By all threads: a warp takes 16
@@ -184,6 +199,7 @@ KVG_DEVICE_CALL void ExpandCodes(const SegmentView& segment, int page, const Flo
   const CodeNumbers numbers = NumbersOf(c);
   const int blocks = (segment.stored.value_dim + 7) / 8;
   const int warps = BlockThreads() / kWarp, parts = chunks * kSixteenths;
+  const int64_t page_size = parts * kWarp;
   // A part of keys is 4 chunk + sixteenth, one of values 4 dims16 + 2 of its 8 + half of the
   // entries.
 #pragma unroll 1
@@ -194,24 +210,24 @@ KVG_DEVICE_CALL void ExpandCodes(const SegmentView& segment, int page, const Flo
     const int string = keys ? (quarter * kWarp + lane) * chunks + outer
                             : (outer * kWarp + lane) * kSixteenths + quarter;
     const int block = outer * 2 + quarter / 2;  // of values
-    const int to =
-        keys ? (quarter * chunks + outer) * kWarp + lane : (block * 2 + quarter % 2) * kWarp + lane;
+    Uint4* const to =
+        operands + (keys ? quarter * chunks + outer : block * 2 + quarter % 2) * kWarp + lane;
     if (!keys && block >= blocks) continue;
     if (!table || entry + (keys ? 8 : 25) >= coded || dim + (keys ? 9 : 0) >= dims) {
-      operands[to] = DecodeString<type, keys>(segment, page, CodeString(c, string), ranges);
+      DecodeString<type, keys>(segment, page, CodeString(c, string), ranges, page_size, to);
       continue;
     }
     const CodeBits eight = LoadString(codes + string * bits, bits);
     const bool apart = keys && MiddlesApart(c, side.coded_entries, page, quarter);
     if (by_entry) {
       const int row = (keys ? outer * 16 : block * 8) / group * kPageEntries;
-      operands[to] = ExpandString<type, keys, kind, RangesAlong::kEntries>(
-          eight, bits, numbers, ranges + row + entry, apart);
+      ExpandString<type, keys, kind, RangesAlong::kEntries>(
+          eight, bits, numbers, ranges + row + entry, apart, page_size, to);
     } else {
       const int row = by_dim ? 0 : (keys ? quarter * 16 : quarter % 2 * 32) / group * dims;
       constexpr RangesAlong kAlong = keys ? RangesAlong::kDims : RangesAlong::kNeither;
-      operands[to] =
-          ExpandString<type, keys, kind, kAlong>(eight, bits, numbers, ranges + row + dim, apart);
+      ExpandString<type, keys, kind, kAlong>(eight, bits, numbers, ranges + row + dim, apart,
+                                             page_size, to);
     }
   }
 }
@@ -244,16 +260,6 @@ KVG_DEVICE void ExpandPage(const SegmentView& segment, int page, bool keys, bool
   if (keys) ExpandSide<type, true>(segment, page, expanded.key_ranges, expanded.keys);
   if (values) ExpandSide<type, false>(segment, page, expanded.value_ranges, expanded.values);
   SyncBlock();
-}
-
-template <DType type>
-KVG_DEVICE Float2 Unpacked(uint32_t pair) {
-  if constexpr (type == DType::kBF16) {
-    return {FloatOf(pair << 16), FloatOf(pair & 0xffff0000u)};
-  } else {
-    return {HalfToFloat(static_cast<uint16_t>(pair)),
-            HalfToFloat(static_cast<uint16_t>(pair >> 16))};
-  }
 }
 
 // scores of this warp's sixteenth of a page += what the middles of ranges add to them.
@@ -316,12 +322,16 @@ KVG_DEVICE void ScorePage(const AttendCall& call, const SegmentView& segment, co
   }
   bool done = false;
   if constexpr (type != DType::kF32) {
-    const bool coded = !plain && KeysAsCodes<type>(segment, page, expanded);
+    const bool coded = !plain && KeysAsCodes(segment, page);
     done = plain || coded || KeysAsTheyLie<type>(segment, page);
     if (done && first_tile < tiles) {
+      const int chunks = (call.key_dim + 15) / 16;
       const void* const from = coded ? expanded.keys : plain ? keys : segment.keys.pages[page];
-      MultiplyKeys<type>(from, (call.key_dim + 15) / 16, queries16, sixteenth, first_tile,
-                         tile_step, scores);
+      MultiplyKeys<type>(from, chunks, queries16, sixteenth, first_tile, tile_step, scores);
+      if (coded) {
+        MultiplyKeys<type>(expanded.keys + chunks * kSixteenths * kWarp, chunks, queries16,
+                           sixteenth, first_tile, tile_step, scores);
+      }
       if (coded && segment.keys.codec->range_table &&
           MiddlesApart(*segment.keys.codec, segment.keys.coded_entries, page, sixteenth)) {
         AddMiddles<type>(*segment.keys.codec, expanded.key_ranges, queries16, sixteenth, first_tile,

@@ -290,12 +290,11 @@ KVG_DEVICE void TakePages(const AttendCall& call, const SegmentView& segment, co
       if (next.any) PrefetchPage(segment, page + 1);
     }
     if (!sight.any) continue;
-    const bool value_codes = ValuesAsCodes<type>(segment, page, expanded);
+    const bool value_codes = ValuesAsCodes(segment, page);
     const ValuePath path = ValuesAsTheyLie<type>(segment, page) ? ValuePath::kAsTheyLie
                            : value_codes                        ? ValuePath::kCodes
                                                                 : ValuePath::kNumbers;
-    ExpandPage<type>(segment, page, KeysAsCodes<type>(segment, page, expanded), value_codes,
-                     expanded);
+    ExpandPage<type>(segment, page, KeysAsCodes(segment, page), value_codes, expanded);
     float scores[tiles][2][4];
     ScorePage<type, tiles>(call, segment, tile, sight.all, page, nullptr, memory.queries16,
                            memory.queries32, memory.room, expanded, scores);
@@ -389,7 +388,7 @@ KVG_DEVICE void TakeSpan(const AttendCall& call, const AttendTables& tables,
   bool numbers = false;
   if constexpr (!plain) {
     for (int page = page_begin; page < page_end; ++page) {
-      numbers = numbers || KeysAsNumbers<type>(segment, page, expanded);
+      numbers = numbers || KeysAsNumbers<type>(segment, page);
     }
   }
   if (numbers) ExpandQueries<type, tiles>(call, segment, tile, memory.queries32);

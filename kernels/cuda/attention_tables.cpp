@@ -124,8 +124,28 @@ SideView SegmentTables::SideOf(const KvSegment& segment, KvSide side, Tables& ta
   return view;
 }
 
+namespace {
+
+// Whether a head's codes are expanded to 16-bit pages: nothing else of it is expanded, and pages of
+// both sides fit in shared memory beside the queries of many rows. It follows from the head and the
+// shape alone, so that a row has the same bits in any company.
+bool HasNarrowCodes(const AttentionShape& shape, const KvHead& head) {
+  constexpr int64_t kMostDims = 256;
+  const KvFormat& format = shape.format;
+  if (format.dtype == DType::kF32 || format.key_dim > kMostDims || format.value_dim > kMostDims) {
+    return false;
+  }
+  return std::all_of(head.segments, head.segments + head.count, [](const KvSegment& s) {
+    return s.rotation == nullptr && s.key_basis.empty() && s.value_basis.empty() &&
+           !s.values_in_keys;
+  });
+}
+
+}  // namespace
+
 int SegmentTables::Fill(const KvHead& head, Tables& tables) {
   const int begin = static_cast<int>(views_.size());
+  const bool narrow_codes = HasNarrowCodes(shape_, head);
   int64_t first = 0;
   for (int64_t s = 0; s < head.count; ++s) {
     const KvSegment& segment = head.segments[s];
@@ -144,6 +164,7 @@ int SegmentTables::Fill(const KvHead& head, Tables& tables) {
     view.first = static_cast<int>(first - segment.skip);
     view.values_in_keys = segment.values_in_keys;
     view.numbers = segment.rotation != nullptr || !segment.key_basis.empty();
+    view.narrow_codes = narrow_codes;
     view.bias = segment.bias;
     view.key_scale = segment.key_scale;
     view.value_scale = segment.value_scale;
@@ -168,26 +189,21 @@ void SharedNeeds::Add(const AttentionShape& shape, const SegmentView& view) {
   const bool wide = shape.format.dtype == DType::kF32;
   const bool coded_keys = view.keys.coded_entries > 0;
   const bool coded_values = view.values_in_keys ? coded_keys : view.values.coded_entries > 0;
-  const int64_t key_bytes = view.stored.KeyBytes();
-  const int64_t value_bytes = view.values_in_keys ? 0 : view.stored.ValueBytes();
-  const bool keys_to_16 = !wide && !view.numbers && coded_keys && key_bytes <= kMostCodePage;
-  const bool values_to_16 =
-      !wide && !view.values_in_keys && coded_values && value_bytes <= kMostCodePage;
+  const bool narrow = view.narrow_codes;
+  narrow_codes = narrow_codes || (narrow && (coded_keys || coded_values));
   keys16 = keys16 || (!wide && !view.numbers);
-  if (keys_to_16) code_key_bytes = std::max(code_key_bytes, key_bytes);
-  if (values_to_16) code_value_bytes = std::max(code_value_bytes, value_bytes);
-  if (wide || view.numbers || (coded_keys && !keys_to_16)) {
+  if (wide || view.numbers || (coded_keys && !narrow)) {
     const bool projected = view.keys.basis.data != nullptr && view.rotation == nullptr;
     const auto full = static_cast<int>(shape.format.key_dim);
     expanded_dims = std::max(expanded_dims, projected ? view.keys.dim : full);
     rebuilt = rebuilt || (view.keys.basis.data != nullptr && !projected);
   }
-  const bool values_to_32 = wide || (coded_values && !values_to_16);
-  values32 = values32 || values_to_32;
   values16 = values16 || !wide;
+  values32 = values32 || wide || (coded_values && !narrow);
   value_dim = std::max(value_dim, view.values.dim);
   if (view.values.basis.data != nullptr) latent_values = std::max(latent_values, view.values.dim);
-  page_bytes = std::max(page_bytes, key_bytes + value_bytes);
+  page_bytes = std::max(
+      page_bytes, view.stored.KeyBytes() + (view.values_in_keys ? 0 : view.stored.ValueBytes()));
 }
 
 namespace {
@@ -195,6 +211,12 @@ namespace {
 constexpr int64_t kExpandedKeys = 64 * 64 * 4;  // of one part of a page
 constexpr int64_t kExpandedEntries = 16;        // of values
 constexpr int64_t kSixteenths = 4;
+
+// How a page lies whose entries are no latents.
+PageLayout StoredLayout(const AttentionShape& shape) {
+  return {shape.format.dtype, static_cast<int>(shape.format.key_dim),
+          static_cast<int>(shape.format.value_dim)};
+}
 
 SharedPlan PlanOf(const AttentionShape& shape, const SharedNeeds& needs, int row_tiles,
                   int64_t weights16, int64_t weights32, int64_t least_room) {
@@ -209,8 +231,8 @@ SharedPlan PlanOf(const AttentionShape& shape, const SharedNeeds& needs, int row
   int64_t room = least_room;
   if (needs.expanded_dims > 0) room = std::max(room, kExpandedKeys * (needs.rebuilt ? 2 : 1));
   plan.tile = carver.Take(room);
-  if (needs.code_key_bytes > 0) {
-    plan.keys = carver.Take(needs.code_key_bytes);
+  if (needs.narrow_codes) {
+    plan.keys = carver.Take(kKeyParts * StoredLayout(shape).KeyBytes());
     plan.key_ranges = carver.Take(int64_t{8} * kMostRanges);
   }
   plan.total = carver.used();
@@ -245,9 +267,9 @@ SharedPlan SpanShared(const AttentionShape& shape, const SharedNeeds& needs, int
     AddStages(needs, &plan);
     return plan;
   }
-  if (needs.code_value_bytes == 0) return plan;
+  if (!needs.narrow_codes) return plan;
   SharedCarver carver(plan.total);
-  plan.values = carver.Take(needs.code_value_bytes);
+  plan.values = carver.Take(StoredLayout(shape).ValueBytes());
   plan.value_ranges = carver.Take(int64_t{8} * kMostRanges);
   plan.total = carver.used();
   return plan;

@@ -51,16 +51,13 @@ struct SharedNeeds {
   bool rebuilt = false;                   // keys that are made of latents page by page
   int value_dim = 0;                      // most dims of values as stored
   bool values32 = false;                  // expanded values
-  int64_t code_key_bytes = 0;             // pages of codes that are expanded to 16 bits
-  int64_t code_value_bytes = 0;
-  int latent_values = 0;   // most dims of latents of values
-  int64_t page_bytes = 0;  // most of a page as it lies, both sides
+  bool narrow_codes = false;              // codes that are expanded to 16-bit pages
+  int latent_values = 0;                  // most dims of latents of values
+  int64_t page_bytes = 0;                 // most of a page as it lies, both sides
 
   void Add(const AttentionShape& shape, const SegmentView& view);
   // Nothing but 16-bit pages that are multiplied as they lie.
-  bool plain() const {
-    return expanded_dims == 0 && !values32 && code_key_bytes == 0 && code_value_bytes == 0;
-  }
+  bool plain() const { return expanded_dims == 0 && !values32 && !narrow_codes; }
 };
 SharedPlan SpanShared(const AttentionShape& shape, const SharedNeeds& needs, int row_tiles);
 SharedPlan CaptureShared(const AttentionShape& shape, const SharedNeeds& needs, int row_tiles);

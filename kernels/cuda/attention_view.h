@@ -46,7 +46,9 @@ struct SegmentView {
   int skip;    // of them, before its entry 0
   int first;   // its slot 0, counted among the head's entries
   bool values_in_keys;
-  bool numbers;  // keys are expanded to f32: rotated, or latents
+  bool numbers;       // keys are expanded to f32: rotated, or latents
+  bool narrow_codes;  // codes are expanded to 16-bit pages (attention_codes.h), else to f32, in
+                      // parts
   const float* bias;
   const float* key_scale;
   const float* value_scale;
@@ -97,14 +99,14 @@ struct RowState {
   float unused;
 };
 
+inline constexpr int kKeyParts = 2;  // pages of 16 bits that one page of keys is expanded to
+
 // Where a block's shared arrays begin, in bytes.
 struct SharedPlan {
   int q16, q32, weights16, weights32, maxima, tile;
-  int keys, key_ranges, values, value_ranges;  // of codes that are expanded to 16 bits; 0: none
+  int keys, key_ranges, values, value_ranges;  // of narrow codes; 0: none
   int stages, stage_count, stage_bytes;        // of pages that are on their way; fewer than 2: none
   int total;
 };
-// Pages of codes of so many bytes at 16 bits are expanded to them; larger ones to f32, in parts.
-inline constexpr int64_t kMostCodePage = 40 * 1024;
 
 }  // namespace kvgauge::cuda

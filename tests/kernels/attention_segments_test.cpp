@@ -22,9 +22,9 @@ namespace {
 // its probability.
 constexpr double kScoreBound = 4e-4;
 // In 16-bit caches queries are rounded after the scales of codes are folded in, which moves a score
-// by what ScoresOfFoldedCodes below holds it to: these scenes keep scores small. Devices expand
-// codes to the cache's type, whose last bit is 2^-9 or 2^-11 of a number.
-constexpr double kDeviceBf16Bound = 1e-2, kDeviceF16Bound = 1e-2 / 8;
+// by what ScoresOfFoldedCodes below holds it to: these scenes keep scores small. Devices round bf16
+// caches' to bf16.
+constexpr double kDeviceBf16Bound = 1e-2;
 constexpr float kFoldedQueries = 0.05f;
 
 std::vector<SegmentSpec> Lengths(std::initializer_list<int64_t> lengths) {
@@ -310,10 +310,8 @@ std::vector<Scene> Scenes() {
 void ExpectClose(const Scene& scene, const SceneResults& got, const SceneResults& want) {
   const bool coded = std::any_of(scene.heads[0].begin(), scene.heads[0].end(),
                                  [](const SegmentSpec& s) { return s.key_codec.has_value(); });
-  const bool narrow = OnDevice() && coded && scene.dtype != DType::kF32;
-  const double bound = !narrow                       ? kScoreBound
-                       : scene.dtype == DType::kBF16 ? kDeviceBf16Bound
-                                                     : kDeviceF16Bound;
+  const bool to_bf16 = OnDevice() && coded && scene.dtype == DType::kBF16;
+  const double bound = to_bf16 ? kDeviceBf16Bound : kScoreBound;
   float largest = 0;
   for (const float v : want.out) largest = std::max(largest, std::abs(v));
   // bf16 weights: each is off by 2^-9 of itself at most, and they sum to 1; outliers of single
