@@ -301,12 +301,11 @@ TEST_P(Conformance, BytesBringTheCacheBack) {
   }
 }
 
-// What a contender's plan is for: without constants of the model, and on a device without what the
-// method placed in the host's memory.
-int64_t HeldBytes(const CellResult& cell, const KvCache& cache) {
+// What a contender's plan is for: without constants of the model, and without what the method
+// placed in the host's memory, of which a device has nothing.
+int64_t HeldBytes(const KvCache& cache) {
   const KvBytes bytes = cache.Bytes();
-  const int64_t on_host = OnDevice() ? cell.record.final_host_bytes : 0;
-  return bytes.resident() - bytes.codebooks - bytes.projections - on_host;
+  return bytes.resident() - bytes.codebooks - bytes.projections - cache.PlacedBytes();
 }
 
 // What was planned for a contender is enough for what it holds at the end.
@@ -314,8 +313,8 @@ TEST_P(Conformance, HoldsNoMoreThanPlanned) {
   for (const auto& subject : Subjects(GetParam())) {
     int64_t held_bytes = 0;
     EngineOptions options;
-    options.inspect = [&](const CellResult& cell, const KvCache& cache) {
-      held_bytes = HeldBytes(cell, cache);
+    options.inspect = [&](const CellResult&, const KvCache& cache) {
+      held_bytes = HeldBytes(cache);
     };
     Engine engine({subject->contender()}, options);
     const EngineSample sample = Sample(kPromptTokens, 8);
@@ -400,13 +399,12 @@ TEST_P(Conformance, ReadsPromptsInChunks) {
     }
     const bool reads = ReducesPrompts(subject->method);
     std::map<std::pair<int64_t, int64_t>, int64_t> held_bytes;
-    const EngineOptions options = {
-        .compress_at = CompressAt::kChunk,
-        .chunk_tokens = kChunk,
-        .max_pool_lanes = 3,
-        .inspect = [&](const CellResult& cell, const KvCache& cache) {
-          held_bytes[{cell.sample, cell.contender}] = HeldBytes(cell, cache);
-        }};
+    const EngineOptions options = {.compress_at = CompressAt::kChunk,
+                                   .chunk_tokens = kChunk,
+                                   .max_pool_lanes = 3,
+                                   .inspect = [&](const CellResult& cell, const KvCache& cache) {
+                                     held_bytes[{cell.sample, cell.contender}] = HeldBytes(cache);
+                                   }};
     const Outcomes alone = RunContenders({subject->contender()}, {a, b}, options);
     const Result<MemoryPlan> plan =
         Engine({subject->contender()}, options).PlanMemory(std::vector<EngineSample>{b});

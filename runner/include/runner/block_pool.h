@@ -18,6 +18,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -58,8 +59,9 @@ class BlockPool {
   bool AnyShared(std::span<void* const> blocks) const;
   // The size, rounded to its class.
   int64_t BlockBytes(void* block) const { return BytesOf(std::span(&block, 1)); }
-  // The bytes of all of them; a block that occurs several times in succession counts once.
-  int64_t BytesOf(std::span<void* const> blocks) const;
+  // The bytes of all of them, or of those that lie there; a block that occurs several times in
+  // succession counts once.
+  int64_t BytesOf(std::span<void* const> blocks, std::optional<Where> where = {}) const;
   // How often references to held blocks were taken. While this number is unchanged, a block that
   // had one reference still has only that one.
   int64_t retain_count() const { return retain_count_.load(std::memory_order_relaxed); }

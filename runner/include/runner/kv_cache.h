@@ -135,6 +135,8 @@ class KvCache {
   // has the same bits. Elsewhere, and where attention to them is computed on the host, nothing
   // moves. A host without room is a kResource error, after which some pages have moved.
   Status Place(const Placement& place);
+  // What of Bytes().resident() lies in the host's memory by that.
+  int64_t PlacedBytes() const;
 
   // Executes a plan for each head of a layer: entries that are not kept are evicted, and their
   // blocks are freed. An error leaves the layer unchanged.

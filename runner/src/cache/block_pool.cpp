@@ -329,13 +329,16 @@ BlockPool::Where BlockPool::WhereIs(const void* block) const {
   return Find(block, near, &index).where;
 }
 
-int64_t BlockPool::BytesOf(std::span<void* const> blocks) const {
+int64_t BlockPool::BytesOf(std::span<void* const> blocks, std::optional<Where> where) const {
   const std::unique_lock<std::mutex> lock = Lock();
   Slab* near = nullptr;
   int64_t bytes = 0, index = 0;
   const void* last = nullptr;
   for (const void* block : blocks) {
-    if (block != nullptr && block != last) bytes += Find(block, near, &index).block_bytes;
+    if (block != nullptr && block != last) {
+      const Slab& slab = Find(block, near, &index);
+      if (!where || slab.where == *where) bytes += slab.block_bytes;
+    }
     last = block;
   }
   return bytes;

@@ -126,6 +126,10 @@ class BlockList {
   }
   // As allocated; a block that lies at several places counts once where those are neighbours.
   int64_t allocated_bytes() const { return blocks_.empty() ? 0 : pool_->BytesOf(blocks_); }
+  // What of it lies in the memory of the host by Place.
+  int64_t placed_bytes() const {
+    return blocks_.empty() ? 0 : pool_->BytesOf(blocks_, BlockPool::Where::kPlaced);
+  }
 
  private:
   bool KnownFrom(int64_t i) const { return i >= alone_from_ && alone_at_ == pool_->retain_count(); }

@@ -105,6 +105,7 @@ class CacheLayer {
   std::vector<float> LogWeights(int64_t head) const;
   // As KvCache::Place, of one layer.
   Status Place(const Placement& place, int64_t layer, BlockMoves* moves);
+  int64_t PlacedBytes() const;
   KvBytes Bytes() const;
   // As KvCache::EntryBytes.
   double EntryBytes(KvSide side, int64_t head, int64_t first, int64_t last) const {

@@ -217,6 +217,15 @@ Status CacheLayer::Place(const Placement& place, int64_t layer, BlockMoves* move
   return {};
 }
 
+int64_t CacheLayer::PlacedBytes() const {
+  int64_t bytes = 0;
+  for (const LayerPart& part : entries_.parts) {
+    for (const Stream& stream : part.keys) bytes += stream.placed_bytes();
+    for (const Stream& stream : part.values) bytes += stream.placed_bytes();
+  }
+  return bytes;
+}
+
 int64_t CacheLayer::BeforeLastPart(int64_t head) const {
   const LayerPart& last = entries_.parts.back();
   const auto owner =

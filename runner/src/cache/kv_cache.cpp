@@ -407,6 +407,12 @@ KvBytes KvCache::Bytes() const {
   return bytes;
 }
 
+int64_t KvCache::PlacedBytes() const {
+  int64_t bytes = 0;
+  for (const auto& layer : layers_) bytes += layer->PlacedBytes();
+  return bytes;
+}
+
 Status KvCache::Truncate(int64_t tokens) {
   KVG_CHECK(tokens >= 0 && tokens <= tokens_, "more tokens than were seen");
   if (states_ && tokens < tokens_) {

@@ -79,6 +79,7 @@ class Stream {
   // Whole pages of entries [first, last) come to lie in the memory of the host, and no others:
   // those of floats, and those of codes without their side-cars.
   Status Place(int64_t first, int64_t last, BlockMoves* moves);
+  int64_t placed_bytes() const { return pages_.placed_bytes() + codes_.placed_bytes(); }
   // What it holds, bit for bit. Coded pages are as this backend lays them out.
   void Serialize(std::string& out) const;
   // Fills an empty stream of the same spec from the front of `in`; what does not fit is refused.
