@@ -326,6 +326,7 @@ void CpuAttention::RunUnit(const Call& call, int64_t index, int64_t step, const 
       next == nullptr ? 0 : next->PageBegin(next->first_span + then->span_begin);
   if (next != nullptr) FetchLists(*next, next_page);
   const Scratch scratch = ScratchOfThread(call);
+  const ProductScope products(kernels_);
   const int64_t rows = block.count * call.group;
   const bool cut = block.parts_at >= 0, sums = block.sums_at >= 0;
   const auto first = pieces_.begin() + block.first_piece;

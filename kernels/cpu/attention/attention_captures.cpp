@@ -41,6 +41,7 @@ void CpuAttention::DoWindowProbabilities(const AttentionShape& shape, const Atte
   const int64_t count = std::ssize(units);
   const int workers = Workers(out.Numel() * call.layout.key_steps);
   PiecesFor(workers, count, [&](int64_t u) {
+    const ProductScope products(kernels_);
     const SpanUnit& unit = units[u];
     Block block;
     block.item = &item;
@@ -143,6 +144,7 @@ void CpuAttention::DoReduceColumns(const AttentionShape& shape, const AttentionI
   const int workers = Workers(out.Numel() * request.rows * layout.key_steps);
 #pragma omp parallel num_threads(workers) if (workers > 1)
   {
+    const ProductScope products(kernels_);
     const Scratch scratch = ScratchOfThread(call);
     for (int64_t h = 0; h < shape.kv_heads; ++h) {
 #pragma omp for schedule(static)

@@ -60,6 +60,7 @@ struct ChosenSteps {
   int count = 0;
   uint16_t at[kSpan];  // among the chosen columns
   uint8_t row[kSpan];  // of the page's panels
+  uint8_t run[kSpan];
   const char* page[kSpan];
 
   ChosenSteps(const Piece& piece, int64_t span, const Chosen& chosen) {
@@ -74,6 +75,7 @@ struct ChosenSteps {
         const int c = std::countr_zero(bits);
         at[count] = static_cast<uint16_t>(column + c);
         row[count] = static_cast<uint8_t>((first + c) / rows);
+        run[count] = static_cast<uint8_t>((p * kEntries + first + c) / kEntryRun);
         page[count] = static_cast<const char*>(data);
       }
       column += kVectorFloats;
@@ -234,8 +236,8 @@ void CpuAttention::WeighChosen(const Call& call, const Piece& piece, int64_t spa
                  chosen_steps.row[i] * PanelRowBytes(stored, g);
     }
     kernels_.chosen_values[static_cast<int>(stored.dtype)](
-        {a, kSpan, rows, steps, chosen_steps.at, chosen_steps.count, stored.PanelDims(g),
-         values + g * kPanelWidth, call.value_stride, lines.Part(g, panels)});
+        {a, kSpan, rows, steps, chosen_steps.at, chosen_steps.run, chosen_steps.count,
+         stored.PanelDims(g), values + g * kPanelWidth, call.value_stride, lines.Part(g, panels)});
   }
 }
 

@@ -2,30 +2,13 @@
 // Products over chosen entries, as templates over a vector type; see attention_tiles.h. An element
 // of a result is the chain of the dense product without the links that are zero, so it has the same
 // bits.
-//
-// What is chosen is scattered, so no prefetcher of the processor foresees it: every call brings the
-// lines that are wanted next, and asks for a few of them with every step.
 #pragma once
 
 #include "cpu/attention/attention_kernels.h"
+#include "cpu/attention/attention_lines.h"
 #include "cpu/attention/attention_products.h"
 
 namespace kvgauge {
-
-// Asks for a share of the lines with every step.
-template <class V>
-struct LineFeed {
-  const char* const* next;
-  const char* const* end;
-  int64_t per_step;
-
-  [[gnu::always_inline]] LineFeed(const char* const* from, const char* const* to, int steps)
-      : next(from), end(to), per_step((to - from + steps - 1) / steps) {}
-  [[gnu::always_inline]] void Step() {
-    const auto* stop = end - next < per_step ? end : next + per_step;
-    for (; next < stop; ++next) __builtin_prefetch(*next, 0, 2);
-  }
-};
 
 // kRows rows by kUnits times 16 columns, sums held in registers.
 template <class V, class P, int kRows, int kUnits>

@@ -9,7 +9,8 @@
 // interleaved, [steps / 2][width][2], which is what the bf16 dot product consumes.
 //
 // In every product one output element is ONE sequential f32 chain over the steps, or an exact sum
-// of integers, so its bits do not depend on how many rows or columns are computed together.
+// of integers, so its bits do not depend on how many rows or columns are computed together. A link
+// of the chain is a step, or with tile registers the sum over 32 steps.
 #pragma once
 
 #include <cstdint>
@@ -21,6 +22,7 @@ namespace kvgauge {
 
 inline constexpr int kPanelWidth = 64;
 inline constexpr int kVectorFloats = 16;  // width granularity of panels; widest vector used
+inline constexpr int kEntryRun = 32;      // entries that one link of a chain may be a sum over
 
 // out[r][c] = (accumulate ? out[r][c] : 0) + sum over s of a[r][s] * panel[s][c].
 // a is f32, or bf16 when the panel is bf16 and the table's bf16_dot is set.
@@ -65,6 +67,7 @@ struct ChosenValuesArgs {
   int rows;
   const void* const* steps;  // [count]
   const uint16_t* at;        // [count]
+  const uint8_t* run;        // [count] which kEntryRun entries of the span the step is one of
   int count;                 // 1 at least
   int width;
   float* out;
@@ -233,7 +236,9 @@ struct RotateArgs {
 
 struct AttentionKernels {
   bool bf16_dot;  // weights and queries of bf16 caches are bf16, not f32
-  int tile_rows;  // rows one pass over a panel serves
+  // Every thread calls these around its products; null: nothing is needed.
+  void (*begin_products)();
+  void (*end_products)();
   // Indexed by DType of the panel: f32, f16, bf16.
   void (*product[3])(const ProductArgs& args);
   // The same over chosen columns of keys and steps of values; indexed as `product`.
@@ -264,9 +269,25 @@ struct AttentionKernels {
   void (*tanh)(const float* in, int64_t n, float* out);
 };
 
+class ProductScope {
+ public:
+  explicit ProductScope(const AttentionKernels& kernels) : end_(kernels.end_products) {
+    if (kernels.begin_products != nullptr) kernels.begin_products();
+  }
+  ~ProductScope() {
+    if (end_ != nullptr) end_();
+  }
+  ProductScope(const ProductScope&) = delete;
+  ProductScope& operator=(const ProductScope&) = delete;
+
+ private:
+  void (*end_)();
+};
+
 const AttentionKernels& PortableAttentionKernels();
 const AttentionKernels& Avx2AttentionKernels();
 const AttentionKernels& Avx512AttentionKernels();
 const AttentionKernels& Avx512Bf16AttentionKernels();
+const AttentionKernels& AmxAttentionKernels();
 
 }  // namespace kvgauge

@@ -125,8 +125,9 @@ const AttentionKernels& KernelsFor([[maybe_unused]] Isa isa) {
     case Isa::kAvx512:
       return Avx512AttentionKernels();
     case Isa::kAvx512Bf16:
-    case Isa::kAmx:
       return Avx512Bf16AttentionKernels();
+    case Isa::kAmx:
+      return AmxAttentionKernels();
     case Isa::kPortable:
       break;
   }

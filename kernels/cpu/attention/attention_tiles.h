@@ -430,7 +430,6 @@ template <class V>
 constexpr AttentionKernels MakeAttentionKernels() {
   AttentionKernels k = {};
   k.bf16_dot = V::kHasBf16Dot;
-  k.tile_rows = V::kTileRows;
   SetProducts<V, F32Panel<V>>(k, DType::kF32);
   SetProducts<V, F16Panel<V>>(k, DType::kF16);
   if constexpr (V::kHasBf16Dot) {

@@ -4,8 +4,11 @@
 // Eight tiles of 16 rows x 64 bytes. An engine has, for constant tile numbers:
 //   Zero<t>()  Load<t>(p, stride_bytes)  Store<t>(p, stride_bytes)
 //   Dot<c, a, b>()   c[16][16] f32 += a[16][32] bf16 * b[16 pairs][16][2] bf16
-// and a ThreadScope. The hardware engine is in panel_amx.h; tests bring one in plain C++, so that
-// the geometry is tested on machines without such registers.
+// and a ThreadScope. To the bit, Dot sums the first ones of the pairs and the second ones, each
+// from 0 in ascending order, adds both sums, and then that to c; denormals count as 0.
+//
+// The hardware engine is tiles_amx.h; tests bring one in plain C++, so that the geometry is tested
+// on machines without such registers.
 #pragma once
 
 #include "cpu/linear/panel.h"
@@ -13,7 +16,8 @@
 namespace kvgauge {
 namespace {
 
-template <class Engine>
+// kLocality: the level of cache that prefetches go to, as __builtin_prefetch has it.
+template <class Engine, int kLocality = 3>
 struct Bf16TilePanel {
   using A = uint16_t;
   using B = uint16_t;
@@ -36,7 +40,7 @@ struct Bf16TilePanel {
     if (paired < rows) OneByFour(From(p, paired), rows - paired);
   }
 
- private:
+ protected:
   static constexpr int64_t kTileRows = 16, kTileSteps = kPanelSplit, kTileColumns = 16;
   static constexpr int64_t kTileBytes = 64;  // of one row
 
@@ -104,7 +108,7 @@ struct Bf16TilePanel {
 
   static void Prefetch(const char*& next, int64_t lines) {
     if (next == nullptr) return;
-    for (int64_t i = 0; i < lines; ++i) __builtin_prefetch(next + i * 64);
+    for (int64_t i = 0; i < lines; ++i) __builtin_prefetch(next + i * 64, 0, kLocality);
     next += lines * 64;
   }
 

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// The second name is that of Clang before 16.
+#if defined(__AMX_BF16__) || defined(__AMXBF16__)
+#include "cpu/attention/attention_panel_tiles.h"
+#include "cpu/isa/tiles_amx.h"
+#include "cpu/isa/vector_math_avx512.h"
+
+namespace kvgauge {
+namespace {
+
+AttentionKernels WithTiles() {
+  using Products = TileProducts<AmxEngine, Avx512Vector>;
+  constexpr int kBf16 = static_cast<int>(DType::kBF16);
+  AttentionKernels k = Avx512Bf16AttentionKernels();
+  k.begin_products = &AmxEngine::Begin;
+  k.end_products = &AmxEngine::End;
+  k.product[kBf16] = &Products::Product;
+  k.chosen_keys[kBf16] = &Products::ChosenKeys;
+  k.chosen_values[kBf16] = &Products::ChosenValues;
+  return k;
+}
+
+}  // namespace
+
+const AttentionKernels& AmxAttentionKernels() {
+  static const AttentionKernels kernels = WithTiles();
+  return kernels;
+}
+}  // namespace kvgauge
+#endif
