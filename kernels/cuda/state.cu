@@ -131,6 +131,70 @@ KVG_KERNEL(kStateThreads) ScanColumnsKernel(ColumnScanArgs a) {
   }
 }
 
+struct AverageScanArgs {
+  Strided keys, values;
+  const float* rates;
+  const float* first;
+  float* state;
+  float* out;
+  int64_t n, columns, out_row;
+};
+
+KVG_KERNEL(kStateThreads) ScanAveragesKernel(AverageScanArgs a) {
+  const int64_t c = BlockX() * BlockThreads() + Thread();
+  if (c >= a.columns) return;
+  float sum = a.state[c], weight = a.state[a.columns + c];
+  // What a weight of 0 is a multiple of: its exponential is 0 beside that of any key.
+  float top = weight > 0 ? a.state[2 * a.columns + c] : -1e38f;
+  const float rate = a.rates[c], bonus = a.first[c];
+  for (int64_t t = 0; t < a.n; ++t) {
+    const float key = a.keys.At(t, 0)[c], value = a.values.At(t, 0)[c];
+    const float own = key + bonus, most = Most(top, own);
+    const float kept = Exp(top - most), mine = Exp(own - most);
+    a.out[t * a.out_row + c] = Fma(kept, sum, mine * value) / Fma(kept, weight, mine);
+    const float faded = top + rate, next = Most(faded, key);
+    const float shrunk = Exp(faded - next), added = Exp(key - next);
+    sum = Fma(shrunk, sum, added * value);
+    weight = Fma(shrunk, weight, added);
+    top = next;
+  }
+  a.state[c] = sum;
+  a.state[a.columns + c] = weight;
+  a.state[2 * a.columns + c] = top;
+}
+
+struct DecayScanArgs {
+  Strided queries, keys, values, rates, finds, writes;
+  float* state;
+  float* out;
+  int64_t n, key_dim, value_dim, out_row, out_head;
+};
+
+KVG_KERNEL(kStateThreads) ScanDecaysKernel(DecayScanArgs a) {
+  const int64_t h = BlockY();
+  const int64_t j = BlockX() * BlockThreads() + Thread();
+  if (j >= a.value_dim) return;
+  float* const column = a.state + h * a.key_dim * a.value_dim + j;
+  for (int64_t t = 0; t < a.n; ++t) {
+    const float* const query = a.queries.At(t, h);
+    const float* const key = a.keys.At(t, h);
+    const float* const rate = a.rates.At(t, h);
+    const float* const find = a.finds.At(t, h);
+    const float* const write = a.writes.At(t, h);
+    const float value = a.values.At(t, h)[j];
+    float found = 0;
+    for (int64_t i = 0; i < a.key_dim; ++i) found = Fma(find[i], column[i * a.value_dim], found);
+    float read = 0;
+    for (int64_t i = 0; i < a.key_dim; ++i) {
+      const float shrunk = column[i * a.value_dim] * Exp(rate[i]);
+      const float s = Fma(key[i], value, Fma(write[i], found, shrunk));
+      column[i * a.value_dim] = s;
+      read = Fma(query[i], s, read);
+    }
+    a.out[t * a.out_row + h * a.out_head + j] = read;
+  }
+}
+
 Strided StridedOf(const Tensor& t) {
   if (t.empty()) return {nullptr, 0, 0};
   return {t.f32(), t.stride[0], t.stride[1]};
@@ -200,6 +264,39 @@ class DeviceState final : public StateOps {
                                  out.stride[0]};
     KVG_LAUNCH(ScanColumnsKernel,
                {.grid_x = CeilDiv(args.columns, kStateThreads), .threads = kStateThreads},
+               context_.stream(), args);
+  }
+
+  void DoScanAverages(const AverageScan& scan, Tensor state, Tensor out) override {
+    const AverageScanArgs args = {StridedOf(scan.keys), StridedOf(scan.values),
+                                  scan.rates.f32(),     scan.first.f32(),
+                                  state.f32(),          out.f32(),
+                                  scan.values.shape[0], scan.values.shape[1],
+                                  out.stride[0]};
+    KVG_LAUNCH(ScanAveragesKernel,
+               {.grid_x = CeilDiv(args.columns, kStateThreads), .threads = kStateThreads},
+               context_.stream(), args);
+  }
+
+  void DoScanDecays(const DecayScan& scan, Tensor state, Tensor out) override {
+    const Tensor& v = scan.values;
+    const DecayScanArgs args = {StridedOf(scan.queries),
+                                StridedOf(scan.keys),
+                                StridedOf(v),
+                                StridedOf(scan.rates),
+                                StridedOf(scan.finds),
+                                StridedOf(scan.writes),
+                                state.f32(),
+                                out.f32(),
+                                v.shape[0],
+                                scan.keys.shape[2],
+                                v.shape[2],
+                                out.stride[0],
+                                out.stride[1]};
+    KVG_LAUNCH(ScanDecaysKernel,
+               {.grid_x = CeilDiv(v.shape[2], kStateThreads),
+                .grid_y = v.shape[1],
+                .threads = kStateThreads},
                context_.stream(), args);
   }
 

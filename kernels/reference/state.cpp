@@ -99,6 +99,56 @@ class ReferenceState final : public StateOps {
       }
     }
   }
+
+  void DoScanAverages(const AverageScan& scan, Tensor state, Tensor out) override {
+    const int64_t n = scan.values.shape[0], columns = scan.values.shape[1];
+    for (int64_t c = 0; c < columns; ++c) {
+      float &sum = state.f32()[c], &weight = state.f32()[columns + c];
+      float& top = state.f32()[2 * columns + c];
+      const double rate = Number(scan.rates, c), first = Number(scan.first, c);
+      for (int64_t t = 0; t < n; ++t) {
+        const double key = Number(scan.keys, t, c), value = Number(scan.values, t, c);
+        // Without a row before it a weight is 0, whatever it is a multiple of.
+        const bool seen = weight > 0;
+        const double before = double{top};
+        const double most = seen ? std::fmax(before, key + first) : key + first;
+        const double kept = seen ? std::exp(before - most) : 0, own = std::exp(key + first - most);
+        out.f32()[t * out.stride[0] + c] =
+            static_cast<float>((kept * sum + own * value) / (kept * weight + own));
+        const double next = seen ? std::fmax(before + rate, key) : key;
+        const double shrunk = seen ? std::exp(before + rate - next) : 0,
+                     added = std::exp(key - next);
+        sum = static_cast<float>(shrunk * sum + added * value);
+        weight = static_cast<float>(shrunk * weight + added);
+        top = static_cast<float>(next);
+      }
+    }
+  }
+
+  void DoScanDecays(const DecayScan& scan, Tensor state, Tensor out) override {
+    const int64_t n = scan.values.shape[0], heads = scan.values.shape[1];
+    const int64_t dk = scan.keys.shape[2], dv = scan.values.shape[2];
+    for (int64_t h = 0; h < heads; ++h) {
+      float* const kept = state.f32() + h * dk * dv;
+      for (int64_t t = 0; t < n; ++t) {
+        for (int64_t j = 0; j < dv; ++j) {
+          const double value = Number(scan.values, t, h, j);
+          double found = 0, read = 0;
+          for (int64_t i = 0; i < dk; ++i) {
+            found += Number(scan.finds, t, h, i) * double{kept[i * dv + j]};
+          }
+          for (int64_t i = 0; i < dk; ++i) {
+            const double s = std::exp(Number(scan.rates, t, h, i)) * double{kept[i * dv + j]} +
+                             Number(scan.writes, t, h, i) * found +
+                             Number(scan.keys, t, h, i) * value;
+            read += Number(scan.queries, t, h, i) * s;
+            kept[i * dv + j] = static_cast<float>(s);
+          }
+          out.f32()[t * out.stride[0] + h * out.stride[1] + j] = static_cast<float>(read);
+        }
+      }
+    }
+  }
 };
 
 }  // namespace

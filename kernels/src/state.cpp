@@ -79,4 +79,40 @@ void StateOps::ScanColumns(const ColumnScan& scan, Tensor state, Tensor out) {
   DoScanColumns(scan, state, out);
 }
 
+void StateOps::ScanAverages(const AverageScan& scan, Tensor state, Tensor out) {
+  const Tensor &k = scan.keys, &v = scan.values;
+  const auto all = [&] {
+    return OpMessage("ScanAverages", {k, v, scan.rates, scan.first, state, out});
+  };
+  KVG_CHECK(IsMatrix(v, DType::kF32), all());
+  const int64_t rows = v.shape[0], columns = v.shape[1];
+  KVG_CHECK(IsRowsOf(k, rows, columns) && IsRowsOf(out, rows, columns), all());
+  KVG_CHECK(
+      IsVector(scan.rates, DType::kF32, columns) && IsVector(scan.first, DType::kF32, columns),
+      all());
+  KVG_CHECK(IsRowsOf(state, 3, columns) && state.IsContiguous(), all());
+  KVG_CHECK(SameDevice({k, v, scan.rates, scan.first, state, out}), all());
+  if (v.Numel() == 0) return;
+  DoScanAverages(scan, state, out);
+}
+
+void StateOps::ScanDecays(const DecayScan& scan, Tensor state, Tensor out) {
+  const Tensor &k = scan.keys, &v = scan.values;
+  const auto all = [&] {
+    return OpMessage("ScanDecays",
+                     {scan.queries, k, v, scan.rates, scan.finds, scan.writes, state, out});
+  };
+  KVG_CHECK(v.rank == 3 && k.rank == 3, all());
+  const int64_t rows = v.shape[0], heads = v.shape[1], dim = k.shape[2];
+  for (const Tensor* t : {&scan.queries, &k, &scan.rates, &scan.finds, &scan.writes}) {
+    KVG_CHECK(IsHeads(*t, rows, heads, dim), all());
+  }
+  KVG_CHECK(IsHeads(v, rows, heads, v.shape[2]) && IsHeads(out, rows, heads, v.shape[2]), all());
+  KVG_CHECK(IsHeads(state, heads, dim, v.shape[2]) && state.IsContiguous(), all());
+  KVG_CHECK(SameDevice({scan.queries, k, v, scan.rates, scan.finds, scan.writes, state, out}),
+            all());
+  if (v.Numel() == 0) return;
+  DoScanDecays(scan, state, out);
+}
+
 }  // namespace kvgauge

@@ -2,6 +2,7 @@
 """Rows of make_models, as those of model_families: Mamba alone and side by side with attention, and
 layers that are one thing alone."""
 
+import rwkv7_reference
 from model_families import base, row, setter
 
 # --------------------------------------------------------------------------------------------------
@@ -29,6 +30,26 @@ row("falcon_mamba",
                          time_step_scale=1.0, time_step_init_scheme="random"))),
     note="Mamba-1 whose steps, B and C are normed without weights; `expand` does not count.",
     ablate={"norms that do nothing": setter(mixer_rms_eps=1e6)})
+RWKV4 = dict(hidden_act=..., intermediate_size=..., max_position_embeddings=..., num_attention_heads=..., num_key_value_heads=...,
+             rms_norm_eps=..., rope_theta=..., layer_norm_epsilon=0.01, context_length=64, num_hidden_layers=4, bos_token_id=0,
+             eos_token_id=0)
+row("rwkv",
+    base("RwkvForCausalLM", "rwkv", attention_hidden_size=32, rescale_every=2, **(RWKV4 | dict(intermediate_size=56))),
+    note="No attention at all, RWKV-4: averages in time, and an MLP whose rows are mixed with those before; the residual is "
+    "halved after every second layer, which so large an epsilon shows.",
+    ablate={"the residual stays": setter(rescale_every=0)})
+row("rwkv7",
+    base("RWKV7ForCausalLM", "rwkv7", hidden_act="sqrelu", num_attention_heads=..., num_key_value_heads=..., rms_norm_eps=...,
+         rope_theta=..., a_low_rank_dim=6, attn=None, attn_mode="chunk", decay_low_rank_dim=5, fuse_cross_entropy=True,
+         fuse_norm=False, gate_low_rank_dim=9, head_dim=8, hidden_ratio=4.0, intermediate_size=64, max_position_embeddings=64,
+         norm_bias=True, norm_eps=8e-5, norm_first=True, num_heads=None, num_hidden_layers=3, v_low_rank_dim=3,
+         value_dim=[32, 32, 32]),
+    reference=rwkv7_reference,
+    oracle="RWKV_x070 of the author's package rwkv, cpu fp32 and bf16",
+    packages=("torch", "rwkv", "safetensors"),
+    note="No attention at all, RWKV-7: a matrix for each head, whose rows decay by themselves and which looks up what it "
+    "replaces; later layers take a share of the first one's values. Laid out as flash-linear-attention does it. The "
+    "package's norms have another epsilon, so it is patched to that of the file.")
 row("jamba",
     base("JambaForCausalLM", "jamba", num_hidden_layers=4, attn_layer_period=4, attn_layer_offset=2,
          expert_layer_period=2, expert_layer_offset=1, num_experts=4, num_experts_per_tok=2, output_router_logits=False,

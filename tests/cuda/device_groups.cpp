@@ -221,6 +221,25 @@ class MirroredState final : public StateOps {
                       .skip = on(scan.skip)},
                      on(state), on(out));
   }
+  void DoScanAverages(const AverageScan& scan, Tensor state, Tensor out) override {
+    const Mirror on(memory_, {scan.keys, scan.values, scan.rates, scan.first, state, out});
+    ops_.ScanAverages({.keys = on(scan.keys),
+                       .values = on(scan.values),
+                       .rates = on(scan.rates),
+                       .first = on(scan.first)},
+                      on(state), on(out));
+  }
+  void DoScanDecays(const DecayScan& scan, Tensor state, Tensor out) override {
+    const Mirror on(memory_, {scan.queries, scan.keys, scan.values, scan.rates, scan.finds,
+                              scan.writes, state, out});
+    ops_.ScanDecays({.queries = on(scan.queries),
+                     .keys = on(scan.keys),
+                     .values = on(scan.values),
+                     .rates = on(scan.rates),
+                     .finds = on(scan.finds),
+                     .writes = on(scan.writes)},
+                    on(state), on(out));
+  }
 
   MemoryOps& memory_ = *TestDevice().memory;
   StateOps& ops_ = *TestDevice().state;

@@ -262,6 +262,176 @@ TEST(StateOps, ColumnsForgetByRatesOfTheirOwn) {
   }
 }
 
+// Averages in time; keys far apart, so that what came before may weigh all or nothing.
+struct AverageNumbers {
+  AverageNumbers(int64_t row_count, int64_t column_count) : rows(row_count), columns(column_count) {
+    keys = Draw(rows * (columns + 3), 31, 20.0f);
+    values = Draw(rows * (columns + 2), 32);
+    rates = Draw(columns, 33);
+    for (float& rate : rates) rate = -std::exp(rate - 1.0f);
+    first = Draw(columns, 34);
+  }
+  AverageScan Scan(int64_t begin, int64_t end) const {
+    Tensor k = View(keys, {rows, columns + 3}), v = View(values, {rows, columns + 2});
+    k.shape[1] = v.shape[1] = columns;
+    return {.keys = k.Slice(begin, end),
+            .values = v.Slice(begin, end),
+            .rates = View(rates, {columns}),
+            .first = View(first, {columns})};
+  }
+
+  int64_t rows, columns;
+  std::vector<float> keys, values, rates, first;
+};
+
+Scanned RunAverages(StateOps& ops, const AverageNumbers& numbers, int64_t rows_each) {
+  const int64_t rows = numbers.rows, columns = numbers.columns;
+  Scanned done = {std::vector<float>(static_cast<size_t>(rows * columns)),
+                  std::vector<float>(static_cast<size_t>(3 * columns))};
+  const Tensor out = View(done.out, {rows, columns}), state = View(done.state, {3, columns});
+  for (int64_t begin = 0; begin < rows; begin += rows_each) {
+    const int64_t end = std::min(begin + rows_each, rows);
+    ops.ScanAverages(numbers.Scan(begin, end), state, out.Slice(begin, end));
+  }
+  return done;
+}
+
+// An exponential of a difference of two numbers up to 100 is off by the rounding of that
+// difference, 100 units; sums and weights grow by at most 1 a row and lose as much.
+TEST(StateOps, ScansAveragesLikeTheTwinHoweverTheyAreCut) {
+  const auto twin = MakeReferenceState();
+  for (const auto& [rows, columns] :
+       {std::pair<int64_t, int64_t>{1, 1}, {7, 6}, {19, 70}, {33, 300}}) {
+    const AverageNumbers numbers(rows, columns);
+    const Scanned want = RunAverages(*twin, numbers, rows);
+    EXPECT_TRUE(SameBits(RunAverages(*twin, numbers, 1).out, want.out));
+    const double bound = kRound * 4 * 110 * static_cast<double>(rows + 1);
+    for (const auto& [name, ops] : CpuBackends(MakeCpuState, {1, 2, 4})) {
+      const Scanned got = RunAverages(*ops, numbers, rows);
+      EXPECT_TRUE(AllWithin(got.out, want.out, bound)) << name << ", " << columns << " columns";
+      EXPECT_TRUE(AllWithin(got.state, want.state, bound)) << name << ", " << columns;
+      for (const int64_t rows_each : {1, 5}) {
+        const Scanned cut = RunAverages(*ops, numbers, rows_each);
+        EXPECT_TRUE(SameBits(cut.out, got.out)) << name << ", " << rows_each << " rows each";
+        EXPECT_TRUE(SameBits(cut.state, got.state)) << name << ", " << rows_each;
+      }
+    }
+  }
+}
+
+// By hand: weights halve from row to row, and a row's own is twice that of its key. Keys that no
+// exponential of theirs is a float of weigh as others do.
+TEST(StateOps, AveragesForgetAndNeverOverflow) {
+  auto backends = CpuBackends(MakeCpuState);
+  backends.push_back({"reference", MakeReferenceState()});
+  const float half = -std::log(2.0f);
+  const std::vector<float> values = {1, 4, -2}, rate = {half}, first = {-half};
+  for (const auto& [name, ops] : backends) {
+    for (const float key : {0.0f, 500.0f, -500.0f}) {
+      const std::vector<float> keys(3, key);
+      std::vector<float> state = {0, 0, 0}, out = {0, 0, 0};
+      ops->ScanAverages({.keys = View(keys, {3, 1}),
+                         .values = View(values, {3, 1}),
+                         .rates = View(rate, {1}),
+                         .first = View(first, {1})},
+                        View(state, {3, 1}), View(out, {3, 1}));
+      // (1 + 2 * 4) / (1 + 2); what was seen then is 1 / 2 + 4, of weight 1 / 2 + 1.
+      EXPECT_TRUE(AllWithin(out, std::vector<float>{1, 3, 0.5f / 3.5f}, 1e-4)) << name << key;
+      EXPECT_NEAR(state[0] / state[1], 0.25 / 1.75, 1e-4) << name << ", keys of " << key;
+    }
+  }
+}
+
+struct DecayNumbers {
+  explicit DecayNumbers(const ScanCase& c) : of(c) {
+    const float unit = 1.0f / std::sqrt(static_cast<float>(c.key_dim));
+    rows = Draw(c.rows * width(), 41, unit);
+    rates = Draw(c.rows * c.heads * c.key_dim, 42);
+    for (float& rate : rates) rate = -std::exp(rate - 1.5f);
+    state = Draw(c.heads * c.key_dim * c.value_dim, 43, unit);
+  }
+  int64_t width() const { return of.heads * (4 * of.key_dim + of.value_dim) + 3; }
+  DecayScan Scan(int64_t begin, int64_t end) const {
+    const auto part = [&](int64_t column, int64_t dim) {
+      Tensor t = View(rows, {of.rows, width()});
+      t.data = t.As<float>() + column;
+      t.rank = 3;
+      t.shape = {of.rows, of.heads, dim, 0};
+      t.stride = {width(), dim, 1, 0};
+      return t.Slice(begin, end);
+    };
+    const int64_t keys = of.heads * of.key_dim;
+    return {.queries = part(0, of.key_dim),
+            .keys = part(keys, of.key_dim),
+            .values = part(4 * keys, of.value_dim),
+            .rates = View(rates, {of.rows, of.heads, of.key_dim}).Slice(begin, end),
+            .finds = part(2 * keys, of.key_dim),
+            .writes = part(3 * keys, of.key_dim)};
+  }
+
+  ScanCase of;
+  std::vector<float> rows, rates, state;
+};
+
+Scanned RunDecays(StateOps& ops, const DecayNumbers& numbers, int64_t rows_each) {
+  const ScanCase& c = numbers.of;
+  Scanned done = {std::vector<float>(static_cast<size_t>(c.rows * c.heads * c.value_dim)),
+                  numbers.state};
+  const Tensor out = View(done.out, {c.rows, c.heads, c.value_dim});
+  const Tensor state = View(done.state, {c.heads, c.key_dim, c.value_dim});
+  for (int64_t begin = 0; begin < c.rows; begin += rows_each) {
+    const int64_t end = std::min(begin + rows_each, c.rows);
+    ops.ScanDecays(numbers.Scan(begin, end), state, out.Slice(begin, end));
+  }
+  return done;
+}
+
+// The bound of the first scan: what a row finds is written back, about once as large.
+TEST(StateOps, ScansDecaysLikeTheTwinHoweverTheyAreCut) {
+  const auto twin = MakeReferenceState();
+  for (const ScanCase& c : kScans) {
+    const DecayNumbers numbers(c);
+    const Scanned want = RunDecays(*twin, numbers, c.rows);
+    EXPECT_TRUE(SameBits(RunDecays(*twin, numbers, 1).out, want.out));
+    double largest = 0;
+    for (const float v : want.out) largest = std::max(largest, std::abs(double{v}));
+    for (const float v : want.state) largest = std::max(largest, std::abs(double{v}));
+    const double bound =
+        kRound * largest * static_cast<double>(c.key_dim + 16) * static_cast<double>(c.rows + 1);
+    for (const auto& [name, ops] : CpuBackends(MakeCpuState, {1, 2, 4})) {
+      const Scanned got = RunDecays(*ops, numbers, c.rows);
+      EXPECT_TRUE(AllWithin(got.out, want.out, bound)) << name << " key dim " << c.key_dim;
+      EXPECT_TRUE(AllWithin(got.state, want.state, bound)) << name << " key dim " << c.key_dim;
+      for (const int64_t rows_each : {1, 5}) {
+        const Scanned cut = RunDecays(*ops, numbers, rows_each);
+        EXPECT_TRUE(SameBits(cut.out, got.out)) << name << ", " << rows_each << " rows each";
+        EXPECT_TRUE(SameBits(cut.state, got.state)) << name << ", " << rows_each;
+      }
+    }
+  }
+}
+
+// By hand: the first key dimension halves and the second stays; what is found at the second is
+// taken from it, before a value is written to the first.
+TEST(StateOps, EveryKeyDimensionDecaysByItself) {
+  auto backends = CpuBackends(MakeCpuState);
+  backends.push_back({"reference", MakeReferenceState()});
+  const std::vector<float> ones = {1, 1}, second = {0, 1}, taken = {0, -1}, key = {1, 0};
+  const std::vector<float> values = {3, 5}, rates = {-std::log(2.0f), 0};
+  for (const auto& [name, ops] : backends) {
+    std::vector<float> state = {8, 4, 6, 7}, out = {0, 0};
+    ops->ScanDecays({.queries = View(ones, {1, 1, 2}),
+                     .keys = View(key, {1, 1, 2}),
+                     .values = View(values, {1, 1, 2}),
+                     .rates = View(rates, {1, 1, 2}),
+                     .finds = View(second, {1, 1, 2}),
+                     .writes = View(taken, {1, 1, 2})},
+                    View(state, {1, 2, 2}), View(out, {1, 1, 2}));
+    EXPECT_TRUE(AllWithin(state, std::vector<float>{7, 7, 0, 0}, 1e-5)) << name;
+    EXPECT_TRUE(AllWithin(out, std::vector<float>{7, 7}, 1e-5)) << name;
+  }
+}
+
 struct Convolved {
   std::vector<float> out, past;
 };

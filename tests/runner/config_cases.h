@@ -121,6 +121,8 @@ inline const std::vector<std::pair<std::string, std::string>> kGoldenFamilies = 
     {"qwen3_5_text", "qwen3_5_text"},
     {"qwen3_moe", "qwen3_moe"},
     {"qwen3_next", "qwen3_next"},
+    {"rwkv", "rwkv"},
+    {"rwkv7", "rwkv7"},
     {"seed_oss", "seed_oss"},
     {"smollm3", "smollm3"},
     {"stablelm", "stablelm"},

@@ -65,7 +65,7 @@ TEST(ConfigFamilies, WhatNobodyReadsIsRefused) {
 }
 
 TEST(ConfigFamilies, KnownAndNotRun) {
-  for (const char* family : {"gemma3n", "rwkv", "deepseek_v32", "gemma4"}) {
+  for (const char* family : {"gemma3n", "deepseek_v32", "gemma4"}) {
     ExpectRefused(With(Base("llama"), {{"model_type", family}}), "model_type", "is not run: ");
   }
   ExpectRefused(With(Base("llama"), {{"model_type", "mixtrall"}}), "model_type", "mixtral");
@@ -192,6 +192,38 @@ TEST(ConfigFamilies, StatesWithoutAnyCache) {
   EXPECT_EQ(falcon.state->width(), 48);
   EXPECT_EQ(falcon.state->part_norms, StateConfig::PartNorms::kPlain);
   ExpectRefused(With(Golden("falcon_mamba"), {{"mixer_rms_eps", -1}}), "mixer_rms_eps");
+}
+
+TEST(ConfigFamilies, StatesOfMixedRows) {
+  const Json golden = Golden("rwkv");
+  const ModelConfig config = Parse(golden);
+  EXPECT_EQ(config.cache_count(), 0);
+  // The last row of both halves of a layer, and a sum, its weight and its scale for each column.
+  EXPECT_EQ(config.StateBytes(), 4 * 4 * (32 + 3 * 32 + 32));
+  EXPECT_EQ(config.halve_every, 2);
+  EXPECT_EQ(config.max_position, 64);
+  EXPECT_TRUE(config.mlp_mixes && config.mlp_weighed && config.layers[0].mlp);
+  EXPECT_EQ(Parse(With(golden, {{"rescale_every", 0}})).halve_every, 0);
+  EXPECT_EQ(Parse(With(golden, {{"rescale_every", -1}})).halve_every, 0);
+  EXPECT_EQ(Parse(With(golden, {{"intermediate_size", nullptr}})).ffn_size, 128);
+  ExpectRefused(With(golden, {{"attention_hidden_size", 40}}), "attention_hidden_size", "(32)");
+  ExpectRefused(With(golden, {{"rescale_every", "six"}}), "rescale_every");
+  ExpectRefused(With(golden, {{"num_attention_heads", 4}}), "num_attention_heads", "forward pass");
+
+  const Json seven = Golden("rwkv7");
+  const ModelConfig later = Parse(seven);
+  EXPECT_EQ(later.StateBytes(), 3 * 4 * (32 + 4 * 8 * 8 + 32));
+  EXPECT_TRUE(later.mlp_mixes && !later.mlp_weighed);
+  EXPECT_FLOAT_EQ(later.state->part_norm_eps, 64e-5f);
+  EXPECT_EQ(Parse(With(seven, {{"value_dim", 32}})).state->heads, 4);
+  EXPECT_EQ(Parse(With(seven, {{"intermediate_size", nullptr}, {"hidden_ratio", 3.5}})).ffn_size,
+            128);
+  ExpectRefused(With(seven, {{"value_dim", {32, 32, 64}}}), "value_dim", "hidden size (32)");
+  ExpectRefused(With(seven, {{"value_dim", {32, 32}}}), "value_dim", "list of 3");
+  ExpectRefused(With(seven, {{"head_dim", 5}}), "head_dim", "divisor");
+  ExpectRefused(With(seven, {{"hidden_act", "relu"}}), "hidden_act", "sqrelu");
+  ExpectRefused(With(seven, {{"attn", {{"layers", {1}}}}}), "attn", "null");
+  ExpectRefused(With(seven, {{"v_low_rank_dim", nullptr}}), "v_low_rank_dim");
 }
 
 TEST(ConfigFamilies, StatesAroundAndBesideAttention) {

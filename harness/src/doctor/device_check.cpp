@@ -149,6 +149,31 @@ void AddStates(std::vector<Case>& cases) {
                                                 s.New({16, 300}), out);
                      return s.Floats(out);
                    }});
+  cases.push_back({"ScanAverages", "37 rows of 300 columns", 1e-5, [](CaseTensors& s) {
+                     const Tensor out = s.New({37, 300}), rates = s.New({300});
+                     s.ops().rows->Fill(-0.1f, rates);
+                     s.ops().state->ScanAverages({.keys = s.Random({37, 300}, 1),
+                                                  .values = s.Random({37, 300}, 2),
+                                                  .rates = rates,
+                                                  .first = s.Random({300}, 3)},
+                                                 s.New({3, 300}), out);
+                     return s.Floats(out);
+                   }});
+  cases.push_back({"ScanDecays", "37 rows of 4 heads, 32 x 96", 1e-4, [](CaseTensors& s) {
+                     const Tensor out = s.New({37, 4, 96}), rates = s.New({37, 4, 32});
+                     s.ops().rows->Fill(-0.1f, rates);
+                     const Tensor finds = s.Random({37, 4, 32}, 1), writes = s.New({37, 4, 32});
+                     s.ops().rows->Affine(finds, 0.15f, 0.0f, finds);
+                     s.ops().rows->Affine(finds, -0.5f, 0.0f, writes);
+                     s.ops().state->ScanDecays({.queries = s.Random({37, 4, 32}, 2),
+                                                .keys = s.Random({37, 4, 32}, 3),
+                                                .values = s.Random({37, 4, 96}, 4),
+                                                .rates = rates,
+                                                .finds = finds,
+                                                .writes = writes},
+                                               s.New({4, 32, 96}), out);
+                     return s.Floats(out);
+                   }});
 }
 
 // [n, m] i64 as [n * 2 m] i32.

@@ -26,6 +26,7 @@ const StateKernels& StateKernelsOf([[maybe_unused]] Isa isa) {
 constexpr double kTap_ns = 0.1;
 constexpr double kStateNumber_ns = 0.3;
 constexpr double kSelectedNumber_ns = 1.0;  // it has a decay of its own
+constexpr double kAverage_ns = 3.0;         // four exponentials and a quotient
 // Columns that a thread scans at once: their states stay in its first cache.
 constexpr int64_t kColumnsAtOnce = 128;
 
@@ -99,6 +100,38 @@ class CpuState final : public StateOps {
         k_.scan_columns(state.f32() + first, scan.queries.f32() + t * scan.queries.stride[0],
                         scan.keys.f32() + t * scan.keys.stride[0], row(scan.values, t), step,
                         scan.rates.f32() + first, skip, dim, columns, count, row(out, t));
+      }
+    });
+  }
+
+  void DoScanAverages(const AverageScan& scan, Tensor state, Tensor out) override {
+    const int64_t n = scan.values.shape[0], columns = scan.values.shape[1];
+    const int64_t blocks = (columns + kColumnsAtOnce - 1) / kColumnsAtOnce;
+    const double cost = kAverage_ns * static_cast<double>(n * kColumnsAtOnce);
+    SplitWork(threads_, blocks, cost, [&](int64_t block) {
+      const int64_t first = block * kColumnsAtOnce,
+                    count = std::min(kColumnsAtOnce, columns - first);
+      k_.scan_averages(state.f32() + first, scan.keys.f32() + first, scan.keys.stride[0],
+                       scan.values.f32() + first, scan.values.stride[0], scan.rates.f32() + first,
+                       scan.first.f32() + first, n, columns, count, out.f32() + first,
+                       out.stride[0]);
+    });
+  }
+
+  void DoScanDecays(const DecayScan& scan, Tensor state, Tensor out) override {
+    const int64_t n = scan.values.shape[0], heads = scan.values.shape[1];
+    const int64_t dk = scan.keys.shape[2], dv = scan.values.shape[2];
+    const auto row = [](const Tensor& t, int64_t i, int64_t h) {
+      return t.f32() + i * t.stride[0] + h * t.stride[1];
+    };
+    const double cost = kStateNumber_ns * static_cast<double>(n * dk * dv);
+    SplitWork(threads_, heads, cost, [&](int64_t h) {
+      std::vector<float> decays(static_cast<size_t>(dk));
+      for (int64_t t = 0; t < n; ++t) {
+        k_.exponents(row(scan.rates, t, h), dk, decays.data());
+        k_.scan_decays(state.f32() + h * dk * dv, row(scan.queries, t, h), row(scan.keys, t, h),
+                       row(scan.values, t, h), decays.data(), row(scan.finds, t, h),
+                       row(scan.writes, t, h), dk, dv, row(out, t, h));
       }
     });
   }

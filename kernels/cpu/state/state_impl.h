@@ -92,8 +92,89 @@ void ScanColumnsRow(float* state, const float* query, const float* key, const fl
   });
 }
 
-constexpr StateKernels kStateKernels = {
-    .convolve = ConvolveRow, .scan = ScanRow, .scan_columns = ScanColumnsRow};
+// Columns stay in registers from row to row.
+void ScanAverageRows(float* state, const float* keys, int64_t key_row, const float* values,
+                     int64_t value_row, const float* rates, const float* first, int64_t n,
+                     int64_t columns, int64_t count, float* out, int64_t out_row) {
+  // What a weight of 0 is a multiple of: its exponential is 0 beside that of any key.
+  const F none = Splat(-1e38f);
+  ForLanes(count, [&](int64_t c, auto part) {
+    F sum = Load(state + c, part), weight = Load(state + columns + c, part);
+    F top = Load(state + 2 * columns + c, part);
+    top = weight > F{} ? top : none;
+    const F rate = Load(rates + c, part), bonus = Load(first + c, part);
+    for (int64_t t = 0; t < n; ++t) {
+      const F key = Load(keys + t * key_row + c, part), v = Load(values + t * value_row + c, part);
+      const F own = key + bonus, most = Max(top, own);
+      const F kept = Exp(top - most), mine = Exp(own - most);
+      Store(out + t * out_row + c, Fma(kept, sum, mine * v) / Fma(kept, weight, mine), part);
+      const F faded = top + rate, next = Max(faded, key);
+      const F shrunk = Exp(faded - next), added = Exp(key - next);
+      sum = Fma(shrunk, sum, added * v);
+      weight = Fma(shrunk, weight, added);
+      top = next;
+    }
+    Store(state + c, sum, part);
+    Store(state + columns + c, weight, part);
+    Store(state + 2 * columns + c, top, part);
+  });
+}
+
+// Columns [j, j + kBlock * kLanes) of the state, or the part of one vector.
+template <int kBlock, class Count>
+KVG_INLINE void ScanDecayColumns(float* state, const float* query, const float* key,
+                                 const float* value, const float* decays, const float* find,
+                                 const float* write, int64_t key_dim, int64_t value_dim, int64_t j,
+                                 Count part, float* out) {
+  F found[kBlock] = {}, read[kBlock] = {}, v[kBlock];
+  for (int64_t i = 0; i < key_dim; ++i) {
+    const F f = Splat(find[i]);
+    for (int b = 0; b < kBlock; ++b) {
+      found[b] = Fma(f, Load(state + i * value_dim + j + b * kLanes, part), found[b]);
+    }
+  }
+  for (int b = 0; b < kBlock; ++b) v[b] = Load(value + j + b * kLanes, part);
+  for (int64_t i = 0; i < key_dim; ++i) {
+    const F w = Splat(write[i]), k = Splat(key[i]), q = Splat(query[i]), decay = Splat(decays[i]);
+    for (int b = 0; b < kBlock; ++b) {
+      float* const at = state + i * value_dim + j + b * kLanes;
+      const F s = Fma(k, v[b], Fma(w, found[b], Load(at, part) * decay));
+      Store(at, s, part);
+      read[b] = Fma(q, s, read[b]);
+    }
+  }
+  for (int b = 0; b < kBlock; ++b) Store(out + j + b * kLanes, read[b], part);
+}
+
+void ScanDecayRow(float* state, const float* query, const float* key, const float* value,
+                  const float* decays, const float* find, const float* write, int64_t key_dim,
+                  int64_t value_dim, float* out) {
+  constexpr int kBlock = 4;
+  int64_t j = 0;
+  for (; j + kBlock * kLanes <= value_dim; j += kBlock * kLanes) {
+    ScanDecayColumns<kBlock>(state, query, key, value, decays, find, write, key_dim, value_dim, j,
+                             Whole{}, out);
+  }
+  for (; j + kLanes <= value_dim; j += kLanes) {
+    ScanDecayColumns<1>(state, query, key, value, decays, find, write, key_dim, value_dim, j,
+                        Whole{}, out);
+  }
+  if (j < value_dim) {
+    ScanDecayColumns<1>(state, query, key, value, decays, find, write, key_dim, value_dim, j,
+                        Part{static_cast<int>(value_dim - j)}, out);
+  }
+}
+
+void ExponentRow(const float* x, int64_t n, float* out) {
+  ForLanes(n, [&](int64_t i, auto part) { Store(out + i, Exp(Load(x + i, part)), part); });
+}
+
+constexpr StateKernels kStateKernels = {.convolve = ConvolveRow,
+                                        .scan = ScanRow,
+                                        .scan_columns = ScanColumnsRow,
+                                        .scan_averages = ScanAverageRows,
+                                        .scan_decays = ScanDecayRow,
+                                        .exponents = ExponentRow};
 
 }  // namespace
 }  // namespace kvgauge

@@ -20,6 +20,17 @@ struct StateKernels {
   void (*scan_columns)(float* state, const float* query, const float* key, const float* value,
                        const float* step, const float* rates, const float* skip, int64_t key_dim,
                        int64_t columns, int64_t count, float* out);
+  // n rows of StateOps::ScanAverages for `count` neighbours of `columns`; all pointers are at the
+  // first of them, rows of keys, values and out so far apart.
+  void (*scan_averages)(float* state, const float* keys, int64_t key_row, const float* values,
+                        int64_t value_row, const float* rates, const float* first, int64_t n,
+                        int64_t columns, int64_t count, float* out, int64_t out_row);
+  // One row of StateOps::ScanDecays for one head; decays: e^rates.
+  void (*scan_decays)(float* state, const float* query, const float* key, const float* value,
+                      const float* decays, const float* find, const float* write, int64_t key_dim,
+                      int64_t value_dim, float* out);
+  // out[i] = e^x[i]
+  void (*exponents)(const float* x, int64_t n, float* out);
 };
 
 const StateKernels& PortableStateKernels();

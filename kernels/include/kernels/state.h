@@ -34,6 +34,23 @@ struct ColumnScan {
   Tensor skip;           // [columns], what a value adds to its own row; empty: nothing
 };
 
+// What a scan of averages in time (RWKV-4) reads. All f32, innermost dimension dense.
+struct AverageScan {
+  Tensor keys, values;  // [n, columns]; a key is the logarithm of what its value weighs
+  Tensor rates;         // [columns], what weights grow by in a row, below 0
+  Tensor first;         // [columns], added to a key for its own row
+};
+
+// What a scan whose every key dimension decays by itself (RWKV-7) reads. All f32, innermost
+// dimension dense.
+struct DecayScan {
+  Tensor queries, keys;  // [n, heads, key_dim]
+  Tensor values;         // [n, heads, value_dim]
+  Tensor rates;          // [n, heads, key_dim], what a row of the state grows by, at most 0
+  // [n, heads, key_dim]: what a row looks up in the state, and where what it finds is added.
+  Tensor finds, writes;
+};
+
 class StateOps {
  public:
   virtual ~StateOps() = default;
@@ -63,11 +80,29 @@ class StateOps {
   // columns]. Sums over key_dim are chains in its order.
   void ScanColumns(const ColumnScan& scan, Tensor state, Tensor out);
 
+  // For each column, in the order of rows:
+  //   own   = e^(keys + first)
+  //   out   = (sum + own * values) / (weight + own)
+  //   sum   = sum * e^rates + e^keys * values,  weight = weight * e^rates + e^keys
+  // state: [3, columns] contiguous: sum and weight, both divided by e^top, and top, so that no
+  // exponential is larger than 1. All 0: nothing was seen. out: [n, columns].
+  void ScanAverages(const AverageScan& scan, Tensor state, Tensor out);
+
+  // For each head, in the order of rows:
+  //   found = S^T finds
+  //   S     = e^rates * S + writes (x) found + keys (x) values
+  //   out   = S^T queries
+  // state: [heads, key_dim, value_dim] contiguous, S before the first row and behind the last one.
+  // out: [n, heads, value_dim]. Sums over key_dim are chains in its order.
+  void ScanDecays(const DecayScan& scan, Tensor state, Tensor out);
+
  private:
   virtual void DoConvolve(const Tensor& x, const Tensor& taps, const Tensor& bias, Tensor past,
                           Tensor out) = 0;
   virtual void DoScan(const StateScan& scan, Tensor state, Tensor out) = 0;
   virtual void DoScanColumns(const ColumnScan& scan, Tensor state, Tensor out) = 0;
+  virtual void DoScanAverages(const AverageScan& scan, Tensor state, Tensor out) = 0;
+  virtual void DoScanDecays(const DecayScan& scan, Tensor state, Tensor out) = 0;
 };
 
 }  // namespace kvgauge

@@ -116,6 +116,8 @@ struct StateConfig {
     kMamba2,     // queries, keys and values are C, B and x; gated, then normed
     kMamba1,     // each column is a head of one value; only x is convolved, and C, B and steps are
                  // projected from what that gives
+    kRwkv4,      // each column keeps an average in time; rows are mixed with those before them
+    kRwkv7,      // every key dimension of a head decays by itself; rows are mixed as in RWKV-4
   };
   // Mamba-1: what is projected to steps, B and C may be normed before.
   enum class PartNorms { kNone, kPlain, kWeighed };
@@ -133,19 +135,27 @@ struct StateConfig {
   double least_step = 0.0, most_step = 0.0;      // bounds of a step; no upper one where it is 0
   int64_t step_rank = 0;                         // Mamba-1: columns that become steps
   PartNorms part_norms = PartNorms::kNone;
-  float part_norm_eps = 1e-6f;
+  float part_norm_eps = 1e-6f;  // RWKV-7: of the norm of what a head gives
+  // RWKV: columns of a row of the layer, the last of which is kept; those of an MLP that mixes rows
+  // too (ModelConfig::mlp_mixes).
+  int64_t mixed_columns = 0, mlp_columns = 0;
+  // RWKV-7: columns between the two matrices that make decays, how much is written, gates, and how
+  // much of a value is the first layer's.
+  int64_t decay_rank = 0, write_rank = 0, gate_rank = 0, value_rank = 0;
   // What is convolved goes through this; none: through that of the model.
   std::optional<Activation> activation = std::nullopt;
 
   bool delta() const { return kind == Kind::kQwen3Next || kind == Kind::kQwen35; }
   bool by_column() const { return kind == Kind::kMamba1; }
+  bool mixes() const { return kind == Kind::kRwkv4 || kind == Kind::kRwkv7; }
   int64_t conv_columns() const {
+    if (mixes()) return mixed_columns;
     return by_column() ? width() : 2 * key_heads * key_dim + heads * value_dim;
   }
   int64_t width() const { return heads * value_dim; }  // of what the scan gives
   // The state of one layer and sequence has so many, f32 whatever the model computes in.
   int64_t numbers() const {
-    return (conv_width - 1) * conv_columns() + heads * key_dim * value_dim;
+    return (conv_width - 1) * conv_columns() + heads * key_dim * value_dim + mlp_columns;
   }
 };
 
@@ -244,7 +254,14 @@ struct ModelConfig {
   float mlp_limit = 0.0f;
   Activation activation = Activation::kSilu;
   bool squared_activation = false;  // without a gate: squared behind it (Nemotron-H)
-  float attention_scale = 1.0f;     // every factor between q . k and the softmax, YaRN's included
+  // RWKV: rows of an MLP are mixed with those before them, which the layer's state keeps; what it
+  // gives may be weighed by sigmoids of one more projection.
+  bool mlp_mixes = false;
+  bool mlp_weighed = false;
+  // > 0: the residual is halved behind every so many layers, and what later ones add with it
+  // (RWKV-4).
+  int64_t halve_every = 0;
+  float attention_scale = 1.0f;  // every factor between q . k and the softmax, YaRN's included
   float attention_softcap = 0.0f;
   std::optional<QueryGrowth> query_growth;
   float qkv_limit = 0.0f;  // > 0: queries, keys and values are kept within it, MPT

@@ -55,7 +55,6 @@ constexpr NotRun kNotRun[] = {
     {"gemma4", "its layers add embeddings of their own"},
     {"glm_moe_dsa", kIndexer},
     {"kimi_linear", "its layers of constant state forget by column (Kimi delta attention)"},
-    {"rwkv", "its layers of constant state are averages in time"},
 };
 
 Result<FamilyRow> FindFamily(const Json& json, const std::string& origin) {

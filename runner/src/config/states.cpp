@@ -31,12 +31,21 @@ void ReadStateLayers(ConfigReader& reader, std::string_view state, int64_t inter
   }
 }
 
-void ReadStatesAlone(ModelConfig& config) {
+void ReadStatesAlone(bool mlp, ModelConfig& config) {
   for (LayerConfig& layer : config.layers) {
     layer.state = true;
-    layer.attends = layer.mlp = false;
+    layer.attends = false;
+    layer.mlp = mlp;
   }
   config.query_heads = config.kv_heads = 1;  // of no width
+}
+
+void ReadMixedMlp(ModelConfig& config) {
+  ReadStatesAlone(/*mlp=*/true, config);
+  config.activation = Activation::kRelu;
+  config.squared_activation = true;
+  config.gated_mlp = false;
+  config.mlp_mixes = true;
 }
 
 namespace {
@@ -136,7 +145,7 @@ void ReadMambaParts(ConfigReader& reader, bool tied, int64_t default_bos, int64_
   ReadActivation(reader, "hidden_act", "silu", config);
   ReadTokenIds(reader, {.bos = default_bos, .eos = {default_eos}, .pad = default_pad}, config);
   config.tied_head = reader.Bool("tie_word_embeddings", tied);
-  ReadStatesAlone(config);
+  ReadStatesAlone(/*mlp=*/false, config);
   reader.Neutral("rms_norm", true);
   // The residual is f32 whatever it says; the others are the authors' own files', or say how
   // weights begin to be trained.

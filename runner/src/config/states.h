@@ -13,8 +13,11 @@ namespace kvgauge {
 void ReadStateLayers(ConfigReader& reader, std::string_view state, int64_t interval,
                      ModelConfig& config);
 
-// All layers keep a state, and none of them attends or has an MLP: a model without a cache.
-void ReadStatesAlone(ModelConfig& config);
+// All layers keep a state, and none of them attends: a model without a cache.
+void ReadStatesAlone(bool mlp, ModelConfig& config);
+
+// RWKV: an MLP of squared ReLUs whose rows are mixed with those before them, in every layer.
+void ReadMixedMlp(ModelConfig& config);
 
 // Qwen's hybrids but for their MLP: gated delta nets, stored as `kind` says, and in every
 // full_attention_interval-th layer gated attention of which a quarter of each head turns.

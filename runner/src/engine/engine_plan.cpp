@@ -32,6 +32,11 @@ int64_t WidestProjection(const ModelConfig& config) {
   if (config.attention_gate) width += queries;
   if (!config.state) return width;
   const StateConfig& state = *config.state;
+  if (state.kind == StateConfig::Kind::kRwkv4) return 3 * state.width();
+  if (state.kind == StateConfig::Kind::kRwkv7) {
+    return 9 * state.width() + state.decay_rank + state.write_rank + state.gate_rank +
+           state.value_rank;
+  }
   const int64_t logits = state.by_column() ? 0 : 2 * state.heads;
   return std::max(width, state.conv_columns() + state.width() + logits);
 }
@@ -41,6 +46,10 @@ int64_t ScannedWidth(const ModelConfig& config) {
   if (!config.state) return 0;
   const StateConfig& state = *config.state;
   const int64_t width = state.conv_columns() + state.width();
+  if (state.kind == StateConfig::Kind::kRwkv4) return width + config.hidden_size;
+  if (state.kind == StateConfig::Kind::kRwkv7) {
+    return width + config.hidden_size + 2 * state.width() + state.value_rank + state.heads;
+  }
   if (!state.by_column()) return width;
   return width + state.step_rank + 2 * state.key_dim + state.width();
 }

@@ -18,15 +18,22 @@ namespace kvgauge {
 namespace {
 
 constexpr int64_t kSurpriseRows = 64;
+// RWKV-4 has it in the last norm, whatever norm_eps says.
+constexpr float kLastNormEps = 1e-5f;
 
 }  // namespace
 
-void ForwardPass::ApplyNorm(const Norm& norm, const Tensor& x, Tensor out) {
+void ForwardPass::ApplyNorm(const Norm& norm, float eps, const Tensor& x, Tensor out) {
   if (config_.norm == NormKind::kLayer) {
-    ops_.rows->LayerNorm(x, norm.weight, norm.bias, config_.norm_eps, out);
+    ops_.rows->LayerNorm(x, norm.weight, norm.bias, eps, out);
   } else {
-    ops_.rows->RmsNorm(x, norm.weight, norm_offset(), config_.norm_eps, out);
+    ops_.rows->RmsNorm(x, norm.weight, norm_offset(), eps, out);
   }
+}
+
+void ForwardPass::LastNorm(const Tensor& x, Tensor out) {
+  const bool fixed = config_.state && config_.state->kind == StateConfig::Kind::kRwkv4;
+  ApplyNorm(weights_.final_norm, fixed ? kLastNormEps : config_.norm_eps, x, out);
 }
 
 void ForwardPass::LookUp(const Table& table, std::span<const int32_t> ids, float scale,
@@ -286,6 +293,8 @@ void ForwardPass::AddSharedExperts(int64_t layer, const Tensor& x, Tensor out) {
 void ForwardPass::MlpBranch(int64_t layer, const Tensor& x, Tensor out, MatMulMode mode) {
   if (config_.layers[static_cast<size_t>(layer)].moe) {
     MixtureOfExperts(layer, x, out, mode);
+  } else if (config_.mlp_mixes) {
+    MixedMlp(layer, x, out, mode);
   } else {
     DenseMlp(weights_.layers[static_cast<size_t>(layer)].mlp, config_.ffn_size, x, out, mode);
   }
@@ -402,7 +411,7 @@ Tensor ForwardPass::LogitsOf(const Tensor& rows, const Tensor& normed) {
   const int64_t count = rows.shape[0];
   Tensor from = rows;
   if (config_.final_norm) {
-    ApplyNorm(weights_.final_norm, rows, normed);
+    LastNorm(rows, normed);
     from = normed;
   }
   if (weights_.project_out.matrix != nullptr) {
@@ -427,7 +436,7 @@ void ForwardPass::ShowLast(const Tensor& residual) {
     if (step.last.empty()) continue;
     const Tensor rows = residual.Slice(begin, row);
     if (config_.final_norm) {
-      ApplyNorm(weights_.final_norm, rows, step.last);
+      LastNorm(rows, step.last);
     } else {
       ops_.rows->Convert(rows, step.last);
     }
@@ -519,6 +528,7 @@ Tensor ForwardPass::Run() {
   }
   for (int64_t i = first_layer_; i < end_layer_; ++i) {
     Layer(i, residual);
+    if (config_.halve_every > 0 && (i + 1) % config_.halve_every == 0) Multiply(residual, 0.5f);
     if (!Runs(LayerPass::kQueries)) AddDeepstack(i, residual);
   }
   ShowLast(residual);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // One call of Model::Forward. forward.cpp has the body of a layer, forward_attention.cpp its
-// attention.
+// attention, forward_state.cpp and forward_mixed.cpp its state.
 #pragma once
 
 #include <functional>
@@ -69,7 +69,12 @@ class ForwardPass {
   // Whether the pass runs that part of one layer alone.
   bool Runs(LayerPass part) const { return part_ != nullptr && part_->part == part; }
   void CheckRows();
-  void ApplyNorm(const Norm& norm, const Tensor& x, Tensor out);
+  void ApplyNorm(const Norm& norm, float eps, const Tensor& x, Tensor out);
+  void ApplyNorm(const Norm& norm, const Tensor& x, Tensor out) {
+    ApplyNorm(norm, config_.norm_eps, x, out);
+  }
+  // Behind the last layer.
+  void LastNorm(const Tensor& x, Tensor out);
   void FindReadyRows();
   void Embed(Tensor residual);
   void AddDeepstack(int64_t layer, Tensor residual);
@@ -97,6 +102,13 @@ class ForwardPass {
   void ScanColumns(int64_t layer, const Tensor& convolved, Tensor scanned);
   // body(i, first row, rows, its state) of each step, which may run side by side.
   void ForStates(int64_t layer, const std::function<void(int64_t, int64_t, const Tensor&)>& body);
+  // RWKV (forward_mixed.cpp).
+  Tensor AverageRows(int64_t layer, const Tensor& x);
+  Tensor DecayRows(int64_t layer, const Tensor& x);
+  Tensor Differences(int64_t layer, const Tensor& x, int64_t at);
+  void ProjectMixed(const MixedWeights& w, const Tensor& x, const Tensor& differences, Tensor out);
+  void MixedMlp(int64_t layer, const Tensor& x, Tensor out, MatMulMode mode);
+  float Halved(int64_t layer) const;
   void NormScanned(const StateWeights& w, const Tensor& gates, const Tensor& scanned);
   void NormHeads(const Norm& norm, const Tensor& heads);
   void AdjustProjected(const Tensor& projected);
@@ -174,6 +186,7 @@ class ForwardPass {
   std::vector<ReadyRows> ready_;
   std::vector<std::vector<int32_t>> ahead_;  // of each step, as RowsAhead gives it; or none
   Tensor cos_[2], sin_[2];  // [rows, rotary_dim / 2], of all layers but the local ones, of those
+  Tensor first_values_;     // RWKV-7: [rows, heads * value_dim]
   static constexpr int32_t kNoSlot = -1;
   std::vector<int32_t> slots_[2];  // of each step: the slot that its tables begin with
 };

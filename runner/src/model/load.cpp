@@ -35,9 +35,10 @@ Status LoadLayer(const LayerSpec& spec, const ModelConfig& config, WeightLoader&
   KVG_TRY(loader.Load(spec.kv_latent_norm, out.kv_latent_norm));
   KVG_TRY(loader.Load(spec.kv_up, out.kv_up));
   KVG_TRY(loader.Load(spec.output, out.output));
-  if (!spec.state.conv.name.empty()) {
+  if (!spec.state.output.parts.empty()) {
     KVG_TRY(loader.Load(spec.state, *config.state, out.state));
   }
+  KVG_TRY(loader.Load(spec.mlp_mixed, out.mlp_mixed));
   KVG_TRY(loader.Load(spec.mlp, out.mlp));
   // Routing decides which experts run: a rounded router would change the model, so it stays f32.
   KVG_TRY(loader.Load(spec.router, out.router, DType::kF32));

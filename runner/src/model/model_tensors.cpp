@@ -171,6 +171,10 @@ void DescribeMlp(const ModelConfig& config, int64_t index, const Scope& scope, L
   if (!config.layers[static_cast<size_t>(index)].mlp) return;
   if (config.layers[static_cast<size_t>(index)].moe) {
     DescribeMixture(config, scope, layer);
+  } else if (config.mlp_mixes) {
+    const Scope mlp = scope.In(names.mlp);
+    layer.mlp_mixed = DescribeMixedMlp(config, scope.Name(names.mlp));
+    layer.mlp.down = mlp.Linear({{names.down, config.hidden_size}}, config.ffn_size, false);
   } else {
     layer.mlp =
         scope.In(names.mlp).Mlp({names.gate, names.up, names.down, names.gate_up}, config.ffn_size);
@@ -187,7 +191,7 @@ LayerSpec DescribeLayer(const ModelConfig& config, int64_t index, const Scope& s
   const LayerConfig& parts = config.layers[static_cast<size_t>(index)];
   DescribeNorms(config, parts, scope, layer);
   DescribeMlp(config, index, scope, layer);
-  if (parts.state) layer.state = DescribeState(config, scope.Name(names.state));
+  if (parts.state) layer.state = DescribeState(config, index, scope.Name(names.state));
   if (!parts.attends) return layer;
   const bool own = config.HasCache(index);  // or it needs neither keys nor values
   const Scope attention = scope.In(names.attention);
@@ -245,10 +249,21 @@ void Append(const NormSpec& norm, std::vector<TensorSpec>& out) {
   if (!norm.bias.name.empty()) out.push_back(norm.bias);
 }
 
+void Append(const std::vector<MixedSpec>& mixed, std::vector<TensorSpec>& out) {
+  for (const MixedSpec& spec : mixed) {
+    out.push_back(spec.mix);
+    Append(spec.linear, out);
+  }
+}
+
 void Append(const StateSpec& state, std::vector<TensorSpec>& out) {
   Append(state.input, out);
-  for (const TensorSpec* spec :
-       {&state.conv, &state.conv_bias, &state.step_bias, &state.rates, &state.skip}) {
+  Append(state.mixed, out);
+  for (const LinearSpec* linear : {&state.decays, &state.writes, &state.gates, &state.values}) {
+    Append(*linear, out);
+  }
+  for (const TensorSpec* spec : {&state.conv, &state.conv_bias, &state.step_bias, &state.rates,
+                                 &state.skip, &state.first, &state.find_scale, &state.key_scale}) {
     if (!spec->name.empty()) out.push_back(*spec);
   }
   Append(state.norm, out);
@@ -332,6 +347,7 @@ std::vector<TensorSpec> ListTensors(const ModelTensors& tensors) {
     Append(layer.router, specs);
     if (!layer.router_correction.name.empty()) specs.push_back(layer.router_correction);
     for (const MlpSpec& expert : layer.experts) Append(expert, specs);
+    Append(layer.mlp_mixed, specs);
     Append(layer.mlp, specs);
     Append(layer.shared_gate, specs);
     Append(layer.mlp_output_norm, specs);

@@ -20,7 +20,7 @@ struct RowSpan {
 // One matrix product's weights: the stored matrices whose rows are stacked, and their biases.
 struct LinearSpec {
   std::vector<TensorSpec> parts;
-  std::vector<TensorSpec> biases;  // empty, or one for each part
+  std::vector<TensorSpec> biases = {};  // empty, or one for each part
   // The order in which rows of the stacked parts are taken, each run within one of them; empty: as
   // stored.
   std::vector<RowSpan> order = {};
@@ -38,6 +38,14 @@ struct MlpSpec {
   LinearSpec down;
 };
 
+// RWKV: a product of rows mixed with those before them.
+struct MixedSpec {
+  TensorSpec mix;  // one number a column, in as many dimensions as the file has it
+  // RWKV-4 stores how much of a mix is the row's own, RWKV-7 how much is that of the row before.
+  bool own = false;
+  LinearSpec linear;
+};
+
 // What a layer of constant state has beside norms, attention and its MLP.
 struct StateSpec {
   LinearSpec input;  // rows: those of the convolution, gates, weights (gated delta rule), steps
@@ -47,6 +55,11 @@ struct StateSpec {
   // Mamba-1, whose rates are [heads, key_dim].
   LinearSpec selected, step_input;
   NormSpec step_norm, key_norm, query_norm;
+  // RWKV (StateWeights).
+  std::vector<MixedSpec> mixed;
+  TensorSpec first;
+  LinearSpec decays, writes, gates, values;
+  TensorSpec find_scale, key_scale;
   LinearSpec output;
 };
 
@@ -70,7 +83,8 @@ struct LayerSpec {
 
   StateSpec state;
 
-  MlpSpec mlp;  // dense, or the shared experts of a MoE layer (may be absent)
+  std::vector<MixedSpec> mlp_mixed;  // instead of mlp.up
+  MlpSpec mlp;                       // dense, or the shared experts of a MoE layer (may be absent)
   LinearSpec router;
   TensorSpec router_correction;  // [experts], added to sigmoids for the choice
   LinearSpec shared_gate;        // one row
@@ -85,7 +99,9 @@ struct GroupedRows {
 GroupedRows RowsByGroup(const ModelConfig& config);
 
 // How a layer of constant state is stored (state_tensors.cpp); `scope` begins its names.
-StateSpec DescribeState(const ModelConfig& config, const std::string& scope);
+StateSpec DescribeState(const ModelConfig& config, int64_t layer, const std::string& scope);
+// What an MLP that mixes its rows has before its second matrix.
+std::vector<MixedSpec> DescribeMixedMlp(const ModelConfig& config, const std::string& scope);
 
 struct ModelTensors {
   TensorSpec embedding;

@@ -62,6 +62,9 @@ LinearSpec DescribeInput(const StateConfig& state, int64_t hidden, const std::st
     case StateConfig::Kind::kMamba1:
       input.parts = {StateMatrix(scope + ".in_proj", 2 * values, hidden)};
       break;
+    case StateConfig::Kind::kRwkv4:
+    case StateConfig::Kind::kRwkv7:
+      break;  // products of their own (DescribeRwkv4, DescribeRwkv7)
   }
   if (state.input_bias) {
     input.biases = {
@@ -84,10 +87,87 @@ void DescribeSelection(const StateConfig& state, const std::string& scope, State
   spec.query_norm = norm(".c_layernorm.weight", state.key_dim);
 }
 
+TensorSpec StateVector(const std::string& name, std::vector<int64_t> shape,
+                       TensorSpec::Init init = TensorSpec::Init::kZeros) {
+  return {name, std::move(shape), init, 0};
+}
+
+MixedSpec OwnMix(const ModelConfig& config, const std::string& scope, std::string_view name,
+                 int64_t rows) {
+  const int64_t hidden = config.hidden_size;
+  return {.mix = StateVector(StrCat(scope, ".time_mix_", name), {1, 1, hidden}),
+          .own = true,
+          .linear = {.parts = {StateMatrix(StrCat(scope, ".", name), rows, hidden)}}};
+}
+
+StateSpec DescribeRwkv4(const ModelConfig& config, const std::string& scope) {
+  const int64_t width = config.state->width();
+  StateSpec spec;
+  for (const char* name : {"key", "value", "receptance"}) {
+    spec.mixed.push_back(OwnMix(config, scope, name, width));
+  }
+  spec.rates = StateVector(scope + ".time_decay", {width});
+  spec.first = StateVector(scope + ".time_first", {width});
+  spec.output.parts = {StateMatrix(scope + ".output", config.hidden_size, width)};
+  return spec;
+}
+
+StateSpec DescribeRwkv7(const ModelConfig& config, int64_t layer, const std::string& scope) {
+  const StateConfig& state = *config.state;
+  const int64_t hidden = config.hidden_size, width = state.width();
+  const auto down = [&](std::string_view name, int64_t rank) {
+    return StateMatrix(StrCat(scope, ".", name, "_lora.lora.0"), rank, hidden);
+  };
+  const auto raised = [&](std::string_view name, int64_t rank, bool bias) {
+    const std::string second = StrCat(scope, ".", name, "_lora.lora.2");
+    LinearSpec linear = {.parts = {StateMatrix(second, width, rank)}};
+    if (bias) linear.biases = {StateVector(second + ".bias", {width})};
+    return linear;
+  };
+  StateSpec spec;
+  const auto mix = [&](std::string_view name, std::vector<TensorSpec> parts) {
+    spec.mixed.push_back({.mix = StateVector(StrCat(scope, ".x_", name), {1, 1, hidden}),
+                          .linear = {.parts = std::move(parts)}});
+  };
+  std::vector<TensorSpec> values = {StateMatrix(scope + ".v_proj", width, hidden)};
+  if (layer > 0) {
+    values.push_back(down("v", state.value_rank));
+    spec.values = raised("v", state.value_rank, true);
+  }
+  mix("r", {StateMatrix(scope + ".r_proj", width, hidden)});
+  mix("w", {down("w", state.decay_rank)});
+  mix("k", {StateMatrix(scope + ".k_proj", width, hidden)});
+  mix("v", std::move(values));
+  mix("a", {down("a", state.write_rank)});
+  mix("g", {down("g", state.gate_rank)});
+  spec.decays = raised("w", state.decay_rank, true);
+  spec.writes = raised("a", state.write_rank, true);
+  spec.gates = raised("g", state.gate_rank, false);
+  spec.find_scale = StateVector(scope + ".k_k", {width}, TensorSpec::Init::kOnes);
+  spec.key_scale = StateVector(scope + ".k_a", {width});
+  spec.first = StateVector(scope + ".r_k", {state.heads, state.key_dim});
+  spec.norm.weight = StateVector(scope + ".g_norm.weight", {width}, TensorSpec::Init::kOnes);
+  spec.norm.bias = StateVector(scope + ".g_norm.bias", {width});
+  spec.output.parts = {StateMatrix(scope + ".o_proj", hidden, width)};
+  return spec;
+}
+
 }  // namespace
 
-StateSpec DescribeState(const ModelConfig& config, const std::string& scope) {
+std::vector<MixedSpec> DescribeMixedMlp(const ModelConfig& config, const std::string& scope) {
+  const int64_t hidden = config.hidden_size;
+  if (config.state->kind == StateConfig::Kind::kRwkv7) {
+    return {{.mix = StateVector(scope + ".x_k", {hidden}),
+             .linear = {.parts = {StateMatrix(scope + ".key", config.ffn_size, hidden)}}}};
+  }
+  return {OwnMix(config, scope, "key", config.ffn_size),
+          OwnMix(config, scope, "receptance", hidden)};
+}
+
+StateSpec DescribeState(const ModelConfig& config, int64_t layer, const std::string& scope) {
   const StateConfig& state = *config.state;
+  if (state.kind == StateConfig::Kind::kRwkv4) return DescribeRwkv4(config, scope);
+  if (state.kind == StateConfig::Kind::kRwkv7) return DescribeRwkv7(config, layer, scope);
   const int64_t columns = state.conv_columns();
   const auto vector = [&](std::string_view name, int64_t size, TensorSpec::Init init) {
     return TensorSpec{scope + std::string(name), {size}, init, 0};

@@ -384,6 +384,7 @@ Status WeightLoader::LoadUnrounded(const TensorSpec& spec, Norm& out) {
 }
 
 Status WeightLoader::Load(const StateSpec& spec, const StateConfig& state, StateWeights& out) {
+  if (state.mixes()) return LoadRwkv(spec, state, out);
   KVG_TRY(Load(spec.input, out.input));
   const int64_t columns = state.conv_columns(), width = state.conv_width;
   std::vector<float> stored, numbers(static_cast<size_t>((width + 1) * columns));
@@ -418,6 +419,50 @@ Status WeightLoader::Load(const StateSpec& spec, const StateConfig& state, State
   }
   KVG_TRY(Load(spec.output, out.output));
   if (state.by_column()) return LoadSelection(spec, state, out);
+  return Load(spec.norm, out.norm);
+}
+
+Status WeightLoader::Load(const std::vector<MixedSpec>& specs, std::vector<MixedWeights>& out) {
+  out.resize(specs.size());
+  for (size_t i = 0; i < specs.size(); ++i) {
+    std::vector<float> shares;
+    KVG_TRY(LoadNumbers(specs[i].mix, shares));
+    for (float& share : shares) share = specs[i].own ? 1.0f - share : share;
+    Put(shares, out[i].share);
+    KVG_TRY(Load(specs[i].linear, out[i].linear));
+  }
+  return {};
+}
+
+Status WeightLoader::LoadRwkv(const StateSpec& spec, const StateConfig& state, StateWeights& out) {
+  // A convolution that gives the row before, as it is.
+  std::vector<float> numbers(static_cast<size_t>(2 * state.mixed_columns));
+  std::fill_n(numbers.begin(), state.mixed_columns, 1.0f);
+  Put(numbers, out.conv);
+  KVG_TRY(Load(spec.mixed, out.mixed));
+  KVG_TRY(Load(spec.output, out.output));
+  if (state.kind == StateConfig::Kind::kRwkv4) {
+    // The reference keeps these two f32, whatever the model computes in.
+    KVG_TRY(LoadNumbers(spec.rates, DType::kF32, numbers));
+    for (float& number : numbers) number = -std::exp(number);
+    Put(numbers, out.rates);
+    return LoadUnrounded(spec.first, out.first);
+  }
+  for (const auto& [linear, of] : {std::pair{&spec.decays, &out.decays},
+                                   {&spec.writes, &out.writes},
+                                   {&spec.gates, &out.gates},
+                                   {&spec.values, &out.values}}) {
+    KVG_TRY(Load(*linear, *of));
+  }
+  for (const auto& [vector, of] : {std::pair{&spec.first, &out.first},
+                                   {&spec.find_scale, &out.find_scale},
+                                   {&spec.key_scale, &out.key_scale}}) {
+    KVG_TRY(LoadNumbers(*vector, numbers));
+    Put(numbers, *of);
+  }
+  // An RMSNorm divides by the root of a mean, a length is that of a sum.
+  const float root = std::sqrt(static_cast<float>(state.key_dim));
+  Put(std::vector<float>(static_cast<size_t>(state.key_dim), 1.0f / root), out.query_norm);
   return Load(spec.norm, out.norm);
 }
 

@@ -33,6 +33,8 @@ class WeightLoader {
   Status Load(const NormSpec& spec, Norm& out);
   Status Load(const MlpSpec& spec, MlpWeights& out);
   Status Load(const StateSpec& spec, const StateConfig& state, StateWeights& out);
+  Status Load(const std::vector<MixedSpec>& specs, std::vector<MixedWeights>& out);
+  Status LoadRwkv(const StateSpec& spec, const StateConfig& state, StateWeights& out);
   Status LoadSelection(const StateSpec& spec, const StateConfig& state, StateWeights& out);
   // A vector that decides rather than computes: as stored, whatever the model's dtype.
   Status LoadUnrounded(const TensorSpec& spec, Norm& out);

@@ -36,6 +36,12 @@ struct MlpWeights {
   Linear up, down;
 };
 
+// RWKV: a product of rows mixed with those before them.
+struct MixedWeights {
+  Norm share;  // its weight: [columns], how much of the difference to the row before is added
+  Linear linear;
+};
+
 struct StateWeights {
   Linear input;
   Norm conv;                    // its weight: taps, [width * columns], oldest first; its bias
@@ -46,6 +52,14 @@ struct StateWeights {
   // norm; rates: [key_dim * heads].
   Linear selected, step_input;
   Norm step_norm;
+  // RWKV, whose `conv` gives the row before: keys, values and receptances; RWKV-7: queries, decays,
+  // keys, values, writes and gates.
+  std::vector<MixedWeights> mixed;
+  Norm first;  // its weight: [columns], added to keys for their own row; RWKV-7: what weighs it
+  // RWKV-7: from narrow rows; and what multiplies keys before they are looked up, and by how much
+  // is written.
+  Linear decays, writes, gates, values;
+  Norm find_scale, key_scale;
   Linear output;
 };
 
@@ -59,6 +73,7 @@ struct LayerWeights {
   std::vector<Linear> absorbed_keys, absorbed_values;
   StateWeights state;
   MlpWeights mlp;
+  std::vector<MixedWeights> mlp_mixed;  // RWKV: instead of mlp.up, and what weighs it
   Linear router;
   Norm router_correction;  // its weight: [experts]; empty: none
   Linear shared_gate;
