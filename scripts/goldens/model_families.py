@@ -512,6 +512,39 @@ row("llama4",
     ablate={"no chunks": setter(attention_chunk_size=4096), "lengths stay": setter(use_qk_norm=False),
             "queries do not grow": setter(attn_temperature_tuning=0)})
 
+GEMMA3N = base("Gemma3nForCausalLM", "gemma3n_text", hidden_act=..., hidden_activation="gelu_pytorch_tanh",
+               hidden_size=24, intermediate_size=[28] * 5, num_hidden_layers=5, head_dim=8, num_attention_heads=4,
+               layer_types=["sliding_attention", "full_attention", "sliding_attention", "sliding_attention", "full_attention"],
+               num_kv_shared_layers=3, sliding_window=7, activation_sparsity_pattern=[0.9, 0.9, 0.0, 0.0, 0.0],
+               altup_active_idx=0, altup_coef_clip=120.0, altup_correct_scale=True, altup_lr_multiplier=1.0,
+               altup_num_inputs=4, laurel_rank=4, hidden_size_per_layer_input=6, vocab_size_per_layer_input=101,
+               final_logit_softcapping=30.0, query_pre_attn_scalar=256, rms_norm_eps=1e-6, rope_theta=1000000.0,
+               rope_local_base_freq=10000.0, rope_scaling=None, attention_bias=False, attention_dropout=0.0,
+               pad_token_id=0, eos_token_id=1, bos_token_id=2, tie_word_embeddings=False)
+# Without a cache 5.2 has layers compute keys and values that are to read those of earlier ones, and
+# what it saves has names that it cannot read.
+row("gemma3n_text", GEMMA3N,
+    use_cache=True,
+    as_held=True,
+    note="Gemma 3n's text part: four streams of the residual, embeddings of every layer, narrow matrices beside attention, "
+    "gates of which a tenth opens, and three layers that read the caches of earlier ones of their kind.",
+    ablate={"all gates open": setter(activation_sparsity_pattern=[0.0] * 5), "no window": setter(sliding_window=4096),
+            "another stream is worked on": setter(altup_active_idx=1), "it is not scaled": setter(altup_correct_scale=False)})
+
+row("gemma3n",
+    dict(architectures=["Gemma3nForConditionalGeneration"], model_type="gemma3n", audio_soft_tokens_per_image=188,
+         audio_token_id=98, boa_token_id=93, boi_token_id=95, eoa_token_id=94, eoi_token_id=96, image_token_id=97,
+         audio_config=dict(model_type="gemma3n_audio", hidden_size=16),
+         text_config={k: v for k, v in GEMMA3N.items() if k != "architectures"},
+         vision_config=dict(model_type="gemma3n_vision", hidden_size=16), vision_soft_tokens_per_image=256,
+         torch_dtype="bfloat16", tie_word_embeddings=False, transformers_version="4.53.0"),
+    as_hf=(GEMMA3N, lambda weights, c: {k.replace("model.", "model.language_model.", 1): v for k, v in weights.items()}),
+    use_cache=True,
+    as_held=True,
+    strays={"model.vision_tower.timm_model.conv_stem.bias": torch.zeros(4), "model.audio_tower.conformer.0.norm": torch.ones(4),
+            "model.embed_vision.embedding.weight": torch.ones(4, 4), "model.embed_audio.embedding.weight": torch.ones(4, 4)},
+    note="The same within a checkpoint that also sees and hears, whose towers are left alone.")
+
 QWEN_STATES = dict(linear_conv_kernel_dim=4, linear_key_head_dim=8, linear_value_head_dim=6, linear_num_key_heads=2,
                    linear_num_value_heads=4)
 row("qwen3_next",

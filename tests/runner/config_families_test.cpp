@@ -65,7 +65,7 @@ TEST(ConfigFamilies, WhatNobodyReadsIsRefused) {
 }
 
 TEST(ConfigFamilies, KnownAndNotRun) {
-  for (const char* family : {"gemma3n", "deepseek_v32", "gemma4"}) {
+  for (const char* family : {"kimi_linear", "deepseek_v32", "gemma4"}) {
     ExpectRefused(With(Base("llama"), {{"model_type", family}}), "model_type", "is not run: ");
   }
   ExpectRefused(With(Base("llama"), {{"model_type", "mixtrall"}}), "model_type", "mixtral");
@@ -192,6 +192,38 @@ TEST(ConfigFamilies, StatesWithoutAnyCache) {
   EXPECT_EQ(falcon.state->width(), 48);
   EXPECT_EQ(falcon.state->part_norms, StateConfig::PartNorms::kPlain);
   ExpectRefused(With(Golden("falcon_mamba"), {{"mixer_rms_eps", -1}}), "mixer_rms_eps");
+}
+
+TEST(ConfigFamilies, StreamsThatShareCaches) {
+  const Json golden = Golden("gemma3n_text");
+  const ModelConfig config = Parse(golden);
+  EXPECT_EQ(config.cache_count(), 2);
+  EXPECT_TRUE(config.SharesCaches() && config.value_norm);
+  std::vector<int64_t> reads;
+  for (const LayerConfig& layer : config.layers) reads.push_back(layer.reads);
+  EXPECT_THAT(reads, ElementsAre(-1, -1, 0, 0, 1));
+  EXPECT_THAT(Local(config), ElementsAre(true, false, true, true, false));
+  EXPECT_EQ(config.attention_scale, 1.0f);
+  // A tenth of a normal number's values is larger.
+  EXPECT_NEAR(config.layers[0].gate_deviations, 1.2815516, 1e-6);
+  EXPECT_EQ(config.layers[2].gate_deviations, 0.0f);
+  EXPECT_EQ(config.streams->layer_columns, 6);
+  Json absent = golden;
+  absent.erase("activation_sparsity_pattern");
+  EXPECT_EQ(Parse(absent).layers[0].gate_deviations, 0.0f);
+  EXPECT_EQ(Parse(With(golden, {{"intermediate_size", 28}})).ffn_size, 28);
+  ExpectRefused(With(golden, {{"intermediate_size", {28, 28, 28, 28, 30}}}), "intermediate_size");
+  ExpectRefused(With(golden, {{"activation_sparsity_pattern", {0.9}}}),
+                "activation_sparsity_pattern", "5 shares");
+  ExpectRefused(With(golden, {{"activation_sparsity_pattern", {1.0, 0, 0, 0, 0}}}),
+                "activation_sparsity_pattern");
+  ExpectRefused(With(golden, {{"num_kv_shared_layers", 4}}), "num_kv_shared_layers", "layer 1");
+  ExpectRefused(With(golden, {{"num_kv_shared_layers", 5}}), "num_kv_shared_layers", "less than");
+  ExpectRefused(With(golden, {{"num_kv_shared_layers", 0}}), "num_kv_shared_layers");
+  ExpectRefused(With(golden, {{"altup_active_idx", 4}}), "altup_active_idx", "(4)");
+  const ModelConfig whole = Parse(Golden("gemma3n"));
+  EXPECT_EQ(whole.vision_family, "gemma3n");
+  EXPECT_EQ(whole.visual_ids.image, 97);
 }
 
 TEST(ConfigFamilies, StatesOfMixedRows) {

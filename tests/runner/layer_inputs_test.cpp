@@ -49,7 +49,7 @@ TEST_F(HeldInputsTest, AnswerAsTheFullCacheDoes) {
   }
 }
 
-// Keys that are clipped are no products of inputs and projections.
+// Keys that are clipped, and values that are normed, are no products of inputs and projections.
 TEST(ClippedProjectionsTest, HaveNoBases) {
   const std::unique_ptr<Ops> ops = MakeHostOps("cpu", 1);
   for (const char* id : {"hcache", "joint_svd", "lorc"}) {
@@ -63,6 +63,10 @@ TEST(ClippedProjectionsTest, HaveNoBases) {
               std::string::npos)
         << clipped.error().message;
     EXPECT_TRUE(Model::Load(models + "mpt", options, *ops).ok()) << id;
+    const auto normed = Model::Load(models + "gemma3n_text", options, *ops);
+    ASSERT_FALSE(normed.ok()) << id;
+    EXPECT_NE(normed.error().message.find("gemma3n_text/config.json"), std::string::npos)
+        << normed.error().message;
   }
 }
 

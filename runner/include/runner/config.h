@@ -171,6 +171,8 @@ struct LayerConfig {
   bool attends = true;  // false: no attention, hence no cache
   // false: no MLP. A layer that neither attends nor keeps a state is an MLP alone, under one norm.
   bool mlp = true;
+  // > 0: gates of its MLP that are not so many deviations above a row's mean are closed (Gemma 3n).
+  float gate_deviations = 0.0f;
 
   bool mixes() const { return attends || state; }  // rows with earlier ones
 };
@@ -190,6 +192,18 @@ struct LayerMultipliers {
 struct QueryGrowth {
   double scale = 0.0;
   double every = 1.0;
+};
+
+// Gemma 3n: the residual is several streams. A layer predicts all of them, works on one, and
+// corrects the others by what that has gained; what it adds beside attention goes through a narrow
+// pair of matrices (LAuReL), and each token has an embedding of its own in every layer.
+struct StreamsConfig {
+  int64_t streams = 4;
+  int64_t active = 0;  // the one that a layer works on
+  bool scales = true;  // it is scaled before embeddings of the layer are added
+  int64_t laurel_rank = 64;
+  int64_t layer_vocab = 0;    // rows of the table of all layers' embeddings
+  int64_t layer_columns = 0;  // of each layer
 };
 
 // Placeholder ids of a vision-language checkpoint, -1 where it has none. Prompts hold the first two
@@ -237,6 +251,7 @@ struct ModelConfig {
   // Attention and MLP read the same residual; they may share one norm.
   bool parallel = false;
   bool shared_norm = false;
+  bool value_norm = false;  // RMSNorm of each head's values without a weight (Gemma 3n)
   bool qk_norm = false;
   QkNorm qk_norm_kind = QkNorm::kHead;
   // The result of attention is weighed by sigmoids of one more projection of what it reads, whose
@@ -289,6 +304,7 @@ struct ModelConfig {
   std::optional<MlaConfig> mla;
   std::optional<MoeConfig> moe;
   std::optional<StateConfig> state;
+  std::optional<StreamsConfig> streams;
 
   DType stored_dtype = DType::kF32;  // torch_dtype / dtype
   // How weights are stored where that is not a float for each: "gguf: q4_k, q6_k, f32".

@@ -4,15 +4,12 @@
 #include <cmath>
 
 namespace kvgauge {
-namespace {
 
-// A cap, or 0 for null. Absent is the class default.
-float ReadSoftcap(ConfigReader& reader, std::string_view key, double fallback) {
+float ReadGemmaCap(ConfigReader& reader, std::string_view key, double fallback) {
   if (reader.PresenceOf(key) == ConfigReader::Presence::kNull) fallback = 0.0;
   return static_cast<float>(reader.Real(key, fallback, 1e-3, 1e6));
 }
 
-// hidden_activation decides. Early exports also carry a hidden_act, wrongly "gelu" in some.
 void ReadGemmaActivation(ConfigReader& reader, ModelConfig& config) {
   ReadActivation(reader, "hidden_activation", "gelu_pytorch_tanh", config);
   const std::string other = reader.Text("hidden_act", "gelu");
@@ -20,8 +17,6 @@ void ReadGemmaActivation(ConfigReader& reader, ModelConfig& config) {
     reader.Fail("hidden_act", "the same activation as in key 'hidden_activation'");
   }
 }
-
-}  // namespace
 
 void ReadGemma(ConfigReader& reader, const GemmaDefaults& defaults, ModelConfig& config) {
   ReadSizes(reader, "intermediate_size", defaults.max_position, config);
@@ -37,13 +32,14 @@ void ReadGemma(ConfigReader& reader, const GemmaDefaults& defaults, ModelConfig&
   config.qkv_bias = config.output_bias = reader.Bool("attention_bias", false);
   const double scalar = reader.Real("query_pre_attn_scalar", 256.0, 1e-3, 1e6);
   config.attention_scale = static_cast<float>(1.0 / std::sqrt(scalar));
-  config.attention_softcap = ReadSoftcap(reader, "attn_logit_softcapping", defaults.attention_cap);
-  config.logit_softcap = ReadSoftcap(reader, "final_logit_softcapping", defaults.logit_cap);
+  config.attention_softcap = ReadGemmaCap(reader, "attn_logit_softcapping", defaults.attention_cap);
+  config.logit_softcap = ReadGemmaCap(reader, "final_logit_softcapping", defaults.logit_cap);
   reader.Neutral("use_bidirectional_attention", false);
 }
 
-void ReadGemmaWindows(ConfigReader& reader, const std::vector<bool>& sliding, ModelConfig& config) {
-  const int64_t window = ReadWindow(reader, "sliding_window", 4096);
+void ReadGemmaWindows(ConfigReader& reader, const std::vector<bool>& sliding, ModelConfig& config,
+                      int64_t default_window) {
+  const int64_t window = ReadWindow(reader, "sliding_window", default_window);
   if (reader.Has("sliding_window_size") &&
       reader.Int("sliding_window_size", window, 1, kMostPosition) != window) {
     reader.Fail("sliding_window_size", "the same as key 'sliding_window'");

@@ -18,6 +18,11 @@ struct GemmaDefaults {
 void ReadGemma(ConfigReader& reader, const GemmaDefaults& defaults, ModelConfig& config);
 
 // sliding_window for the layers that layer_types says slide, or for those of `sliding`.
-void ReadGemmaWindows(ConfigReader& reader, const std::vector<bool>& sliding, ModelConfig& config);
+void ReadGemmaWindows(ConfigReader& reader, const std::vector<bool>& sliding, ModelConfig& config,
+                      int64_t default_window = 4096);
+// A cap, or 0 for null. Absent is the class default.
+float ReadGemmaCap(ConfigReader& reader, std::string_view key, double fallback);
+// hidden_activation decides. Early exports also carry a hidden_act, wrongly "gelu" in some.
+void ReadGemmaActivation(ConfigReader& reader, ModelConfig& config);
 
 }  // namespace kvgauge

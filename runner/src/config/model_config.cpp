@@ -51,7 +51,6 @@ constexpr std::string_view kIndexer =
 constexpr NotRun kNotRun[] = {
     {"deepseek_v32", kIndexer},
     {"deepseek_v4", kIndexer},
-    {"gemma3n", "each of its layers carries several residual streams"},
     {"gemma4", "its layers add embeddings of their own"},
     {"glm_moe_dsa", kIndexer},
     {"kimi_linear", "its layers of constant state forget by column (Kimi delta attention)"},

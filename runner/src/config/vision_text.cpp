@@ -35,6 +35,9 @@ constexpr std::string_view kLlama4Defaults = R"({"vocab_size": 202048, "hidden_s
 constexpr std::string_view kGemma3Defaults = R"({"vocab_size": 262208, "hidden_size": 2304,
   "intermediate_size": 9216, "num_hidden_layers": 26, "num_attention_heads": 8})";
 
+constexpr std::string_view kGemma3nDefaults = R"({"vocab_size": 262400, "hidden_size": 2048,
+  "num_hidden_layers": 35, "num_attention_heads": 8})";
+
 // A text model_type as it may stand in a text_config.
 struct TextClass {
   std::string_view model_type;
@@ -46,6 +49,7 @@ struct TextClass {
 };
 constexpr TextClass kTextClasses[] = {
     {"gemma3_text", "gemma3_text", kGemma3Defaults},
+    {"gemma3n_text", "gemma3n_text", kGemma3nDefaults},
     {"llama", "llama", kLlamaDefaults},
     {"llama4_text", "llama4_text", kLlama4Defaults},
     {"mistral", "mistral", kMistralDefaults},
@@ -76,6 +80,11 @@ const std::vector<TextPartFamily>& TextPartFamilies() {
        .text = "gemma3_text",
        .image_keys = {"image_token_index", "image_token_id"},
        .image = 262144,
+       .tied = true},
+      {.model_type = "gemma3n",
+       .text = "gemma3n_text",
+       .image_keys = {"image_token_id"},
+       .image = 262145,
        .tied = true},
       {"idefics3", "llama", {"image_token_id"}, 128257},
       {"internvl", "qwen2", {"image_token_id"}, 151667, {}, -1, false, true},
@@ -132,6 +141,13 @@ constexpr std::string_view kTowerKeys[] = {"vision_config",
                                            "eoi_token_index",
                                            "eoi_token_id",
                                            "ignore_index",
+                                           "audio_config",
+                                           "audio_token_id",
+                                           "boa_token_id",
+                                           "eoa_token_id",
+                                           "eoa_token_index",
+                                           "audio_soft_tokens_per_image",
+                                           "vision_soft_tokens_per_image",
                                            "vision_start_token_id",
                                            "vision_end_token_id",
                                            "vision_token_id",

@@ -54,6 +54,16 @@ int64_t ScannedWidth(const ModelConfig& config) {
   return width + state.step_rank + 2 * state.key_dim + state.width();
 }
 
+// What a row of a residual of several streams has besides.
+int64_t StreamsWidth(const ModelConfig& config) {
+  if (!config.streams) return 0;
+  const StreamsConfig& streams = *config.streams;
+  const int64_t count = streams.streams;
+  return (2 * count + 1) * config.hidden_size + count * (count + 1) + 3 +
+         std::max(streams.layer_columns, streams.laurel_rank) +
+         2 * config.layer_count() * streams.layer_columns + config.ffn_size;
+}
+
 // Bytes of the forward pass for so many rows, the logits of `logit_rows` of them included.
 int64_t WorkingBytes(const ModelConfig& config, int64_t rows, int64_t logit_rows) {
   const int64_t projected = WidestProjection(config);
@@ -66,7 +76,8 @@ int64_t WorkingBytes(const ModelConfig& config, int64_t rows, int64_t logit_rows
   }
   const int64_t row = (config.parallel ? 4 : 3) * config.hidden_size + projected +
                       config.query_heads * config.value_dim + ffn + experts + ScannedWidth(config);
-  return 4 * (rows * row + logit_rows * config.vocab_size);
+  const int64_t streams = StreamsWidth(config);
+  return 4 * (rows * (row + streams) + logit_rows * config.vocab_size);
 }
 
 // Whether entries really lie on the host: what places them is executed on devices alone.

@@ -181,7 +181,7 @@ void ForwardPass::MakeRopeTables(int64_t layer, Tensor cos, Tensor sin) {
 }
 
 void ForwardPass::DenseMlp(const MlpWeights& mlp, int64_t ffn_size, const Tensor& x, Tensor out,
-                           MatMulMode mode) {
+                           MatMulMode mode, float deviations) {
   const int64_t rows = x.shape[0];
   const Tensor up =
       Take(ScratchSlot::kMlpUp, DType::kF32, {rows, config_.gated_mlp ? 2 * ffn_size : ffn_size});
@@ -190,6 +190,7 @@ void ForwardPass::DenseMlp(const MlpWeights& mlp, int64_t ffn_size, const Tensor
     Multiply(Columns(up, 0, ffn_size), config_.multipliers->gates);
     Multiply(Columns(up, ffn_size, 2 * ffn_size), config_.multipliers->opened);
   }
+  if (deviations > 0) CloseGates(deviations, Columns(up, 0, ffn_size));
   ApplyLinear(ops_, Activated(up), mlp.down, mode, out);
 }
 
@@ -296,7 +297,8 @@ void ForwardPass::MlpBranch(int64_t layer, const Tensor& x, Tensor out, MatMulMo
   } else if (config_.mlp_mixes) {
     MixedMlp(layer, x, out, mode);
   } else {
-    DenseMlp(weights_.layers[static_cast<size_t>(layer)].mlp, config_.ffn_size, x, out, mode);
+    DenseMlp(weights_.layers[static_cast<size_t>(layer)].mlp, config_.ffn_size, x, out, mode,
+             config_.layers[static_cast<size_t>(layer)].gate_deviations);
   }
 }
 
@@ -372,6 +374,7 @@ void ForwardPass::Layer(int64_t layer, Tensor residual) {
     AddBranch(w.attention_norm, residual,
               [&](Tensor out, MatMulMode mode) { AttentionBranch(layer, input, out, mode); });
     if (config_.post_norm) ApplyNorm(w.input_norm, residual, residual);
+    if (config_.streams) AddLaurel(layer, input, residual);
   }
   if (!own.mlp) return;
   if (own.mixes() && !config_.parallel) {
@@ -490,6 +493,7 @@ void ForwardPass::CheckRows() {
   if (part_ != nullptr) {
     KVG_CHECK(!config_.SharesCaches(), "layers that share caches go through together");
     KVG_CHECK(!config_.state, "layers of constant state go through together");
+    KVG_CHECK(!config_.streams, "layers of several streams go through together");
     KVG_CHECK(!config_.mutual_pictures || steps_[0].prompt->spans.empty(),
               "a picture that sees all of itself goes through in one");
     KVG_CHECK(part_->part == LayerPass::kWhole || first_layer_ + 1 == end_layer_,
@@ -526,11 +530,13 @@ Tensor ForwardPass::Run() {
                    BranchInput(first_layer_, w.input_norm, residual, ScratchSlot::kNormed));
     return {};
   }
+  const Tensor streams = config_.streams ? OpenStreams(residual) : Tensor();
   for (int64_t i = first_layer_; i < end_layer_; ++i) {
-    Layer(i, residual);
+    config_.streams ? StreamLayer(i, streams) : Layer(i, residual);
     if (config_.halve_every > 0 && (i + 1) % config_.halve_every == 0) Multiply(residual, 0.5f);
     if (!Runs(LayerPass::kQueries)) AddDeepstack(i, residual);
   }
+  if (config_.streams) CloseStreams(streams, residual);
   ShowLast(residual);
   if (end_layer_ == config_.layer_count()) ShowSurprise(residual);
   return Logits(residual);

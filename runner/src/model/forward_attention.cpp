@@ -397,6 +397,12 @@ void ForwardPass::AttendCaches(int64_t layer, bool latents, const Tensor& q, con
 }
 
 // In place.
+void ForwardPass::EvenLengths(const Tensor& heads) {
+  const Tensor ones = Take(ScratchSlot::kGateLimit, DType::kF32, {heads.shape[2]});
+  ops_.rows->Fill(1.0f, ones);
+  ops_.rows->RmsNorm(heads, ones, 0.0f, config_.norm_eps, heads);
+}
+
 void ForwardPass::NormHeads(const Norm& norm, const Tensor& heads) {
   const float eps = config_.norm_eps;
   switch (config_.qk_norm_kind) {
@@ -411,12 +417,9 @@ void ForwardPass::NormHeads(const Norm& norm, const Tensor& heads) {
     case QkNorm::kLayer:
       ops_.rows->LayerNorm(heads, norm.weight, norm.bias, eps, heads);
       return;
-    case QkNorm::kLength: {
-      const Tensor ones = Take(ScratchSlot::kGateLimit, DType::kF32, {heads.shape[2]});
-      ops_.rows->Fill(1.0f, ones);
-      ops_.rows->RmsNorm(heads, ones, 0.0f, eps, heads);
+    case QkNorm::kLength:
+      EvenLengths(heads);
       return;
-    }
     case QkNorm::kLayerHeads:
     case QkNorm::kLayerLists:
       break;
@@ -486,6 +489,7 @@ Tensor ForwardPass::PlainAttention(int64_t layer, const Tensor& x) {
     NormHeads(w.q_norm, q);
     if (!k.empty()) NormHeads(w.k_norm, k);
   }
+  if (config_.value_norm && !v.empty()) EvenLengths(v);
   Rotate(layer, q, k);
   GrowQueries(layer, q);
   const Tensor out = Take(ScratchSlot::kAttended, DType::kF32, {rows_, heads, dv});

@@ -109,7 +109,19 @@ class ForwardPass {
   void ProjectMixed(const MixedWeights& w, const Tensor& x, const Tensor& differences, Tensor out);
   void MixedMlp(int64_t layer, const Tensor& x, Tensor out, MatMulMode mode);
   float Halved(int64_t layer) const;
+  // A residual of several streams (forward_streams.cpp).
+  Tensor Stream(const Tensor& streams, int64_t i) const;
+  void TakeLengths(const Tensor& like, const Tensor& x);
+  void EmbedLayers(const Tensor& residual);
+  Tensor OpenStreams(const Tensor& residual);
+  void CloseStreams(const Tensor& streams, Tensor residual);
+  Tensor RouteStreams(const StreamWeights& w, const Tensor& rows);
+  void StreamLayer(int64_t layer, const Tensor& streams);
+  void AddLaurel(int64_t layer, const Tensor& input, Tensor residual);
+  void CloseGates(float deviations, const Tensor& gates);
   void NormScanned(const StateWeights& w, const Tensor& gates, const Tensor& scanned);
+  // Without a weight.
+  void EvenLengths(const Tensor& heads);
   void NormHeads(const Norm& norm, const Tensor& heads);
   void AdjustProjected(const Tensor& projected);
   void GrowQueries(int64_t layer, const Tensor& q);
@@ -147,8 +159,9 @@ class ForwardPass {
   // Rows [rows, heads, d] at their places into [tokens, heads, d].
   void PutRows(const Tensor& heads, const Tensor& into);
   void MlpBranch(int64_t layer, const Tensor& x, Tensor out, MatMulMode mode);
+  // deviations: LayerConfig::gate_deviations.
   void DenseMlp(const MlpWeights& mlp, int64_t ffn_size, const Tensor& x, Tensor out,
-                MatMulMode mode);
+                MatMulMode mode, float deviations = 0.0f);
   Tensor Activated(const Tensor& up);
   void MixtureOfExperts(int64_t layer, const Tensor& x, Tensor out, MatMulMode mode);
   void LimitGate(const Tensor& up);
@@ -186,6 +199,7 @@ class ForwardPass {
   std::vector<ReadyRows> ready_;
   std::vector<std::vector<int32_t>> ahead_;  // of each step, as RowsAhead gives it; or none
   Tensor cos_[2], sin_[2];  // [rows, rotary_dim / 2], of all layers but the local ones, of those
+  Tensor layer_rows_;       // embeddings of all layers: [rows, layers * columns]
   Tensor first_values_;     // RWKV-7: [rows, heads * value_dim]
   static constexpr int32_t kNoSlot = -1;
   std::vector<int32_t> slots_[2];  // of each step: the slot that its tables begin with

@@ -38,6 +38,7 @@ Status LoadLayer(const LayerSpec& spec, const ModelConfig& config, WeightLoader&
   if (!spec.state.output.parts.empty()) {
     KVG_TRY(loader.Load(spec.state, *config.state, out.state));
   }
+  if (config.streams) KVG_TRY(loader.Load(spec.streams, out.streams));
   KVG_TRY(loader.Load(spec.mlp_mixed, out.mlp_mixed));
   KVG_TRY(loader.Load(spec.mlp, out.mlp));
   // Routing decides which experts run: a rounded router would change the model, so it stays f32.
@@ -87,7 +88,8 @@ Status CheckWeights(const ModelConfig& config, const WeightSource& source) {
   for (const std::string& name : source.Names()) {
     const bool tower = !config.vision_family.empty() && IsTowerTensor(name);
     if (!known.contains(name) && !tower && !IsIgnorableTensor(name) &&
-        !IsDraftTensor(config, name)) {
+        !IsDraftTensor(config, name) &&
+        !(config.streams && IsUnreadTensor(config, tensors, name))) {
       left.push_back(name);
     }
   }
@@ -139,6 +141,11 @@ Status Model::LoadWeights(const WeightSource& source, bool keep_blocks) {
 
   KVG_TRY(loader.LoadTable(tensors.embedding, weights_->embedding));
   KVG_TRY(loader.LoadTable(tensors.positions, weights_->positions));
+  KVG_TRY(loader.LoadTable(tensors.layer_embedding, weights_->layer_embedding));
+  KVG_TRY(loader.Load(tensors.layer_projection, weights_->layer_projection));
+  KVG_TRY(loader.Load(tensors.layer_norm, weights_->layer_norm));
+  KVG_TRY(loader.Load(tensors.stream_projections, weights_->stream_projections));
+  KVG_TRY(loader.Load(tensors.stream_returns, weights_->stream_returns));
   KVG_TRY(loader.Load(tensors.project_in, weights_->project_in));
   KVG_TRY(loader.Load(tensors.project_out, weights_->project_out));
   KVG_TRY(loader.Load(tensors.embedding_norm, weights_->embedding_norm));

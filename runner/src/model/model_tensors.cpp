@@ -181,6 +181,23 @@ void DescribeMlp(const ModelConfig& config, int64_t index, const Scope& scope, L
   }
 }
 
+void DescribeStreams(const ModelConfig& config, const Scope& scope, StreamSpec& spec) {
+  const StreamsConfig& streams = *config.streams;
+  const int64_t d = config.hidden_size, count = streams.streams;
+  const Scope altup = scope.In("altup"), laurel = scope.In("laurel");
+  spec.router_norm = altup.Norm("router_norm", d);
+  spec.router = altup.Linear({{"modality_router", count}}, d, false);
+  spec.predicts = altup.Linear({{"prediction_coefs", count * count}}, count, false);
+  spec.corrects = altup.Linear({{"correction_coefs", count}}, count, false);
+  spec.scale = altup.Zeros("correct_output_scale", d);
+  spec.gate = scope.Linear({{"per_layer_input_gate", streams.layer_columns}}, d, false);
+  spec.projection = scope.Linear({{"per_layer_projection", d}}, streams.layer_columns, false);
+  spec.projection_norm = scope.Norm("post_per_layer_input_norm", d);
+  spec.laurel_left = laurel.Linear({{"linear_left", streams.laurel_rank}}, d, false);
+  spec.laurel_right = laurel.Linear({{"linear_right", d}}, streams.laurel_rank, false);
+  spec.laurel_norm = laurel.Norm("post_laurel_norm", d);
+}
+
 LayerSpec DescribeLayer(const ModelConfig& config, int64_t index, const Scope& scope) {
   const TensorNames& names = config.tensor_names;
   const int64_t d = config.hidden_size;
@@ -191,6 +208,7 @@ LayerSpec DescribeLayer(const ModelConfig& config, int64_t index, const Scope& s
   const LayerConfig& parts = config.layers[static_cast<size_t>(index)];
   DescribeNorms(config, parts, scope, layer);
   DescribeMlp(config, index, scope, layer);
+  if (config.streams) DescribeStreams(config, scope, layer.streams);
   if (parts.state) layer.state = DescribeState(config, index, scope.Name(names.state));
   if (!parts.attends) return layer;
   const bool own = config.HasCache(index);  // or it needs neither keys nor values
@@ -275,6 +293,19 @@ void Append(const StateSpec& state, std::vector<TensorSpec>& out) {
   Append(state.output, out);
 }
 
+void Append(const StreamSpec& streams, std::vector<TensorSpec>& out) {
+  for (const LinearSpec* linear :
+       {&streams.router, &streams.predicts, &streams.corrects, &streams.gate, &streams.projection,
+        &streams.laurel_left, &streams.laurel_right}) {
+    Append(*linear, out);
+  }
+  for (const NormSpec* norm :
+       {&streams.router_norm, &streams.projection_norm, &streams.laurel_norm}) {
+    Append(*norm, out);
+  }
+  if (!streams.scale.name.empty()) out.push_back(streams.scale);
+}
+
 void Append(const MlpSpec& mlp, std::vector<TensorSpec>& out) {
   Append(mlp.up, out);
   Append(mlp.down, out);
@@ -314,6 +345,20 @@ ModelTensors DescribeTensors(const ModelConfig& config, const TensorPlaces& plac
     tensors.project_in = body.Linear({{"project_in", d}}, embedding, false);
     tensors.project_out = body.Linear({{"project_out", embedding}}, d, false);
   }
+  if (config.streams) {
+    const int64_t columns = config.streams->layer_columns, all = config.layer_count() * columns;
+    tensors.layer_embedding =
+        body.Matrix("embed_tokens_per_layer", config.streams->layer_vocab, all);
+    tensors.layer_embedding.stddev = 1.0f / std::sqrt(static_cast<float>(columns));
+    tensors.layer_projection = body.Linear({{"per_layer_model_projection", all}}, d, false);
+    tensors.layer_norm = body.Norm("per_layer_projection_norm", columns);
+    for (int64_t i = 0; i + 1 < config.streams->streams; ++i) {
+      tensors.stream_projections.push_back(
+          body.Linear({{StrCat("altup_projections.", i), d}}, d, false));
+      tensors.stream_returns.push_back(
+          body.Linear({{StrCat("altup_unembed_projections.", i), d}}, d, false));
+    }
+  }
   if (config.embedding_norm) tensors.embedding_norm = body.Norm(names.embedding_norm, d);
   if (config.final_norm) tensors.final_norm = body.Norm(names.final_norm, d);
   tensors.head = top.Linear({{names.head, config.vocab_size}}, embedding, config.head_bias);
@@ -329,6 +374,11 @@ std::vector<TensorSpec> ListTensors(const ModelTensors& tensors) {
   if (!tensors.positions.name.empty()) specs.push_back(tensors.positions);
   Append(tensors.project_in, specs);
   Append(tensors.embedding_norm, specs);
+  if (!tensors.layer_embedding.name.empty()) specs.push_back(tensors.layer_embedding);
+  Append(tensors.layer_projection, specs);
+  Append(tensors.layer_norm, specs);
+  for (const LinearSpec& linear : tensors.stream_projections) Append(linear, specs);
+  for (const LinearSpec& linear : tensors.stream_returns) Append(linear, specs);
   for (const LayerSpec& layer : tensors.layers) {
     Append(layer.input_norm, specs);
     Append(layer.qkv, specs);
@@ -341,6 +391,7 @@ std::vector<TensorSpec> ListTensors(const ModelTensors& tensors) {
     Append(layer.kv_latent_norm, specs);
     Append(layer.kv_up, specs);
     Append(layer.state, specs);
+    Append(layer.streams, specs);
     Append(layer.output, specs);
     Append(layer.attention_norm, specs);
     Append(layer.mlp_norm, specs);
@@ -415,6 +466,25 @@ bool IsDraftTensor(const ModelConfig& config, const std::string& name) {
   for (int64_t i = 0; i < config.draft_layers; ++i) {
     const std::string scope = StrCat(names.body, names.layers, ".", config.layer_count() + i, ".");
     if (name.starts_with(scope)) return true;
+  }
+  return false;
+}
+
+bool IsUnreadTensor(const ModelConfig& config, const ModelTensors& tensors,
+                    const std::string& name) {
+  const TensorNames& names = config.tensor_names;
+  for (int64_t i = 0; i < config.layer_count(); ++i) {
+    if (config.layers[static_cast<size_t>(i)].reads < 0) continue;
+    // The layer's queries are there: what lies beside them.
+    const std::string query = StrCat(names.query, ".weight");
+    const std::string& own = tensors.layers[static_cast<size_t>(i)].qkv.parts[0].name;
+    if (!own.ends_with(query)) continue;
+    const std::string scope = own.substr(0, own.size() - query.size());
+    for (const std::string_view part : {names.key, names.value, names.key_norm}) {
+      if (name == StrCat(scope, part, ".weight") || name == StrCat(scope, part, ".bias")) {
+        return true;
+      }
+    }
   }
   return false;
 }

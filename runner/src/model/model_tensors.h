@@ -63,6 +63,17 @@ struct StateSpec {
   LinearSpec output;
 };
 
+// What a layer of a residual of several streams has besides (StreamWeights).
+struct StreamSpec {
+  NormSpec router_norm;
+  LinearSpec router, predicts, corrects;
+  TensorSpec scale;
+  LinearSpec gate, projection;
+  NormSpec projection_norm;
+  LinearSpec laurel_left, laurel_right;
+  NormSpec laurel_norm;
+};
+
 struct LayerSpec {
   NormSpec input_norm;       // before attention (post_norm: after its residual add)
   NormSpec attention_norm;   // on the attention's output
@@ -82,6 +93,7 @@ struct LayerSpec {
   LinearSpec kv_up;
 
   StateSpec state;
+  StreamSpec streams;
 
   std::vector<MixedSpec> mlp_mixed;  // instead of mlp.up
   MlpSpec mlp;                       // dense, or the shared experts of a MoE layer (may be absent)
@@ -107,6 +119,11 @@ struct ModelTensors {
   TensorSpec embedding;
   TensorSpec positions;  // learned positions
   LinearSpec project_in, project_out;
+  // A residual of several streams has these (ModelWeights).
+  TensorSpec layer_embedding;
+  LinearSpec layer_projection;
+  NormSpec layer_norm;
+  std::vector<LinearSpec> stream_projections, stream_returns;
   NormSpec embedding_norm, final_norm;
   LinearSpec head;  // tied: the embedding's name
   // The name of a tied head that is stored all the same (TensorsIn).
@@ -135,6 +152,9 @@ bool IsIgnorableTensor(const std::string& name);
 
 // A tensor of layers behind the last that are not run.
 bool IsDraftTensor(const ModelConfig& config, const std::string& name);
+// What would make keys and values in a layer that reads those of another.
+bool IsUnreadTensor(const ModelConfig& config, const ModelTensors& tensors,
+                    const std::string& name);
 
 // A vision-language checkpoint's tensor that is not the text part's.
 bool IsTowerTensor(const std::string& name);

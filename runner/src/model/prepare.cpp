@@ -209,6 +209,11 @@ Status PreparedWeights::WriteBasis(int64_t layer, KvSide side, int64_t first_hea
   KVG_CHECK(basis.dtype == DType::kF32 && basis.rank == 2 && basis.IsContiguous() &&
                 basis.shape[0] == heads * dim,
             "a basis must be f32 [heads * dim, rank]");
+  if (before_.value_norm) {
+    return Unsupported(StrCat(before_.path,
+                              ": values of this model are normed behind their projection, so bases "
+                              "of projections do not hold for its cache"));
+  }
   if (before_.multipliers) {
     return Unsupported(StrCat(before_.path, ": what ", before_.family,
                               " projects to keys and values is multiplied before it is kept, so "

@@ -21,13 +21,22 @@ enum class ScratchSlot {
   kKeys,     // MLA: expanded keys
   kNewKeys,  // [1, m * kv heads, key_dim], of sequences that are written together
   kNewValues,
-  kAttended,     // [m, heads, value_dim]
-  kConvolved,    // [m, conv_columns], of layers of constant state
-  kScanned,      // [m, heads * value_dim] of these
-  kSelected,     // [m, step_rank + 2 * key_dim], Mamba-1: what becomes steps, B and C
-  kSteps,        // [m, heads] of these
-  kMixed,        // [m, hidden], rows mixed with those before them
-  kFirstValues,  // [m, heads * value_dim], the first layer's (RWKV-7)
+  kAttended,         // [m, heads, value_dim]
+  kConvolved,        // [m, conv_columns], of layers of constant state
+  kScanned,          // [m, heads * value_dim] of these
+  kSelected,         // [m, step_rank + 2 * key_dim], Mamba-1: what becomes steps, B and C
+  kSteps,            // [m, heads] of these
+  kMixed,            // [m, hidden], rows mixed with those before them
+  kFirstValues,      // [m, heads * value_dim], the first layer's (RWKV-7)
+  kStreams,          // [m * streams, hidden], of a residual of several
+  kStreamsBefore,    // the same, before a layer
+  kStreamWork,       // [m, hidden], the one that a layer works on
+  kStreamRoutes,     // [m, streams]
+  kStreamMixes,      // [m, streams^2]
+  kStreamFactors,    // [3, m]
+  kStreamGate,       // [m, columns of a layer's embedding, or of what goes beside attention]
+  kLayerEmbeddings,  // [m, layers * these columns]
+  kGateOnes,         // [m, ffn]
   kLogSumExp,
   kApart,          // [m, heads, value_dim] and more, of entries that are attended apart
   kApartWords,     // which those are, and which are the others

@@ -290,6 +290,30 @@ Status WeightLoader::Load(const MlpSpec& spec, MlpWeights& out) {
   return Load(spec.down, out.down);
 }
 
+Status WeightLoader::Load(const std::vector<LinearSpec>& specs, std::vector<Linear>& out) {
+  out.resize(specs.size());
+  for (size_t i = 0; i < specs.size(); ++i) KVG_TRY(Load(specs[i], out[i]));
+  return {};
+}
+
+Status WeightLoader::Load(const StreamSpec& spec, StreamWeights& out) {
+  for (const auto& [linear, of] : {std::pair{&spec.router, &out.router},
+                                   {&spec.predicts, &out.predicts},
+                                   {&spec.corrects, &out.corrects},
+                                   {&spec.gate, &out.gate},
+                                   {&spec.projection, &out.projection},
+                                   {&spec.laurel_left, &out.laurel_left},
+                                   {&spec.laurel_right, &out.laurel_right}}) {
+    KVG_TRY(Load(*linear, *of));
+  }
+  for (const auto& [norm, of] : {std::pair{&spec.router_norm, &out.router_norm},
+                                 {&spec.projection_norm, &out.projection_norm},
+                                 {&spec.laurel_norm, &out.laurel_norm}}) {
+    KVG_TRY(Load(*norm, *of));
+  }
+  return Load(NormSpec{spec.scale, {}}, out.scale);
+}
+
 Status WeightLoader::LoadTable(const TensorSpec& spec, Table& out) {
   if (spec.name.empty()) return {};
   KVG_ASSIGN(out.blocks, BlocksOf(spec));

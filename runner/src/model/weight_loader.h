@@ -32,6 +32,8 @@ class WeightLoader {
   Status LoadTransposed(const LinearSpec& spec, Linear& out);
   Status Load(const NormSpec& spec, Norm& out);
   Status Load(const MlpSpec& spec, MlpWeights& out);
+  Status Load(const std::vector<LinearSpec>& specs, std::vector<Linear>& out);
+  Status Load(const StreamSpec& spec, StreamWeights& out);
   Status Load(const StateSpec& spec, const StateConfig& state, StateWeights& out);
   Status Load(const std::vector<MixedSpec>& specs, std::vector<MixedWeights>& out);
   Status LoadRwkv(const StateSpec& spec, const StateConfig& state, StateWeights& out);

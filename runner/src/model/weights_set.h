@@ -63,6 +63,17 @@ struct StateWeights {
   Linear output;
 };
 
+// A layer of a residual of several streams.
+struct StreamWeights {
+  Norm router_norm;
+  Linear router, predicts, corrects;
+  Norm scale;  // its weight: [hidden], of the corrected stream before its embedding is added
+  Linear gate, projection;
+  Norm projection_norm;
+  Linear laurel_left, laurel_right;
+  Norm laurel_norm;
+};
+
 struct LayerWeights {
   Norm input_norm, attention_norm, mlp_norm, mlp_output_norm, q_norm, k_norm;
   Linear qkv, output;
@@ -72,6 +83,7 @@ struct LayerWeights {
   // [heads], for attention over latents: queries to latents, latents to values.
   std::vector<Linear> absorbed_keys, absorbed_values;
   StateWeights state;
+  StreamWeights streams;
   MlpWeights mlp;
   std::vector<MixedWeights> mlp_mixed;  // RWKV: instead of mlp.up, and what weighs it
   Linear router;
@@ -84,6 +96,12 @@ struct LayerWeights {
 
 struct ModelWeights {
   Table embedding, positions;
+  // A residual of several streams has embeddings of all layers, and what makes streams of the first
+  // and brings them back, for each but the first.
+  Table layer_embedding;
+  Linear layer_projection;
+  Norm layer_norm;
+  std::vector<Linear> stream_projections, stream_returns;
   Linear project_in, project_out, head;
   Norm embedding_norm, final_norm;
   std::vector<LayerWeights> layers;
