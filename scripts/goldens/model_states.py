@@ -2,6 +2,7 @@
 """Rows of make_models, as those of model_families: Mamba alone and side by side with attention, and
 layers that are one thing alone."""
 
+import retnet_reference
 import rwkv7_reference
 from model_families import base, row, setter
 
@@ -50,6 +51,15 @@ row("rwkv7",
     note="No attention at all, RWKV-7: a matrix for each head, whose rows decay by themselves and which looks up what it "
     "replaces; later layers take a share of the first one's values. Laid out as flash-linear-attention does it. The "
     "package's norms have another epsilon, so it is patched to that of the file.")
+row("retnet",
+    base("RetNetForCausalLM", "retnet", hidden_act="swish", num_attention_heads=..., num_key_value_heads=..., rms_norm_eps=...,
+         rope_theta=..., attn=None, attn_mode="fused_chunk", conv_size=4, elementwise_affine=True, expand_k=1, expand_v=2,
+         feature_map=None, fuse_cross_entropy=True, fuse_norm=True, hidden_ratio=2, max_position_embeddings=64, norm_eps=1e-6,
+         num_heads=4, num_kv_heads=None, use_output_gate=True, use_short_conv=False),
+    reference=retnet_reference,
+    oracle="RetNetForCausalLM of flash-linear-attention, its plain forms of retention and rotation on a CPU",
+    packages=("torch", "flash-linear-attention", "safetensors"),
+    note="No attention at all, RetNet: a matrix for each head, which decays at a rate of its own; keys and queries turn.")
 row("jamba",
     base("JambaForCausalLM", "jamba", num_hidden_layers=4, attn_layer_period=4, attn_layer_offset=2,
          expert_layer_period=2, expert_layer_offset=1, num_experts=4, num_experts_per_tok=2, output_router_logits=False,

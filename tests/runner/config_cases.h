@@ -122,6 +122,7 @@ inline const std::vector<std::pair<std::string, std::string>> kGoldenFamilies = 
     {"qwen3_5_text", "qwen3_5_text"},
     {"qwen3_moe", "qwen3_moe"},
     {"qwen3_next", "qwen3_next"},
+    {"retnet", "retnet"},
     {"rwkv", "rwkv"},
     {"rwkv7", "rwkv7"},
     {"seed_oss", "seed_oss"},

@@ -258,6 +258,24 @@ TEST(ConfigFamilies, StatesOfMixedRows) {
   ExpectRefused(With(seven, {{"v_low_rank_dim", nullptr}}), "v_low_rank_dim");
 }
 
+TEST(ConfigFamilies, StatesOfRetention) {
+  const Json golden = Golden("retnet");
+  const ModelConfig config = Parse(golden);
+  EXPECT_EQ(config.cache_count(), 0);
+  EXPECT_EQ(config.StateBytes(), 2 * 4 * (4 * 8 * 16));
+  EXPECT_EQ(config.ffn_size, 36);
+  EXPECT_EQ(Parse(With(golden, {{"intermediate_size", nullptr}})).ffn_size, 256);
+  EXPECT_EQ(Parse(With(golden, {{"expand_v", 1.5}})).state->value_dim, 12);
+  ExpectRefused(With(golden, {{"expand_v", 1.1}}), "expand_v", "multiple of 4 heads");
+  ExpectRefused(With(golden, {{"num_heads", 3}}), "expand_k", "multiple of 3 heads");
+  ExpectRefused(With(golden, {{"num_heads", 32}}), "num_heads", "even width");
+  ExpectRefused(With(golden, {{"num_kv_heads", 2}}), "num_kv_heads", "num_heads (4)");
+  ExpectRefused(With(golden, {{"use_short_conv", true}}), "use_short_conv", "false");
+  ExpectRefused(With(golden, {{"use_output_gate", false}}), "use_output_gate", "true");
+  ExpectRefused(With(golden, {{"feature_map", "relu"}}), "feature_map", "null");
+  ExpectRefused(With(golden, {{"attn", {{"layers", {1}}}}}), "attn", "null");
+}
+
 TEST(ConfigFamilies, StatesAroundAndBesideAttention) {
   const Json golden = Golden("jamba");
   const ModelConfig jamba = Parse(golden);

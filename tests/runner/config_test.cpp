@@ -483,6 +483,7 @@ TEST(ShippedShapes, HoldAsManyNumbersAsTheOriginals) {
       {"jamba-v0.1", 51'570'323'328},
       {"mamba-2.8b", 2'768'345'600},
       {"nemotron-h-8b", 8'100'852'736},
+      {"retnet-1.3b", 1'351'727'104},
       {"rwkv-4-7b", 7'392'649'216},
       {"rwkv-7-2.9b", 2'947'735'040},
       // That checkpoint's own count leaves its 23 * 128 corrections of choices out.

@@ -116,6 +116,7 @@ struct StateConfig {
     kMamba2,     // queries, keys and values are C, B and x; gated, then normed
     kMamba1,     // each column is a head of one value; only x is convolved, and C, B and steps are
                  // projected from what that gives
+    kRetention,  // a rate for each head; queries and keys turn, and nothing is convolved (RetNet)
     kRwkv4,      // each column keeps an average in time; rows are mixed with those before them
     kRwkv7,      // every key dimension of a head decays by itself; rows are mixed as in RWKV-4
   };
@@ -131,6 +132,7 @@ struct StateConfig {
   bool input_bias = false, output_bias = false;  // of the projections
   bool norm = true;                              // Mamba-2: of what was gated
   bool norm_first = false;                       // Mamba-2: normed, then gated
+  bool norm_gates = true;                        // Retention: stored as one that also gates
   int64_t norm_groups = 1;                       // parts of a row that are normed apart
   double least_step = 0.0, most_step = 0.0;      // bounds of a step; no upper one where it is 0
   int64_t step_rank = 0;                         // Mamba-1: columns that become steps
@@ -147,6 +149,7 @@ struct StateConfig {
 
   bool delta() const { return kind == Kind::kQwen3Next || kind == Kind::kQwen35; }
   bool by_column() const { return kind == Kind::kMamba1; }
+  bool retains() const { return kind == Kind::kRetention; }
   bool mixes() const { return kind == Kind::kRwkv4 || kind == Kind::kRwkv7; }
   int64_t conv_columns() const {
     if (mixes()) return mixed_columns;

@@ -97,6 +97,8 @@ class ForwardPass {
   Tensor PlainAttention(int64_t layer, const Tensor& x);
   // What the state of a layer gives (forward_state.cpp): [rows, heads * value_dim].
   Tensor StateRows(int64_t layer, const Tensor& x);
+  // Retention: turns queries and keys, in the first columns of x, by their positions.
+  void TurnRetained(const Tensor& x);
   void MultiplyStateParts(const Tensor& projected);
   void ScanHeads(int64_t layer, const Tensor& projected, const Tensor& convolved, Tensor scanned);
   void ScanColumns(int64_t layer, const Tensor& convolved, Tensor scanned);
@@ -200,7 +202,8 @@ class ForwardPass {
   std::vector<std::vector<int32_t>> ahead_;  // of each step, as RowsAhead gives it; or none
   Tensor cos_[2], sin_[2];  // [rows, rotary_dim / 2], of all layers but the local ones, of those
   Tensor layer_rows_;       // embeddings of all layers: [rows, layers * columns]
-  Tensor first_values_;     // RWKV-7: [rows, heads * value_dim]
+  Tensor retained_cos_, retained_sin_;  // [rows, key_dim / 2]
+  Tensor first_values_;                 // RWKV-7: [rows, heads * value_dim]
   static constexpr int32_t kNoSlot = -1;
   std::vector<int32_t> slots_[2];  // of each step: the slot that its tables begin with
 };

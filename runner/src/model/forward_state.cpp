@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // Layers of constant state in the forward pass: what a sequence has seen is in its states, which
 // its rows go through in order.
+#include <cmath>
+#include <vector>
+
 #include "methods/tensors.h"
 #include "src/model/forward_pass.h"
 
 namespace kvgauge {
 namespace {
 
+// Retention turns by this base, whatever a file says.
+constexpr double kRetentionBase = 10000.0;
 // The gated delta rule has it in the lengths of queries and keys, whatever norm_eps says.
 constexpr float kLengthEps = 1e-6f;
 
@@ -55,6 +60,39 @@ void ForwardPass::MultiplyStateParts(const Tensor& projected) {
   next(state.heads, by.steps);
 }
 
+void ForwardPass::TurnRetained(const Tensor& x) {
+  const StateConfig& state = *config_.state;
+  const int64_t pairs = state.key_dim / 2, keys = state.key_heads * state.key_dim;
+  if (retained_cos_.empty()) {  // one table for all layers
+    std::vector<int32_t> positions;
+    for (const SequenceStep& step : steps_) {
+      for (int64_t i = step.begin; i < step.end; ++i) {
+        positions.push_back(PositionOf(step, i).rope_position[0]);
+      }
+    }
+    std::vector<float> inverse;
+    for (int64_t i = 0; i < pairs; ++i) {
+      const double part = static_cast<double>(2 * i) / static_cast<double>(state.key_dim);
+      inverse.push_back(static_cast<float>(std::pow(kRetentionBase, -part)));
+    }
+    const Tensor numbers = Take(ScratchSlot::kPositions, DType::kF32, {rows_ + pairs});
+    Tensor places = numbers.Slice(0, rows_);
+    places.dtype = DType::kI32;
+    const Tensor frequencies = numbers.Slice(rows_, rows_ + pairs);
+    ops_.memory->Copy(View(positions, {rows_}), places);
+    ops_.memory->Copy(View(inverse, {pairs}), frequencies);
+    retained_cos_ = Take(ScratchSlot::kCos, DType::kF32, {rows_, pairs});
+    retained_sin_ = Take(ScratchSlot::kSin, DType::kF32, {rows_, pairs});
+    ops_.rows->RopeTable(places.Reshape({rows_, 1}), frequencies, {}, 1.0f, retained_cos_,
+                         retained_sin_);
+  }
+  for (const int64_t begin : {int64_t{0}, keys}) {
+    ops_.rows->Rope(retained_cos_, retained_sin_, RopeLayout::kHalf, RopeDirection::kForward,
+                    HeadsAt(x, begin, state.key_heads, state.key_dim));
+  }
+  Multiply(Columns(x, 0, keys), 1.0f / std::sqrt(static_cast<float>(state.key_dim)));
+}
+
 Tensor ForwardPass::StateRows(int64_t layer, const Tensor& x) {
   const StateConfig& state = *config_.state;
   if (state.kind == StateConfig::Kind::kRwkv4) return AverageRows(layer, x);
@@ -67,6 +105,14 @@ Tensor ForwardPass::StateRows(int64_t layer, const Tensor& x) {
   ApplyLinear(ops_, x, w.input, MatMulMode::kSet, projected);
   MultiplyStateParts(projected);
 
+  const Tensor scanned = Take(ScratchSlot::kScanned, DType::kF32, {rows_, width});
+  const Tensor gates = Columns(projected, columns, columns + width);
+  if (state.retains()) {
+    TurnRetained(projected);
+    ScanHeads(layer, projected, Columns(projected, 0, columns), scanned);
+    NormScanned(w, gates, scanned);
+    return scanned;
+  }
   const Tensor convolved = Take(ScratchSlot::kConvolved, DType::kF32, {rows_, columns});
   ForStates(layer, [&](int64_t row, int64_t rows, const Tensor& kept) {
     ops_.state->Convolve(Columns(projected, 0, columns).Slice(row, row + rows),
@@ -76,13 +122,12 @@ Tensor ForwardPass::StateRows(int64_t layer, const Tensor& x) {
   });
   ops_.rows->Activate(convolved, state.activation.value_or(config_.activation), convolved);
 
-  const Tensor scanned = Take(ScratchSlot::kScanned, DType::kF32, {rows_, width});
   if (state.by_column()) {
     ScanColumns(layer, convolved, scanned);
   } else {
     ScanHeads(layer, projected, convolved, scanned);
   }
-  NormScanned(w, Columns(projected, columns, columns + width), scanned);
+  NormScanned(w, gates, scanned);
   if (config_.multipliers) Multiply(scanned, config_.multipliers->scanned);
   return scanned;
 }
@@ -95,10 +140,11 @@ void ForwardPass::ScanHeads(int64_t layer, const Tensor& projected, const Tensor
   const int64_t keys = state.key_heads * state.key_dim;
   const int64_t past = (state.conv_width - 1) * columns;
   // In the order of the convolution's columns: queries, keys, values, or Mamba-2's x, B, C.
-  const bool delta = state.delta();
-  const Tensor q = HeadsAt(convolved, delta ? 0 : width + keys, state.key_heads, state.key_dim);
-  const Tensor k = HeadsAt(convolved, delta ? keys : width, state.key_heads, state.key_dim);
-  const Tensor v = HeadsAt(convolved, delta ? 2 * keys : 0, heads, state.value_dim);
+  const bool delta = state.delta(), keys_first = delta || state.retains();
+  const Tensor q =
+      HeadsAt(convolved, keys_first ? 0 : width + keys, state.key_heads, state.key_dim);
+  const Tensor k = HeadsAt(convolved, keys_first ? keys : width, state.key_heads, state.key_dim);
+  const Tensor v = HeadsAt(convolved, keys_first ? 2 * keys : 0, heads, state.value_dim);
   if (delta) {
     const float eps = kLengthEps / static_cast<float>(state.key_dim);
     ops_.rows->RmsNorm(q, w.query_norm.weight, 0.0f, eps, q);
@@ -106,6 +152,7 @@ void ForwardPass::ScanHeads(int64_t layer, const Tensor& projected, const Tensor
   }
   const int64_t gates = columns + width;
   const Tensor weights = delta ? Columns(projected, gates, gates + heads) : Tensor();
+  // Retention, whose steps are all of length 1, has numbers there that do not count.
   const Tensor steps = Columns(projected, projected.shape[1] - heads, projected.shape[1]);
   ForStates(layer, [&](int64_t row, int64_t rows, const Tensor& kept) {
     const auto of = [&](const Tensor& t) { return t.empty() ? t : t.Slice(row, row + rows); };
@@ -163,7 +210,7 @@ void ForwardPass::NormScanned(const StateWeights& w, const Tensor& gates, const 
   // Mamba-1's gates are opened by what the config names.
   const Activation gate = state.by_column() ? config_.activation : Activation::kSilu;
   ops_.rows->Activate(gates, gate, gates);
-  if (state.delta()) {
+  if (state.delta() || state.retains()) {
     const Tensor heads = HeadsAt(scanned, 0, state.heads, state.value_dim);
     ops_.rows->RmsNorm(heads, w.norm.weight, 0.0f, config_.norm_eps, heads);
     ops_.rows->Combine(scanned, gates, Binary::kMultiply, scanned);

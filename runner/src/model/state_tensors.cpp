@@ -62,6 +62,12 @@ LinearSpec DescribeInput(const StateConfig& state, int64_t hidden, const std::st
     case StateConfig::Kind::kMamba1:
       input.parts = {StateMatrix(scope + ".in_proj", 2 * values, hidden)};
       break;
+    case StateConfig::Kind::kRetention:
+      input.parts = {StateMatrix(scope + ".q_proj", keys, hidden),
+                     StateMatrix(scope + ".k_proj", keys, hidden),
+                     StateMatrix(scope + ".v_proj", values, hidden),
+                     StateMatrix(scope + ".g_proj", values, hidden)};
+      break;
     case StateConfig::Kind::kRwkv4:
     case StateConfig::Kind::kRwkv7:
       break;  // products of their own (DescribeRwkv4, DescribeRwkv7)
@@ -109,6 +115,17 @@ StateSpec DescribeRwkv4(const ModelConfig& config, const std::string& scope) {
   spec.rates = StateVector(scope + ".time_decay", {width});
   spec.first = StateVector(scope + ".time_first", {width});
   spec.output.parts = {StateMatrix(scope + ".output", config.hidden_size, width)};
+  return spec;
+}
+
+StateSpec DescribeRetention(const ModelConfig& config, const std::string& scope) {
+  const StateConfig& state = *config.state;
+  StateSpec spec;
+  spec.input = DescribeInput(state, config.hidden_size, scope);
+  spec.norm.weight =
+      StateVector(scope + (state.norm_gates ? ".g_norm_swish_gate.weight" : ".g_norm.weight"),
+                  {state.value_dim}, TensorSpec::Init::kOnes);
+  spec.output.parts = {StateMatrix(scope + ".o_proj", config.hidden_size, state.width())};
   return spec;
 }
 
@@ -166,6 +183,7 @@ std::vector<MixedSpec> DescribeMixedMlp(const ModelConfig& config, const std::st
 
 StateSpec DescribeState(const ModelConfig& config, int64_t layer, const std::string& scope) {
   const StateConfig& state = *config.state;
+  if (state.kind == StateConfig::Kind::kRetention) return DescribeRetention(config, scope);
   if (state.kind == StateConfig::Kind::kRwkv4) return DescribeRwkv4(config, scope);
   if (state.kind == StateConfig::Kind::kRwkv7) return DescribeRwkv7(config, layer, scope);
   const int64_t columns = state.conv_columns();

@@ -409,6 +409,7 @@ Status WeightLoader::LoadUnrounded(const TensorSpec& spec, Norm& out) {
 
 Status WeightLoader::Load(const StateSpec& spec, const StateConfig& state, StateWeights& out) {
   if (state.mixes()) return LoadRwkv(spec, state, out);
+  if (state.retains()) return LoadRetention(spec, state, out);
   KVG_TRY(Load(spec.input, out.input));
   const int64_t columns = state.conv_columns(), width = state.conv_width;
   std::vector<float> stored, numbers(static_cast<size_t>((width + 1) * columns));
@@ -456,6 +457,20 @@ Status WeightLoader::Load(const std::vector<MixedSpec>& specs, std::vector<Mixed
     KVG_TRY(Load(specs[i].linear, out[i].linear));
   }
   return {};
+}
+
+Status WeightLoader::LoadRetention(const StateSpec& spec, const StateConfig& state,
+                                   StateWeights& out) {
+  KVG_TRY(Load(spec.input, out.input));
+  KVG_TRY(Load(spec.norm, out.norm));
+  // Head h keeps 1 - 2^-(5 + h) of its state in a row.
+  std::vector<float> rates;
+  for (int64_t head = 0; head < state.heads; ++head) {
+    rates.push_back(static_cast<float>(std::log1p(-std::exp2(-5.0 - static_cast<double>(head)))));
+  }
+  Put(rates, out.rates);
+  Put(std::vector<float>(rates.size()), out.step_bias);
+  return Load(spec.output, out.output);
 }
 
 Status WeightLoader::LoadRwkv(const StateSpec& spec, const StateConfig& state, StateWeights& out) {

@@ -36,6 +36,7 @@ class WeightLoader {
   Status Load(const StreamSpec& spec, StreamWeights& out);
   Status Load(const StateSpec& spec, const StateConfig& state, StateWeights& out);
   Status Load(const std::vector<MixedSpec>& specs, std::vector<MixedWeights>& out);
+  Status LoadRetention(const StateSpec& spec, const StateConfig& state, StateWeights& out);
   Status LoadRwkv(const StateSpec& spec, const StateConfig& state, StateWeights& out);
   Status LoadSelection(const StateSpec& spec, const StateConfig& state, StateWeights& out);
   // A vector that decides rather than computes: as stored, whatever the model's dtype.
