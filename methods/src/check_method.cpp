@@ -525,6 +525,7 @@ Status CheckAll(const Method& method, const ModelShape& shape, const Budget& bud
   const ModelShape after = Prepared(p, shape);
   KVG_TRY(CheckStage(StageKind::kSee, method.see, p.see.get(), after));
   KVG_TRY(CheckStage(StageKind::kAttend, method.attend, p.attend.get(), after));
+  KVG_TRY(CheckRunningEntries(method, after));
   KVG_TRY(CheckSharedCaches(method, p, after));
   KVG_TRY(CheckStates(method, p, after));
   KVG_TRY(CheckDistances(method, p, after));
@@ -551,6 +552,29 @@ Status CheckAll(const Method& method, const ModelShape& shape, const Budget& bud
 }
 
 }  // namespace
+
+Status CheckRunningEntries(const Method& method, const ModelShape& shape) {
+  if (!shape.running_entries) return {};
+  constexpr std::string_view kWhy =
+      ", and rows of this model go on joining the newest entry of each head (prepare.dmc), so that "
+      "nothing else may change or choose entries; ";
+  for (const StageChoice* choice : method.stages()) {
+    const StageKind kind = choice->spec->kind;
+    if (kind == StageKind::kPrepare || kind == StageKind::kSee) continue;
+    if (kind != StageKind::kStore) {
+      return Unsupported(StrCat(Owner(kind, *choice), ": acts on entries", kWhy, "leave it out"));
+    }
+    const std::unique_ptr<Stage> store = MakeStage(*choice);
+    for (int64_t layer = 0; layer < shape.layers; ++layer) {
+      const Result<StorePlan> plan = static_cast<const Store&>(*store).Plan(shape, layer);
+      if (plan.ok() && plan->IsPlain()) continue;
+      return Unsupported(
+          StrCat(Owner(kind, *choice), ": stores entries otherwise", kWhy, "use store.plain"));
+    }
+  }
+  if (!method.place.any()) return {};
+  return Unsupported(StrCat("place: moves entries", kWhy, "leave it out"));
+}
 
 Status CheckSee(const Method& method, const std::optional<EyesShape>& eyes) {
   if (!method.see) return {};

@@ -75,7 +75,8 @@ TEST_P(Conformance, FullBudgetIsTheFullCache) {
       continue;
     }
     // Without a budget such a method is expected to give up something.
-    const bool must = (subject->method.reduce || subject->method.thin || subject->method.attend) &&
+    const bool must = (subject->method.reduce || subject->method.thin || subject->method.attend ||
+                       subject->shape().running_entries) &&
                       !subject->method.takes_budget;
     const Engagement idle = subject->method.read || must  ? Engagement::kNotEngaged
                             : subject->method.place.any() ? Engagement::kEngaged
@@ -109,7 +110,7 @@ TEST_P(Conformance, KeepsWithinItsBudget) {
         pipeline.reuse != nullptr && pipeline.reuse->texts() != ReusedTexts::kPrefixes;
     const bool has_stages = subject->method.score || subject->method.read || subject->method.thin ||
                             subject->method.attend || joins || !IsPlain(subject->method, shape) ||
-                            subject->method.place.any();
+                            subject->method.place.any() || shape.running_entries;
     if (subject->method.place.any()) {
       EXPECT_GT(record.host_bytes, 0);
       EXPECT_LE(record.host_bytes, record.bytes.logical() + record.reader_bytes);

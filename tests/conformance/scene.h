@@ -80,6 +80,9 @@ inline std::vector<std::string> KeepingAll(const std::string& id) {
     if (reducer == "attention_norm") overrides.emplace_back("reduce.loss=0");
   }
   if (method.thin) overrides.emplace_back("thin.drop=0");
+  if (method.prepare && method.prepare->spec->id == "dmc") {
+    overrides.emplace_back("prepare.merge=false");
+  }
   const std::pair<const char*, const char*> whole[] = {
       {"window", "1048576"}, {"gamma", "1"}, {"threshold", "1"}, {"diagonals", "1048576"}};
   for (const auto& [name, value] : whole) {

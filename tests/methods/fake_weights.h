@@ -3,6 +3,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -52,6 +53,10 @@ class FakeWeights final : public WeightView {
     written[{layer, matrix}] = Floats(t);
     return {};
   }
+  Status MeanEntries(const EntryMeans& told) override {
+    means = told;
+    return {};
+  }
   Result<Tensor> ReadBias(int64_t layer, Matrix matrix) override {
     const auto found = biases.find({layer, matrix});
     if (found == biases.end()) return Tensor();
@@ -83,7 +88,8 @@ class FakeWeights final : public WeightView {
   using Key = std::pair<int64_t, Matrix>;
   std::map<Key, std::vector<float>> weights, biases, written, written_biases;
   std::map<std::pair<int64_t, KvSide>, std::vector<Basis>> bases;
-  std::vector<int64_t> reads;  // as ShareCaches was told
+  std::vector<int64_t> reads;       // as ShareCaches was told
+  std::optional<EntryMeans> means;  // as MeanEntries was
 
  private:
   ModelShape shape_;

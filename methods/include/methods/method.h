@@ -151,6 +151,10 @@ Pipeline MakePipeline(const Method& method);
 Status CheckMethod(const Method& method, const ModelShape& shape, const Budget& budget,
                    int64_t prompt_tokens);
 
+// Refuses a method that would evict, code, read or move entries where rows go on joining them
+// (ModelShape::running_entries). A part of CheckMethod, for models that are prepared already.
+Status CheckRunningEntries(const Method& method, const ModelShape& shape);
+
 // Refuses a method whose `see` stage cannot work with the eyes of a model (none: a text model).
 Status CheckSee(const Method& method, const std::optional<EyesShape>& eyes);
 

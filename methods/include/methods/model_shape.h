@@ -18,6 +18,10 @@ struct ModelShape {
   // Bytes of the states of constant size that other layers keep for a sequence; 0: there are none.
   // Such layers need every token, in order, and cannot forget one.
   int64_t state_bytes = 0;
+  // Rows may join the newest entry of a head (methods/entry_means.h), which so goes on changing:
+  // nothing but the model may evict, code, read or move entries. What rows to come need is part of
+  // state_bytes, and of a cache's bytes.
+  bool running_entries = false;
   int64_t hidden_size = 0;
   int64_t query_heads = 0;
   int64_t kv_heads = 0;

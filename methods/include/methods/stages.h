@@ -15,6 +15,7 @@
 
 #include "core/result.h"
 #include "kernels/kv_codec.h"
+#include "methods/entry_means.h"
 #include "methods/layer_view.h"
 #include "methods/needs.h"
 #include "methods/probe.h"
@@ -63,6 +64,9 @@ class WeightView {
   // The layer whose keys and values each layer attends to: itself, or one below it that attends to
   // its own. A layer that reads another's has no cache and needs no projections of its own.
   virtual Status ShareCaches(std::span<const int64_t> reads) = 0;
+  // From now on rows may join the newest entry of a head. Each layer has a cache of its own, and
+  // sees the whole prompt.
+  virtual Status MeanEntries(const EntryMeans& means) = 0;
   // Orthonormal columns that span what the keys (before rotation) or values of the `heads`
   // neighbouring KV heads from `first_head` on can be: [heads * dim, rank]. A Latent layout keeps
   // coordinates in it. For a LayerInputs layout: the projections themselves, [heads * dim, hidden

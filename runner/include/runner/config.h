@@ -14,6 +14,7 @@
 #include "core/json_fwd.h"
 #include "core/result.h"
 #include "kernels/rows.h"
+#include "methods/entry_means.h"
 #include "runner/rope.h"
 
 namespace kvgauge {
@@ -308,6 +309,8 @@ struct ModelConfig {
   std::optional<MoeConfig> moe;
   std::optional<StateConfig> state;
   std::optional<StreamsConfig> streams;
+  // Rows may join the newest entry of a head, in every layer: a prepare stage says so.
+  std::optional<EntryMeans> means;
 
   DType stored_dtype = DType::kF32;  // torch_dtype / dtype
   // How weights are stored where that is not a float for each: "gguf: q4_k, q6_k, f32".

@@ -45,7 +45,8 @@ struct KvCacheOptions {
   const KvBases* bases = nullptr;  // for stores with `latent`; outlive the cache
   // AttentionShape::sinks of each layer, or none; outlive the cache.
   const std::vector<Tensor>* sinks = nullptr;
-  // Layers of constant state that the sequence has beside its cache, and the numbers of each.
+  // Layers of constant state that the sequence has beside its cache, and the numbers of each. Where
+  // rows may join entries (ModelConfig::means) there is one for each cache, and it is part of it.
   int64_t states = 0, state_numbers = 0;
 };
 
@@ -94,6 +95,12 @@ class KvCache {
   // come before Write: [rows, hidden_size], of any float type, gone when they are taken.
   bool wants_inputs(int64_t layer) const;
   void TakeInputs(int64_t layer, const Tensor& inputs);
+  // Where rows may join entries, in the place of Write: the caller has put keys and values of the
+  // rows that Append counted in last into the pages itself, from slot_of on, or over the entry
+  // before it. `lengths`: the entries that each head now holds; `positions`: those of its last
+  // entries, as many as the pass wrote. Room for more entries goes back to the pool.
+  void EndRows(int64_t layer, std::span<const int64_t> lengths,
+               std::span<const std::vector<int32_t>> positions);
   // For a caller that writes several caches in one call: adds the places of each head's new entries
   // to `targets`; they are valid until the cache changes. False, and nothing is added, if Write
   // does more than storing rows.
@@ -120,7 +127,8 @@ class KvCache {
 
   // The state of a layer without a cache, counted among those: [state_numbers] f32 on the device,
   // zeros before the first row. Append makes it this sequence's own; the pass that it made room for
-  // writes it. Stages neither see nor change it, and Bytes does not count it.
+  // writes it. Stages neither see nor change it, and Bytes does not count it, unless it is that of
+  // a cache's own entries.
   int64_t state_count() const;
   Tensor State(int64_t index) const;
   int64_t StateBytes() const;

@@ -51,10 +51,17 @@ CacheLayer::CacheLayer(const CacheLayer& other)
 
 Status CacheLayer::Grow(std::span<const int32_t> of) {
   const int64_t rows = std::ssize(of);
-  for (Stream& stream : entries_.parts.back().keys) KVG_TRY(stream.Grow(rows));
-  for (Stream& stream : entries_.parts.back().values) KVG_TRY(stream.Grow(rows));
+  for (const KvSide side : {KvSide::kKeys, KvSide::kValues}) {
+    for (Stream& stream : entries_.parts.back().of(side)) {
+      KVG_TRY(stream.Grow(rows));
+      if (!setup().running || stream.length() == 0) continue;
+      const auto newest = static_cast<int32_t>(stream.length() - 1);
+      KVG_TRY(stream.Own({&newest, 1}));
+    }
+  }
   for (HeadEntries& head : entries_.heads) {
-    const bool in_order = of.front() == head.length && of.back() == head.length + rows - 1;
+    const bool in_order =
+        !setup().running && of.front() == head.length && of.back() == head.length + rows - 1;
     if (!head.has_positions && !in_order) {
       std::vector<int32_t> positions(static_cast<size_t>(head.length));
       std::iota(positions.begin(), positions.end(), 0);
@@ -143,6 +150,25 @@ void CacheLayer::Write(const Tensor& keys, const Tensor& values) {
       stream.Write(rows, stream.length() - last_rows_);
     }
   }
+}
+
+void CacheLayer::EndRows(std::span<const int64_t> lengths,
+                         std::span<const std::vector<int32_t>> positions) {
+  KVG_CHECK(setup().running && !stored_, "rows join plain entries of a model that says so");
+  std::vector<MemoryOps::CopyJob> copies;
+  for (size_t h = 0; h < entries_.heads.size(); ++h) {
+    HeadEntries& head = entries_.heads[h];
+    const int64_t length = lengths[h], placed = std::ssize(positions[h]);
+    KVG_CHECK(placed <= length && length <= head.length, "more entries than rows");
+    for (const KvSide side : {KvSide::kKeys, KvSide::kValues}) {
+      entries_.parts[0].of(side)[h].Shrink(length, false);
+    }
+    head.length = length;
+    head.positions.Truncate(length - placed);
+    copies.push_back({View(positions[h], {placed}), head.positions.Extend(placed)});
+  }
+  ops().memory->CopyAll(copies);
+  Publish();
 }
 
 void CacheLayer::Publish() {

@@ -39,6 +39,8 @@ class CacheLayer {
   // entries is added to `copies`.
   void Count(const Tensor& positions, const Tensor& zeros, std::vector<MemoryOps::CopyJob>* copies);
   void Write(const Tensor& keys, const Tensor& values);
+  // As KvCache::EndRows.
+  void EndRows(std::span<const int64_t> lengths, std::span<const std::vector<int32_t>> positions);
   // Whether the inputs of the rows that are written next are wanted, and these.
   bool wants_inputs() const { return layout_->stores_inputs(); }
   void TakeInputs(const Tensor& inputs) { layout_->TakeInputs(entries_, inputs); }

@@ -32,6 +32,7 @@ KvCache::KvCache(const ModelConfig& config, const KvCacheOptions& options, Cache
   setup->windowed = std::any_of(config.layers.begin(), config.layers.end(),
                                 [](const LayerConfig& layer) { return layer.window > 0; });
   setup->slopes = config.distance_slopes;
+  setup->running = config.means.has_value();
   if (config.rope) setup->rope_layout = config.rope->layout;
   setup->frequencies = options.frequencies;
   setup->pools = &pools;
@@ -219,6 +220,11 @@ void KvCache::Write(int64_t layer, const Tensor& keys, const Tensor& values) {
   layers_[layer]->Write(keys, values);
 }
 
+void KvCache::EndRows(int64_t layer, std::span<const int64_t> lengths,
+                      std::span<const std::vector<int32_t>> positions) {
+  layers_[layer]->EndRows(lengths, positions);
+}
+
 bool KvCache::wants_inputs(int64_t layer) const { return layers_[layer]->wants_inputs(); }
 void KvCache::TakeInputs(int64_t layer, const Tensor& inputs) {
   layers_[layer]->TakeInputs(inputs);
@@ -394,7 +400,11 @@ std::vector<float> KvCache::LogWeights(int64_t layer, int64_t head) const {
   return layers_[layer]->LogWeights(head);
 }
 
-KvBytes KvCache::Bytes(int64_t layer) const { return layers_[layer]->Bytes(); }
+KvBytes KvCache::Bytes(int64_t layer) const {
+  KvBytes bytes = layers_[layer]->Bytes();
+  if (setup_->running) states_->AddBytes(layer, bytes);
+  return bytes;
+}
 
 double KvCache::EntryBytes(int64_t layer, int64_t head, KvSide side, int64_t first,
                            int64_t last) const {
@@ -403,7 +413,7 @@ double KvCache::EntryBytes(int64_t layer, int64_t head, KvSide side, int64_t fir
 
 KvBytes KvCache::Bytes() const {
   KvBytes bytes;
-  for (const auto& layer : layers_) bytes += layer->Bytes();
+  for (int64_t layer = 0; layer < layer_count(); ++layer) bytes += Bytes(layer);
   return bytes;
 }
 
@@ -416,7 +426,9 @@ int64_t KvCache::PlacedBytes() const {
 Status KvCache::Truncate(int64_t tokens) {
   KVG_CHECK(tokens >= 0 && tokens <= tokens_, "more tokens than were seen");
   if (states_ && tokens < tokens_) {
-    return Unsupported("layers of constant state cannot forget tokens that they have seen");
+    return Unsupported(setup_->running
+                           ? "entries that rows have joined cannot forget them"
+                           : "layers of constant state cannot forget tokens that they have seen");
   }
   std::vector<std::unique_ptr<CacheLayer>> cut;
   for (const auto& layer : layers_) {

@@ -33,6 +33,7 @@ struct LayerSetup {
   std::vector<float> slopes;    // ModelConfig::distance_slopes
   RopeLayout rope_layout = RopeLayout::kHalf;
   RopeFrequencies frequencies;
+  bool running = false;     // rows may join a head's newest entry (KvCache::EndRows)
   bool local_rope = false;  // the frequencies are those of LayerConfig::local_rope
   CachePools* pools = nullptr;
 };

@@ -12,6 +12,12 @@ Status SequenceStates::Own() {
   return blocks_.OwnFrom(0);
 }
 
+void SequenceStates::AddBytes(int64_t index, KvBytes& bytes) const {
+  if (index >= blocks_.size()) return;
+  bytes.biases += block_bytes();
+  bytes.slack += pool_->BlockBytes(blocks_[index]) - block_bytes();
+}
+
 Tensor SequenceStates::View(int64_t index) const {
   KVG_CHECK(index >= 0 && index < blocks_.size() && blocks_.Owns(index),
             "a state that Append did not make room for");

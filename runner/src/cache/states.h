@@ -17,6 +17,8 @@ class SequenceStates {
 
   int64_t count() const { return count_; }
   int64_t size_bytes() const { return count_ * block_bytes(); }
+  // As allocated: the numbers, and what their blocks have beyond these.
+  void AddBytes(int64_t index, KvBytes& bytes) const;
   // All states in memory of their own, zeros where there was none. An error changes no number.
   Status Own();
   // [numbers] f32. Precondition: Own was called since the last copy.

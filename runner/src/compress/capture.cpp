@@ -269,6 +269,8 @@ void PrefillCapture::KeepWindow(int64_t layer, const Tensor& q, const Tensor& lo
 }
 
 int64_t PrefillCapture::RowsToCome(int64_t layer) const {
+  // Rows that join entries make none.
+  if (config_.means) return last_token_ - cache_.tokens(layer);
   return widths_[static_cast<size_t>(layer)] - Width(cache_, layer);
 }
 

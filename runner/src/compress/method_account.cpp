@@ -47,7 +47,8 @@ std::vector<std::vector<int64_t>> Recorder::Entries(const KvCache& cache) const 
 }
 
 void Recorder::Begin(const KvCache& cache, const Prompt* prompt, const PrefillCapture* capture) {
-  if (prompt != nullptr) modalities_.Begin(cache, *prompt, capture, ops_, method_.thin.has_value());
+  const bool has_fewer = method_.thin.has_value() || shape_.running_entries;
+  if (prompt != nullptr) modalities_.Begin(cache, *prompt, capture, ops_, has_fewer);
   record_.prompt_tokens = cache.tokens();
   record_.entries_before = Entries(cache);
   record_.prefill_density.clear();
@@ -58,11 +59,11 @@ void Recorder::Begin(const KvCache& cache, const Prompt* prompt, const PrefillCa
       sparse_ |= reach != nullptr && !reach->whole();
     }
   }
-  if (!method_.thin) return;
-  // Rows have left already.
+  if (!has_fewer) return;
+  // Rows have left already, or joined others.
   for (std::vector<int64_t>& layer : record_.entries_before) {
     for (int64_t& entries : layer) {
-      dropped_ |= entries < cache.tokens();
+      dropped_ |= method_.thin.has_value() && entries < cache.tokens();
       entries = cache.tokens();
     }
   }
@@ -79,6 +80,12 @@ void Recorder::BeginChunk(const KvCache& cache) {
 void Recorder::RecordCompressed(const KvCache& cache, const Prompt* prompt, int64_t index_bytes) {
   if (prompt != nullptr) modalities_.Finish(cache, *prompt, record_.modalities);
   record_.entries_after = Entries(cache);
+  for (size_t layer = 0; shape_.running_entries && layer < record_.merged.size(); ++layer) {
+    record_.merged[layer] = 0;
+    for (const int64_t held : record_.entries_after[layer]) {
+      record_.merged[layer] += cache.tokens() - held;
+    }
+  }
   record_.full_bytes = FullCacheBytes(model_.checkpoint_shape(), cache.tokens());
   record_.nominal_bytes = NominalBytes(method_, shape_, budget_, cache.tokens());
   record_.bytes = cache.Bytes();
@@ -224,6 +231,10 @@ CompressionRecord Recorder::Record(const KvCache& cache, const StepReads& reads,
   } else if (method_.thin && !method_.takes_budget) {
     record.reason =
         StrCat(NameOf(*method_.thin->spec), " let no row go of ", record.prompt_tokens, " tokens");
+  } else if (shape_.running_entries) {
+    record.reason = StrCat("none of ", record.prompt_tokens,
+                           " tokens joined an entry; expected a checkpoint that was trained to, "
+                           "and the offset it was trained with");
   } else if (stores_otherwise_) {
     record.reason = unsealed;
   } else if (places) {

@@ -85,7 +85,12 @@ void EngineRun::PlanJobs() {
   }
   for (size_t i = 0; i < contenders_.size(); ++i) {
     const Contender& contender = contenders_[i];
-    const bool latents = KeepsModelLatents(*contender.method, contender.model->shape());
+    const ModelShape shape = contender.model->shape();
+    if (Status fits = CheckRunningEntries(*contender.method, shape); !fits.ok()) {
+      refused_.emplace_back(static_cast<int64_t>(i), fits.error().Wrap(contender.method->id));
+      continue;
+    }
+    const bool latents = KeepsModelLatents(*contender.method, shape);
     const auto chosen = [](const std::optional<StageChoice>& stage) {
       return stage ? &*stage : nullptr;
     };
@@ -298,8 +303,24 @@ Status EngineRun::Step(Model& model, std::span<const SequenceStep> steps,
   return {};
 }
 
+Status EngineRun::RefuseContenders() {
+  for (const auto& [contender, status] : refused_) {
+    for (size_t sample = 0; sample < samples_.size(); ++sample) {
+      for (const int64_t draw : samples_[sample].draws) {
+        const Snapshot::Start start = {contender, draw};
+        Cell& cell = CellOf(static_cast<int64_t>(sample), start);
+        cell.result.status = status;
+        cell.turns_left = 1;
+        KVG_TRY(EndCell(static_cast<int64_t>(sample), start));
+      }
+    }
+  }
+  return {};
+}
+
 Status EngineRun::Run() {
   PlanJobs();
+  KVG_TRY(RefuseContenders());
   while (true) {
     KVG_TRY(Admit());
     KVG_TRY(StartPrefill());

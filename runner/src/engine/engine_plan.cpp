@@ -64,6 +64,14 @@ int64_t StreamsWidth(const ModelConfig& config) {
          2 * config.layer_count() * streams.layer_columns + config.ffn_size;
 }
 
+// What a row has beside its projection where rows may join entries; a pass of fewer rows than a
+// mean takes those before them, too, which are as many as a state has.
+int64_t MeanWidth(const ModelConfig& config) {
+  if (!config.means) return 0;
+  return config.query_heads + config.kv_heads * (1 + config.means->window +
+                                                 3 * std::max(config.key_dim, config.value_dim));
+}
+
 // Bytes of the forward pass for so many rows, the logits of `logit_rows` of them included.
 int64_t WorkingBytes(const ModelConfig& config, int64_t rows, int64_t logit_rows) {
   const int64_t projected = WidestProjection(config);
@@ -75,7 +83,8 @@ int64_t WorkingBytes(const ModelConfig& config, int64_t rows, int64_t logit_rows
     experts = moe.experts + moe.experts_per_token * config.hidden_size;
   }
   const int64_t row = (config.parallel ? 4 : 3) * config.hidden_size + projected +
-                      config.query_heads * config.value_dim + ffn + experts + ScannedWidth(config);
+                      config.query_heads * config.value_dim + ffn + experts + ScannedWidth(config) +
+                      MeanWidth(config);
   const int64_t streams = StreamsWidth(config);
   return 4 * (rows * (row + streams) + logit_rows * config.vocab_size);
 }

@@ -86,6 +86,8 @@ class EngineRun {
   };
 
   void PlanJobs();
+  // Contenders that cannot run on their model as it was prepared have that as their results.
+  Status RefuseContenders();
   int64_t PlannedLength(const EngineSample& sample, int64_t turn) const;
   Status StartPrefill();
   // No stop is chosen before min_new_tokens: of a row [vocab] that so many tokens came before.
@@ -154,8 +156,9 @@ class EngineRun {
   // what the system hands out.
   CachePools& pools_;
 
-  std::vector<Group> groups_;   // in the order of the contenders
-  std::vector<Model*> models_;  // likewise
+  std::vector<std::pair<int64_t, Status>> refused_;  // contenders that are in no group
+  std::vector<Group> groups_;                        // in the order of the contenders
+  std::vector<Model*> models_;                       // likewise
   std::deque<Job> jobs_;
   std::shared_ptr<Snapshot> prefilling_;
   std::shared_ptr<Snapshot> ready_;

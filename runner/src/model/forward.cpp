@@ -492,6 +492,7 @@ void ForwardPass::ShowSurprise(const Tensor& residual) {
 void ForwardPass::CheckRows() {
   if (part_ != nullptr) {
     KVG_CHECK(!config_.SharesCaches(), "layers that share caches go through together");
+    KVG_CHECK(!config_.means, "layers whose rows join entries go through together");
     KVG_CHECK(!config_.state, "layers of constant state go through together");
     KVG_CHECK(!config_.streams, "layers of several streams go through together");
     KVG_CHECK(!config_.mutual_pictures || steps_[0].prompt->spans.empty(),
@@ -548,9 +549,11 @@ Tensor Model::Forward(std::span<const SequenceStep> steps) {
   const auto pass = [&] {
     logits = ForwardPass(config_, dtype_, *ops_, *weights_, *scratch_, steps).Run();
   };
-  const bool decodes = std::all_of(steps.begin(), steps.end(), [](const SequenceStep& step) {
-    return step.end - step.begin == 1 && (step.hook == nullptr || step.hook->repeatable());
-  });
+  // The host decides whose rows join an entry, so such passes are not repeated.
+  const bool decodes =
+      !config_.means && std::all_of(steps.begin(), steps.end(), [](const SequenceStep& step) {
+        return step.end - step.begin == 1 && (step.hook == nullptr || step.hook->repeatable());
+      });
   decodes ? decode_->Run(pass) : pass();
   return logits;
 }

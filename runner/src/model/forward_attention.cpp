@@ -490,10 +490,16 @@ Tensor ForwardPass::PlainAttention(int64_t layer, const Tensor& x) {
     if (!k.empty()) NormHeads(w.k_norm, k);
   }
   if (config_.value_norm && !v.empty()) EvenLengths(v);
+  if (config_.means) MeanRows(layer, q, k, v);
   Rotate(layer, q, k);
   GrowQueries(layer, q);
   const Tensor out = Take(ScratchSlot::kAttended, DType::kF32, {rows_, heads, dv});
-  AttendCaches(layer, false, q, k, v, out);
+  if (config_.means) {
+    HideNeurons(q, k);
+    AttendMeans(layer, q, k, v, out);
+  } else {
+    AttendCaches(layer, false, q, k, v, out);
+  }
   const Tensor attended = out.Reshape({rows_, heads * dv});
   if (config_.attention_gate) {
     const int64_t width = projected.shape[1];

@@ -150,6 +150,13 @@ class ForwardPass {
   // read another's cache write nothing and are shown to no hook.
   void AttendCaches(int64_t layer, bool latents, const Tensor& q, const Tensor& keys,
                     const Tensor& values, Tensor out);
+  // Rows that may join entries (forward_means.cpp). MeanRows decides who joins, and makes keys and
+  // values, which are not turned, those of the entries at their rows; AttendMeans puts them into
+  // the caches and attends. Attention sees 0 in the place of the numbers that decide.
+  void MeanRows(int64_t layer, const Tensor& q, const Tensor& keys, const Tensor& values);
+  void HideNeurons(const Tensor& q, const Tensor& keys);
+  void AttendMeans(int64_t layer, const Tensor& q, const Tensor& keys, const Tensor& values,
+                   Tensor out);
   // Heads that are weighed by the queries of others get these, in place.
   void ShareQueries(const KvCache& cache, int64_t at, const Tensor& q);
   // Attention of rows of a part with joined entries, each over what stands before it.
@@ -200,6 +207,7 @@ class ForwardPass {
   };
   std::vector<ReadyRows> ready_;
   std::vector<std::vector<int32_t>> ahead_;  // of each step, as RowsAhead gives it; or none
+  std::vector<uint8_t> joins_;  // [rows, kv_heads] of the layer: 1 where a row joins an entry
   Tensor cos_[2], sin_[2];  // [rows, rotary_dim / 2], of all layers but the local ones, of those
   Tensor layer_rows_;       // embeddings of all layers: [rows, layers * columns]
   Tensor retained_cos_, retained_sin_;  // [rows, key_dim / 2]

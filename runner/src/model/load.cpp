@@ -106,6 +106,11 @@ ModelShape ShapeOf(const ModelConfig& config, DType cache_dtype) {
   shape.layers = config.cache_count();
   shape.shared_caches = config.SharesCaches();
   shape.state_bytes = config.StateBytes();
+  shape.running_entries = config.means.has_value();
+  if (config.means) {
+    shape.state_bytes += shape.layers * SizeOf(DType::kF32) *
+                         config.means->numbers(config.kv_heads, config.key_dim, config.value_dim);
+  }
   shape.hidden_size = config.hidden_size;
   shape.query_heads = config.query_heads;
   shape.kv_heads = config.kv_heads;
@@ -262,6 +267,11 @@ KvCache Model::NewCache(int64_t planned_length, CachePools& pools, bool mla_late
   if (config_.state) {
     options.states = config_.state_count();
     options.state_numbers = config_.state->numbers();
+  }
+  if (config_.means) {
+    options.states = config_.cache_count();
+    options.state_numbers =
+        config_.means->numbers(config_.kv_heads, config_.key_dim, config_.value_dim);
   }
   if (!sinks_.empty()) options.sinks = &sinks_;
   return KvCache(cache_config_, options, pools);

@@ -203,6 +203,16 @@ Status PreparedWeights::ShareCaches(std::span<const int64_t> reads) {
   return {};
 }
 
+Status PreparedWeights::MeanEntries(const EntryMeans& means) {
+  if (before_.mla || before_.state || before_.SharesCaches()) {
+    return Unsupported(StrCat(before_.path, ": rows cannot join entries of ", before_.family,
+                              "; expected a model whose layers all have keys and values of their "
+                              "own"));
+  }
+  config_.means = means;
+  return {};
+}
+
 Status PreparedWeights::WriteBasis(int64_t layer, KvSide side, int64_t first_head, int64_t heads,
                                    const Tensor& basis) {
   const int64_t dim = side == KvSide::kKeys ? config_.key_dim : config_.value_dim;

@@ -31,6 +31,7 @@ class PreparedWeights final : public WeightView, public WeightSource {
   Status WriteBias(int64_t layer, Matrix matrix, const Tensor& bias) override;
   Status SetHeads(int64_t query_heads, int64_t kv_heads) override;
   Status ShareCaches(std::span<const int64_t> reads) override;
+  Status MeanEntries(const EntryMeans& means) override;
   Status WriteBasis(int64_t layer, KvSide side, int64_t first_head, int64_t heads,
                     const Tensor& basis) override;
 

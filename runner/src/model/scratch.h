@@ -38,6 +38,10 @@ enum class ScratchSlot {
   kLayerEmbeddings,  // [m, layers * these columns]
   kGateOnes,         // [m, ffn]
   kLogSumExp,
+  kMeanNeurons,    // [m, kv heads + heads]: who joins an entry, and by what weight
+  kMeanShares,     // [rows of an entry, m, kv heads]
+  kMeanRows,       // rows before, rows and their means, of one sequence
+  kMeanLogSums,    // of a run of rows
   kApart,          // [m, heads, value_dim] and more, of entries that are attended apart
   kApartWords,     // which those are, and which are the others
   kAbsorbedQuery,  // MLA: queries over latents
