@@ -125,6 +125,23 @@ TEST_F(LatencyTest, QuestionsComeAfterCompression) {
   EXPECT_THAT(all.error().message, HasSubstr("expected more than 30"));
 }
 
+// A method fits the checkpoint that its stage prepares, not what the stage made of it.
+TEST_F(LatencyTest, PreparedModelsAreMeasured) {
+  for (const char* id : {"cla", "kvsharer", "mean_pool_mqa", "dmc"}) {
+    SCOPED_TRACE(id);
+    Add(id, "none");
+    const Pipeline pipeline = MakePipeline(*methods_.back());
+    ModelOptions options;
+    options.prepare = pipeline.prepare.get();
+    const TinyModel prepared = MakeTinyModel("gqa", 1, options);
+    lines_.back().model = prepared.model.get();
+    const Result<LatencyMeasurement> alone =
+        MeasureAlone(lines_.back(), Prompts()(100, 0)->ids, 3, {});
+    EXPECT_TRUE(alone.ok()) << alone.error().message;
+    lines_.pop_back();
+  }
+}
+
 // A prompt with pictures is fed as the engine feeds it: rows of the tower at their places.
 TEST(LatencyOfPictures, AnswersAreThoseOfTheEngine) {
   for (const char* kind : {"gqa", "three_axes"}) {

@@ -214,7 +214,8 @@ class LatencyBench {
       line.budget = contender.chosen.budget;
       line.full_cache = lines.size() == 1;
       KVG_ASSIGN(line.model, models.For(contender.chosen, most_tokens));
-      KVG_TRY(CheckMethod(*line.method, line.model->shape(), line.budget, fewest_tokens));
+      KVG_TRY(
+          CheckMethod(*line.method, line.model->checkpoint_shape(), line.budget, fewest_tokens));
     }
     LatencyOptions latency;
     latency.contexts = contexts;

@@ -66,7 +66,7 @@ Status CheckPrompt(const LatencyLine& line, const LatencyTokens& prompt, int64_t
   if (chunk_tokens > 0) {
     KVG_TRY(CheckMoment(*line.method, CompressAt::kChunk, chunk_tokens));
   }
-  return CheckMethod(*line.method, line.model->shape(), line.budget,
+  return CheckMethod(*line.method, line.model->checkpoint_shape(), line.budget,
                      prompt.size() - question_tokens);
 }
 
