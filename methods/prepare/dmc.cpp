@@ -60,15 +60,13 @@ KVG_REGISTER_STAGE({
     .paper = "arXiv:2403.09636",
     .summary = "rows join the newest entry of their head, by a number of their key",
     .departures =
-        {"the numbers that decide are the last of a key and of the queries, as in the code; the "
-         "paper says the first",
-         "a mean counts the last `window` rows of an entry, as in the code; the paper's has no "
-         "bound at inference",
-         "means are f32, those of the reference's decoding f16; it decides by numbers of bf16",
-         "the last number of each head's queries is averaged over the queries of a KV head, as "
-         "where the reference trains; its decoding has as many queries as keys",
-         "the weights are an ordinary checkpoint's; a fidelity is against that checkpoint with its "
-         "two numbers in sight and no row joined, which is no model that anybody trained"},
+        {"decides by the last numbers of a key and of the queries, and a mean counts the last "
+         "`window` rows, as in the code; the paper says the first, and no bound at inference",
+         "decides by f32 and keeps f32 means; the reference's decoding has bf16 and f16",
+         "the queries of a KV head weigh by their mean, as where the reference trains; it decodes "
+         "as many queries as keys",
+         "fidelity is against the checkpoint with its two numbers in sight and no row joined, "
+         "which nobody trained; merge=false is the model's own full cache"},
     .bytes = "kv_heads * ((window - 1) * (key_dim + value_dim + 1) + 1) * 4 for each layer, beside "
              "the entries that rows left",
     .params = {RealParam("offset", 5, -1000, 1000,

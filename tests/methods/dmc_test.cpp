@@ -74,8 +74,7 @@ TEST(DmcTest, RefusesStagesThatActOnEntries) {
     EXPECT_TRUE(json.ok());
     const Result<Method> method = ParseMethod(*json, "test");
     if (!method.ok()) return method.error().message;
-    const Budget budget =
-        method->takes_budget ? Budget{Budget::Kind::kFraction, 0.5} : Budget{};
+    const Budget budget = method->takes_budget ? Budget{Budget::Kind::kFraction, 0.5} : Budget{};
     const Status status = CheckMethod(*method, DmcShape(), budget, 100);
     return status.ok() ? std::string() : status.error().message;
   };

@@ -56,7 +56,7 @@ Held HeldBy(const KvCache& cache, std::vector<float> logits) {
   return held;
 }
 
-std::vector<float> Feed(Model& model, KvCache& cache, const Prompt& prompt, int64_t end) {
+std::vector<float> FeedRows(Model& model, KvCache& cache, const Prompt& prompt, int64_t end) {
   const SequenceStep step = {
       .cache = &cache, .prompt = &prompt, .begin = cache.tokens(), .end = end};
   EXPECT_TRUE(cache.Append(end - step.begin).ok());
@@ -64,12 +64,12 @@ std::vector<float> Feed(Model& model, KvCache& cache, const Prompt& prompt, int6
 }
 
 // A prompt in pieces of so many rows.
-Held Fed(Model& model, const Prompt& prompt, int64_t piece) {
+Held HeldAfter(Model& model, const Prompt& prompt, int64_t piece) {
   KvCache cache = model.NewCache(prompt.size() + 8);
   std::vector<float> logits;
   for (int64_t end = 0; end < prompt.size();) {
     end = std::min(prompt.size(), end + piece);
-    logits = Feed(model, cache, prompt, end);
+    logits = FeedRows(model, cache, prompt, end);
   }
   return HeldBy(cache, std::move(logits));
 }
@@ -79,9 +79,10 @@ TEST(EntryMeans, PiecesOfAPromptChangeNoBit) {
     for (const DType dtype : {DType::kF32, DType::kBF16}) {
       TinyModel tiny = MeanModel(kind, {"prepare.window=3"}, dtype);
       const Prompt prompt = Prompt::FromTokens(RandomIds(150, 4));
-      const Held whole = Fed(*tiny.model, prompt, 150);
+      const Held whole = HeldAfter(*tiny.model, prompt, 150);
       for (const int64_t piece : {1, 2, 64, 65}) {
-        EXPECT_EQ(Fed(*tiny.model, prompt, piece), whole) << kind << " in pieces of " << piece;
+        EXPECT_EQ(HeldAfter(*tiny.model, prompt, piece), whole)
+            << kind << " in pieces of " << piece;
       }
       int64_t held = 0;
       for (const auto& head : whole.positions) {
@@ -96,7 +97,7 @@ TEST(EntryMeans, PiecesOfAPromptChangeNoBit) {
 // The two numbers are out of sight, and every row makes an entry.
 TEST(EntryMeans, WithoutMergesEveryRowIsAnEntry) {
   TinyModel tiny = MeanModel("gqa", {"prepare.merge=false"});
-  const Held held = Fed(*tiny.model, Prompt::FromTokens(RandomIds(70, 5)), 70);
+  const Held held = HeldAfter(*tiny.model, Prompt::FromTokens(RandomIds(70, 5)), 70);
   const int64_t dim = tiny.model->config().key_dim;
   for (size_t head = 0; head < held.positions.size(); ++head) {
     std::vector<int32_t> all(70);
@@ -115,8 +116,8 @@ TEST(EntryMeans, WhereAllJoinTheEntryIsTheMeanOfTheWindow) {
   TinyModel apart = MeanModel("gqa", {"prepare.merge=false", "prepare.offset=-1000"});
   // So low an offset lets everybody join, each with the least weight there is.
   TinyModel joined = MeanModel("gqa", {"prepare.offset=-1000", "prepare.window=4"});
-  const Held rows = Fed(*apart.model, prompt, kRows);
-  const Held mean = Fed(*joined.model, prompt, kRows);
+  const Held rows = HeldAfter(*apart.model, prompt, kRows);
+  const Held mean = HeldAfter(*joined.model, prompt, kRows);
   const int64_t dim = apart.model->config().value_dim;
   for (int64_t head = 0; head < apart.model->config().kv_heads; ++head) {
     ASSERT_EQ(mean.positions[static_cast<size_t>(head)], std::vector<int32_t>{kRows - 1});
@@ -136,19 +137,19 @@ TEST(EntryMeans, ForksGoOnApart) {
   Model& model = *tiny.model;
   std::vector<int32_t> ids = RandomIds(64, 7);
   KvCache cache = model.NewCache(96);
-  Feed(model, cache, Prompt::FromTokens(ids), 64);
+  FeedRows(model, cache, Prompt::FromTokens(ids), 64);
   const Held before = HeldBy(cache, {});
   KvCache fork = cache.Fork();
   std::vector<int32_t> longer = ids;
   for (const int32_t id : {9, 4, 33, 61, 8, 17}) {
     longer.push_back(id);
-    Feed(model, fork, Prompt::FromTokens(longer), std::ssize(longer));
+    FeedRows(model, fork, Prompt::FromTokens(longer), std::ssize(longer));
   }
   EXPECT_EQ(HeldBy(cache, {}), before) << "a fork wrote into what it shares";
   EXPECT_NE(HeldBy(fork, {}), before);
   KvCache again = cache.Fork();
   for (int64_t end = 65; end <= std::ssize(longer); ++end) {
-    Feed(model, again, Prompt::FromTokens(longer), end);
+    FeedRows(model, again, Prompt::FromTokens(longer), end);
   }
   EXPECT_EQ(HeldBy(again, {}), HeldBy(fork, {}));
 }
@@ -156,7 +157,7 @@ TEST(EntryMeans, ForksGoOnApart) {
 TEST(EntryMeans, NothingIsForgotten) {
   TinyModel tiny = MeanModel("gqa");
   KvCache cache = tiny.model->NewCache(32);
-  Feed(*tiny.model, cache, Prompt::FromTokens(RandomIds(20, 8)), 20);
+  FeedRows(*tiny.model, cache, Prompt::FromTokens(RandomIds(20, 8)), 20);
   const Status status = cache.Truncate(10);
   ASSERT_FALSE(status.ok());
   EXPECT_NE(status.error().message.find("entries that rows have joined"), std::string::npos);
@@ -180,7 +181,8 @@ TEST(EntryMeans, OthersAreRefusedOnSuchAModel) {
   EXPECT_EQ(record.engagement, Engagement::kEngaged);
   int64_t merged = 0, held = 0;
   for (const int64_t of_layer : record.merged) merged += of_layer;
-  for (const auto& layer : record.entries_after) held = std::accumulate(layer.begin(), layer.end(), held);
+  for (const auto& layer : record.entries_after)
+    held = std::accumulate(layer.begin(), layer.end(), held);
   EXPECT_EQ(merged + held, 90 * 2 * 2);
   EXPECT_LT(record.bytes.payload, record.full_bytes);
 }

@@ -111,8 +111,7 @@ void ForwardPass::MeanRows(int64_t layer, const Tensor& q, const Tensor& keys,
   const EntryMeans& means = *config_.means;
   const int64_t at = config_.CacheOf(layer), heads = keys.shape[1], queries = q.shape[1];
   const int64_t past = means.window - 1;
-  const Tensor neurons =
-      Take(ScratchSlot::kMeanNeurons, DType::kF32, {rows_ * (heads + queries)});
+  const Tensor neurons = Take(ScratchSlot::kMeanNeurons, DType::kF32, {rows_ * (heads + queries)});
   const Tensor of_keys = neurons.Slice(0, rows_ * heads);
   const Tensor of_queries = neurons.Slice(rows_ * heads, rows_ * (heads + queries));
   ops_.rows->Convert(LastNumbers(keys), of_keys.Reshape({rows_, heads, 1}));
@@ -143,10 +142,10 @@ void ForwardPass::MeanRows(int64_t layer, const Tensor& q, const Tensor& keys,
     for (const bool of_key : {true, false}) {
       const Tensor own = (of_key ? keys : values).Slice(begin, begin + rows);
       const int64_t dim = own.shape[2], count = rows * heads;
-      const Tensor kept = of_key ? state.Slice(0, key_numbers_kept)
-                                 : state.Slice(key_numbers_kept, kept_numbers);
-      const Tensor memory = Take(ScratchSlot::kMeanRows, DType::kF32,
-                                 {past * heads + 2 * count, dim});
+      const Tensor kept =
+          of_key ? state.Slice(0, key_numbers_kept) : state.Slice(key_numbers_kept, kept_numbers);
+      const Tensor memory =
+          Take(ScratchSlot::kMeanRows, DType::kF32, {past * heads + 2 * count, dim});
       const Tensor out = memory.Slice(past * heads + count, past * heads + 2 * count);
       const Tensor before = memory.Slice(0, past * heads).Reshape({past * heads * dim});
       if (past > 0) ops_.memory->Copy(kept, before);
@@ -164,8 +163,8 @@ void ForwardPass::MeanRows(int64_t layer, const Tensor& q, const Tensor& keys,
       }
       ops_.rows->Convert(out.Reshape({rows, heads * dim}), RowsOfHeads(own));
       if (past > 0) {
-        ops_.memory->Copy(
-            memory.Slice(count, count + past * heads).Reshape({past * heads * dim}), kept);
+        ops_.memory->Copy(memory.Slice(count, count + past * heads).Reshape({past * heads * dim}),
+                          kept);
       }
     }
     const std::vector<float> numbers = shares.Kept();
