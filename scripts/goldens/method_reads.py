@@ -11,6 +11,7 @@ import string
 
 import numpy as np
 
+from key_graph import Graph
 from method_oracles import Sequence, softmax, top
 
 
@@ -238,6 +239,47 @@ class RetrievalAttention(Sequence):
             for row, x in enumerate(products):
                 best = top(x[self.sinks : n - self.local], self.most, self.margins, f"retrieval {l}.{h}")
                 mask[row, self.sinks + best] = True
+            masks.append(mask)
+        return masked_answer(self, l, queries, masks)
+
+
+class KeyGraph(Sequence):
+    """First and last entries of the prompt, and of the others what a search in a graph of each query head
+    finds. So many products decide a graph that some are near each other, and most of these change
+    nothing: what is read must stay the same where keys and queries are moved a little, as float32 does."""
+
+    MOVED, TIMES = 3e-6, 6
+
+    def compress(self, tokens, sinks, local, nearest, degree, build_beam, beam):
+        self.most, self.beam, self.sinks, self.members = tokens, beam, sinks, slice(sinks, self.tokens - local)
+        self.draw = np.random.default_rng(5)
+        self.graphs = {}
+        for l in range(self.model.layers):
+            for q in range(self.model.heads):
+                keys = self.keys[l][q // self.model.share][self.members]
+                queries = self.prefill.queries[l][q]
+                self.graphs[l, q] = [Graph(keys, queries, nearest, degree, build_beam)] + [
+                    Graph(self.moved(keys), self.moved(queries), nearest, degree, build_beam)
+                    for _ in range(self.TIMES)]
+        self.found = self.exact = 0
+
+    def moved(self, x):
+        return x + self.MOVED * np.sqrt((x * x).mean()) * self.draw.normal(size=x.shape)
+
+    def answer(self, l, queries):
+        masks = []
+        for h, own in enumerate(queries):
+            mask = np.ones((len(own), len(self.keys[l][h])), dtype=bool)
+            mask[:, self.members] = False
+            for row, x in enumerate(own):
+                graphs = self.graphs[l, h * self.model.share + row]
+                read = [set(graph.search(x if i == 0 else self.moved(x), self.beam)[1][: self.most])
+                        for i, graph in enumerate(graphs)]
+                if any(other != read[0] for other in read):
+                    self.margins.note(1e-9, f"graph {l}.{h}")
+                mask[row, self.sinks + np.array(sorted(read[0]))] = True
+                best = np.argsort(-(graphs[0].keys @ x), kind="stable")[: self.most]
+                self.found, self.exact = self.found + len(read[0] & set(best.tolist())), self.exact + self.most
             masks.append(mask)
         return masked_answer(self, l, queries, masks)
 
@@ -512,6 +554,13 @@ CASES = [
      dict(method="retrieval_attention", budget="none", set=["read.tokens=40", "read.sinks=8", "read.local=24"]),
      "retr_attn of microsoft/MInference, whose index is exact, restated in NumPy",
      RetrievalAttention, dict(tokens=40, sinks=8, local=24)),
+    ("retrieval_attention_graph",
+     dict(method="retrieval_attention_graph", budget="none",
+          set=["read.tokens=24", "read.sinks=8", "read.local=24", "read.nearest=12", "read.degree=6",
+               "read.build_beam=24", "read.beam=28"]),
+     "index_bipartite.cpp of matchyc/RoarGraph 7c9ef95, restated in NumPy (check_graphs), over keys and queries of "
+     "the prompt", KeyGraph,
+     dict(tokens=24, sinks=8, local=24, nearest=12, degree=6, build_beam=24, beam=28)),
     ("recycled_attention",
      dict(method="recycled_attention", budget="none", set=["read.tokens=60", "read.stride=3"], public_code=False),
      "the paper's formulas in NumPy, float64", Recycled, dict(tokens=60, stride=3)),
