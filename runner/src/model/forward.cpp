@@ -76,6 +76,18 @@ void ForwardPass::FindReadyRows() {
   }
 }
 
+void ForwardPass::FindAdaptedRows() {
+  int64_t row = 0;
+  for (const SequenceStep& step : steps_) {
+    const int64_t begin = std::exchange(row, row + step.end - step.begin);
+    const auto* rows = dynamic_cast<const AdaptedRows*>(step.hook);
+    if (rows == nullptr || begin + rows->first() >= row) continue;
+    KVG_CHECK(!config_.mla && !config_.attention_gate && !config_.SharesCaches() && !config_.state,
+              "adapters of plain projections of each layer");
+    adapted_.push_back({&rows->adapters(), begin + rows->first(), row});
+  }
+}
+
 // What a tower's earlier layers saw is added behind the first text layers.
 void ForwardPass::AddDeepstack(int64_t layer, Tensor residual) {
   for (const ReadyRows& rows : ready_) {
@@ -522,6 +534,7 @@ Tensor ForwardPass::Run() {
       part_ != nullptr ? part_->hidden
                        : Take(ScratchSlot::kResidual, DType::kF32, {rows_, config_.hidden_size});
   FindReadyRows();
+  FindAdaptedRows();
   const bool rest = Runs(LayerPass::kRest);
   if (first_layer_ == 0 && !rest) Embed(residual);
   if (!rest) MakeRopeTables();

@@ -478,6 +478,9 @@ Tensor ForwardPass::PlainAttention(int64_t layer, const Tensor& x) {
   const Tensor projected =
       Take(ScratchSlot::kProjected, DType::kF32, {rows_, w.qkv.matrix->out_features()});
   ApplyLinear(ops_, x, w.qkv, MatMulMode::kSet, projected);
+  for (const Adapted& rows : adapted_) {
+    rows.adapters->AddToHeads(layer, rows.Of(x), rows.Of(projected));
+  }
   AdjustProjected(projected);
   const Tensor q = Heads(projected, 0, heads, dk, dk);
   Tensor k, v;
@@ -664,6 +667,9 @@ void ForwardPass::AttentionBranch(int64_t layer, const Tensor& x, Tensor out, Ma
     const Tensor attended = Attended(layer, x);
     if (config_.multipliers) Multiply(attended, config_.multipliers->attended);
     ApplyLinear(ops_, attended, w.output, mode, out);
+    for (const Adapted& rows : adapted_) {
+      rows.adapters->AddToOutput(layer, rows.Of(attended), rows.Of(out));
+    }
     mode = MatMulMode::kAdd;
   }
   if (own.state) ApplyLinear(ops_, StateRows(layer, x), w.state.output, mode, out);

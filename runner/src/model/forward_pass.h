@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "runner/adapted_rows.h"
 #include "src/model/scratch.h"
 #include "src/model/weights_set.h"
 
@@ -69,6 +70,7 @@ class ForwardPass {
   // Whether the pass runs that part of one layer alone.
   bool Runs(LayerPass part) const { return part_ != nullptr && part_->part == part; }
   void CheckRows();
+  void FindAdaptedRows();
   void ApplyNorm(const Norm& norm, float eps, const Tensor& x, Tensor out);
   void ApplyNorm(const Norm& norm, const Tensor& x, Tensor out) {
     ApplyNorm(norm, config_.norm_eps, x, out);
@@ -206,6 +208,13 @@ class ForwardPass {
     int64_t row = 0;               // of the pass
   };
   std::vector<ReadyRows> ready_;
+  struct Adapted {
+    RowAdapters* adapters = nullptr;
+    int64_t begin = 0, end = 0;  // of the pass
+
+    Tensor Of(const Tensor& rows) const { return rows.Slice(begin, end); }
+  };
+  std::vector<Adapted> adapted_;
   std::vector<std::vector<int32_t>> ahead_;  // of each step, as RowsAhead gives it; or none
   std::vector<uint8_t> joins_;  // [rows, kv_heads] of the layer: 1 where a row joins an entry
   Tensor cos_[2], sin_[2];  // [rows, rotary_dim / 2], of all layers but the local ones, of those
