@@ -4,6 +4,7 @@
 
 #include "core/strings.h"
 #include "methods/absorbing_reader.h"
+#include "methods/condensing_thin.h"
 #include "methods/far_reader.h"
 #include "methods/joining_reader.h"
 #include "methods/layouts/mla_latent.h"
@@ -345,6 +346,14 @@ Status CheckThin(const Method& method, const Pipeline& p, const ModelShape& shap
     if (plan->Get<MlaLatent>() != nullptr) {
       return Unsupported(StrCat(store, ": holds the model's latents while a prompt is read, and ",
                                 owner, " looks at keys of heads; leave out one of the two"));
+    }
+    // They have the places of the chunk's last tokens, and were turned by those behind it.
+    const bool turns = plan->turn.raw || plan->turn.position != PositionPolicy::kOriginal;
+    if (turns && dynamic_cast<const CondensingThin*>(p.thin.get()) != nullptr) {
+      return BadInput(StrCat(store, ": turns keys by the places of their entries, and those that ",
+                             owner,
+                             " leaves stand elsewhere; use a store with raw_keys off and "
+                             "position original"));
     }
   }
   return {};

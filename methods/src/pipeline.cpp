@@ -5,6 +5,7 @@
 #include "core/strings.h"
 #include "methods/biasing_reader.h"
 #include "methods/calibration.h"
+#include "methods/condensing_thin.h"
 #include "methods/method.h"
 #include "methods/narrowing_reader.h"
 #include "methods/thoughts.h"
@@ -279,31 +280,42 @@ Status CheckThinned(const Method& method, const Pipeline& p) {
   return {};
 }
 
-// A prompt that is put together of caches has no captures: other stages do with the entries alone.
-Status CheckReused(const Method& method) {
-  if (!method.reuse) return {};
-  const std::string reuse = NameOf(*method.reuse->spec);
+// A prompt that is put together of caches, or condensed chunk by chunk, has no captures: other
+// stages do with the entries alone.
+Status CheckUncaptured(const Method& method, const Pipeline& p) {
+  const bool condenses = dynamic_cast<const CondensingThin*>(p.thin.get()) != nullptr;
+  if (!method.reuse && !condenses) return {};
+  const StageChoice& reader = method.reuse ? *method.reuse : *method.thin;
+  const std::string name = NameOf(*reader.spec);
+  const std::string reads =
+      StrCat(name, method.reuse ? " does not read all of it" : " reads it chunk by chunk");
   for (const auto* choice : {&method.thin, &method.reduce}) {
-    if (!choice->has_value()) continue;
+    if (!choice->has_value() || &**choice == &reader) continue;
     return BadInput(StrCat(NameOf(*(*choice)->spec), " chooses by the attention of a prompt that ",
-                           "is read whole, and ", reuse,
-                           " does not read all of it; leave out one of the two"));
+                           "is read whole, and ", reads, "; leave out one of the two"));
+  }
+  if (condenses && method.prepare) {
+    return BadInput(StrCat(NameOf(*method.prepare->spec), " changes projections, and ", name,
+                           " has trained weights for those of the checkpoint; leave out one of "
+                           "the two"));
   }
   for (const StageChoice* choice : method.stages()) {
     const Needs needs = MakeStage(*choice)->needs();
     const bool looks = needs.window > 0 || needs.column_sums || needs.column_squares ||
                        !needs.chunk_sums.empty() || !needs.query_moments.empty() ||
                        !needs.gates.empty() || needs.inputs || !needs.last_row_of.empty() ||
-                       needs.question_rows > 0 || needs.modality || needs.surprise;
+                       needs.question_rows > 0 || needs.modality || needs.surprise ||
+                       needs.first_rows > 0 ||
+                       (condenses && (needs.raw_keys || needs.step_window > 0));
     if (!looks) continue;
-    return BadInput(StrCat(NameOf(*choice->spec), " needs signals of the whole prompt, and ", reuse,
-                           " does not read all of it; leave out one of the two"));
+    return BadInput(StrCat(NameOf(*choice->spec), " needs signals of the whole prompt, and ", reads,
+                           "; leave out one of the two"));
   }
   return {};
 }
 
 Status CheckComposition(const Method& method) {
-  KVG_TRY(CheckReused(method));
+  KVG_TRY(CheckUncaptured(method, MakePipeline(method)));
   if (!method.reduce) {
     const std::pair<const char*, const std::optional<StageChoice>*> idle[] = {
         {"score", &method.score},

@@ -244,6 +244,45 @@ TEST_F(ImportTest, ReadsKernelsOfAState) {
   EXPECT_THAT(gate.err, HasSubstr("has no tensor '0.kernel_q_mat2'"));
 }
 
+// The LoRA of tokens behind chunks, as PEFT saves it.
+TEST_F(ImportTest, ReadsAdaptersOfTokensBehindChunks) {
+  const auto import = [&](const std::string& model, const std::string& memory,
+                          const std::string& file, const std::string& sizes) {
+    return Run(StrCat("calibrate ", Model(model), " --method ccm_", memory, " --import ", file,
+                      " --out ", Path("imported.safetensors"), " --set thin.tokens=", sizes));
+  };
+  for (const auto& [memory, sizes] : {std::pair("concat", "2"), std::pair("merge", "3")}) {
+    const std::string published = Golden(StrCat("inputs/ccm_", memory, "_published.safetensors"));
+    const std::string rank = StrCat(sizes, " --set thin.rank=3");
+    const Outcome made = import("llama2", memory, published, rank);
+    ASSERT_EQ(made.exit_code, 0) << made.err;
+    EXPECT_EQ(Tables(Path("imported.safetensors")),
+              Tables(Golden(StrCat("inputs/ccm_", memory, ".safetensors"))));
+    const Outcome other_rank = import("llama2", memory, published, sizes);
+    EXPECT_EQ(other_rank.exit_code, 2);
+    EXPECT_THAT(other_rank.err, HasSubstr("[3, 48], this model needs [16, 48]"));
+    const Outcome other_model = import("llama3", memory, published, rank);
+    EXPECT_EQ(other_model.exit_code, 2);
+    EXPECT_THAT(other_model.err, HasSubstr("this model needs"));
+  }
+  const std::string query = "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight";
+  const std::vector<float> numbers(3 * 48, 0.5f);
+  const Outcome bare =
+      import("llama2", "concat", WriteTensor(query, {3, 48}, numbers), "2 --set thin.rank=3");
+  EXPECT_EQ(bare.exit_code, 2);
+  EXPECT_THAT(bare.err, HasSubstr("embed_tokens.comp_embeddings.weight', the embeddings"));
+  const Outcome nan =
+      import("llama2", "concat", WriteTensor(query, {3, 48}, std::vector<float>(144, NAN)), "2");
+  EXPECT_EQ(nan.exit_code, 2);
+  EXPECT_THAT(nan.err, HasSubstr("holds NaN or infinity"));
+  // A side-file belongs to one checkpoint, and is read before any token.
+  const Outcome probe = Probe(
+      "llama3", "ccm_concat",
+      StrCat("--set thin.rank=3 --set thin.calibration=", Golden("inputs/ccm_concat.safetensors")));
+  EXPECT_EQ(probe.exit_code, 2);
+  EXPECT_THAT(probe.err, HasSubstr("ccm_concat.safetensors"));
+}
+
 TEST_F(ImportTest, NamesRetentionGates) {
   const Outcome made =
       Import("trimkv --set score.inner=8", Golden("inputs/trimkv_published.safetensors"));

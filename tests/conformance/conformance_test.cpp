@@ -472,9 +472,7 @@ TEST_P(Conformance, DeclaredBytesAreAllocated) {
       declared.projections += loaded->bytes();
     }
     const Pipeline own = MakePipeline(subject->method);
-    if (const auto* trained = dynamic_cast<const TrainedThin*>(own.thin.get())) {
-      declared.projections += trained->WeightBytes(subject->shape());
-    }
+    declared.projections += TrainedBytes(own.thin.get(), subject->shape());
     if (const auto* absorbing = dynamic_cast<const AbsorbingReader*>(own.read.get())) {
       EXPECT_GT(absorbing->WeightBytes(subject->shape()), 0);
       declared.projections += absorbing->WeightBytes(subject->shape());

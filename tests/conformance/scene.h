@@ -79,7 +79,12 @@ inline std::vector<std::string> KeepingAll(const std::string& id) {
     if (reducer == "coverage") overrides.emplace_back("reduce.mass=1");
     if (reducer == "attention_norm") overrides.emplace_back("reduce.loss=0");
   }
-  if (method.thin) overrides.emplace_back("thin.drop=0");
+  if (method.thin) {
+    const std::vector<ParamSpec>& params = method.thin->spec->params;
+    const bool drops =
+        std::ranges::any_of(params, [](const ParamSpec& param) { return param.name == "drop"; });
+    overrides.emplace_back(drops ? "thin.drop=0" : "thin.chunk=100000");
+  }
   if (method.prepare && method.prepare->spec->id == "dmc") {
     overrides.emplace_back("prepare.merge=false");
   }

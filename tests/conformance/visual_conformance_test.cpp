@@ -10,6 +10,7 @@
 #include <span>
 
 #include "conformance/masking.h"
+#include "methods/condensing_thin.h"
 #include "support/compare.h"
 
 namespace kvgauge {
@@ -82,6 +83,12 @@ void ExpectModalities(const CompressionRecord& record) {
   }
 }
 
+// Whether the method cannot read prompts with pictures.
+bool ReadsTextAlone(const Method& method) {
+  const std::unique_ptr<Stage> thin = method.thin ? MakeStage(*method.thin) : nullptr;
+  return method.reuse || dynamic_cast<const CondensingThin*>(thin.get()) != nullptr;
+}
+
 class VisualConformance : public ::testing::TestWithParam<std::string> {
  protected:
   static std::vector<std::unique_ptr<Subject>> Shown(const std::vector<std::string>& more = {}) {
@@ -91,8 +98,8 @@ class VisualConformance : public ::testing::TestWithParam<std::string> {
     // Latents of a model are those of MLA alone.
     if (!legal) return Subjects(GetParam(), {.overrides = more}, kLatentKinds);
     std::span<const char* const> kinds = kVisualKinds;
-    // Those cannot read such prompts (VisualPrompts.ThatAStageCannotReadAreTheCellsResult).
-    if (method.reuse) return {};
+    // VisualPrompts.ThatAStageCannotReadAreTheCellsResult.
+    if (ReadsTextAlone(method)) return {};
     if (method.attend) kinds = kinds.first(2);
     return Subjects(GetParam(), {.overrides = more}, kinds);
   }
@@ -194,7 +201,7 @@ TEST(VisualPrompts, ThatAStageCannotReadAreTheCellsResult) {
   int64_t methods = 0;
   for (const std::string& id : AllMethods()) {
     const Method method = LoadShipped(id);
-    if (!method.attend && !method.reuse) continue;
+    if (!method.attend && !ReadsTextAlone(method)) continue;
     const char* const kind[] = {method.attend ? "gemma" : "gqa"};
     for (const auto& subject : Subjects(id, {}, kind)) {
       const Outcomes outcomes = RunContenders({subject->contender()}, {VisualSample(2)});

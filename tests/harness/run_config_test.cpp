@@ -46,8 +46,8 @@ TEST(RunConfig, TheBoardNamesEveryMethodOfTextModels) {
       "pyramiddrop",   "random_see", "random_visual", "sparsevlm",  "uniform_visual",
       "visionzip",     "vscan"};
   const std::set<std::string> needs_trained_weights = {
-      "dmc",          "dms",   "fastkvzip", "kvlink", "kvzap",
-      "kvzap_linear", "leank", "less",      "locret", "trimkv"};
+      "ccm_concat", "ccm_merge",    "dmc",   "dms",  "fastkvzip", "kvlink",
+      "kvzap",      "kvzap_linear", "leank", "less", "locret",    "trimkv"};
   const Result<RunConfig> board =
       ReadRunConfig(StrCat(KVG_SOURCE_DIR, "/configs/runs/board.json"), {});
   ASSERT_TRUE(board.ok()) << board.error().message;

@@ -18,10 +18,12 @@
 #include "runner/compressor.h"
 #include "runner/engine.h"
 #include "runner/generate.h"
+#include "runner/thin_prefill.h"
 #include "src/cli/commands.h"
 #include "src/model/method_flags.h"
 #include "support/compare.h"
 #include "support/fixtures.h"
+#include "support/test_ops.h"
 
 namespace kvgauge {
 namespace {
@@ -222,7 +224,8 @@ TEST_P(PromptGolden, TheCacheHoldsWhatTheOracleSays) {
         EXPECT_NEAR(steps * probed.record.at("fetched_bytes_per_step").get<double>(), want[1], 0.5)
             << backend;
       } else {
-        EXPECT_TRUE(name.starts_with("scores.")) << name << ": nothing compares it";
+        EXPECT_TRUE(name.starts_with("scores.") || name == "logits")
+            << name << ": nothing compares it";
       }
     }
     const std::vector<std::string> held = got->Names();
@@ -269,6 +272,31 @@ TEST_P(PromptGolden, ScoresAreTheOracles) {
       got.insert(got.end(), row, row + n);
     }
     EXPECT_TRUE(AllWithin(got, want, 2e-5 * Largest(want) + 1e-8)) << name;
+  }
+}
+
+// The logits of the prompt's last row are the oracle's, where a stage says how the prompt is read.
+TEST_P(PromptGolden, LogitsAreTheOracles) {
+  const Json& one = CaseNamed(GetParam());
+  const std::unique_ptr<WeightSource> expected = Expected(GetParam());
+  if (!expected->Contains("logits")) return;
+  const std::vector<float> want = ReadFixture<float>(*expected, "logits", DType::kF32);
+  for (const char* backend : {"cpu", "reference"}) {
+    const Loaded loaded(one, backend);
+    Model& model = *loaded.model;
+    ASSERT_TRUE(loaded.method.thin.has_value());
+    Prompt prompt = Prompt::FromTokens(ReadOrStop(IdsOf(one)).get<std::vector<int32_t>>());
+    KvCache cache = model.NewCache(prompt.size());
+    PrefillCapture capture(model.cache_config(), cache, loaded.method.needs(), prompt.size(),
+                           *loaded.ops);
+    ThinPrefill prefill(model, *loaded.method.thin, prompt, cache, capture, 0);
+    std::vector<float> got;
+    while (!prefill.done()) {
+      const Result<Tensor> logits = prefill.Next();
+      ASSERT_TRUE(logits.ok()) << logits.error().message;
+      if (prefill.done()) got = HostFloats(*loaded.ops, *logits);
+    }
+    EXPECT_TRUE(AllWithin(got, want, 1e-4)) << backend;
   }
 }
 

@@ -4,10 +4,13 @@
 //
 // Rows have the bits that a prefill of whole chunks gives them as long as none has left. One
 // thread.
+//
+// Where the stage condenses (methods/condensing_thin.h) the prompt goes chunk by chunk instead.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "core/result.h"
@@ -18,13 +21,19 @@
 
 namespace kvgauge {
 
+class CondensedPrefill;
+
 class ThinPrefill {
  public:
   // A prefill of the whole prompt into an empty cache. `capture` is of that cache, with the needs
   // of the stage. All outlive the prefill. Where the stage closes up, tokens of the prompt and of
   // the cache stand elsewhere for rotation afterwards.
+  // For stages that condense: `context` tokens do not belong to the question; 0: nobody says, and
+  // what is left behind the last whole chunk is the question. `passages`: where chunks begin,
+  // ascending; empty: chunks of as many tokens as the stage says.
   ThinPrefill(Model& model, const StageChoice& thin, Prompt& prompt, KvCache& cache,
-              PrefillCapture& capture, uint64_t seed);
+              PrefillCapture& capture, uint64_t seed, int64_t context = 0,
+              std::span<const int64_t> passages = {});
   ~ThinPrefill();
 
   bool done() const { return done_; }
@@ -58,7 +67,8 @@ class ThinPrefill {
   const StageChoice& choice_;
   std::unique_ptr<Stage> stage_;
   const Thin& thin_;
-  const MergingThin* merging_;  // the same, where it makes rows; else null
+  const MergingThin* merging_;                   // the same, where it makes rows; else null
+  std::unique_ptr<CondensedPrefill> condensed_;  // where it condenses, in the place of all below
   Prompt& prompt_;
   KvCache& cache_;
   PrefillCapture& capture_;

@@ -289,9 +289,7 @@ void Compressor::Impl::BeginReads(const PrefillCapture* capture) {
 void Compressor::Impl::CountWeights() {
   int64_t weights = 0;
   for (const GateNeed& need : needs_.gates) weights += need.gate->PlannedBytes(shape_);
-  if (const auto* trained = dynamic_cast<const TrainedThin*>(pipeline_.thin.get())) {
-    weights += trained->WeightBytes(shape_);
-  }
+  weights += TrainedBytes(pipeline_.thin.get(), shape_);
   const bool drafted = method_.score && method_.score->draft != nullptr;
   recorder_.AddWeights(weights + reads_.weight_bytes() +
                        (drafted ? method_.score->draft->weight_bytes : 0));

@@ -92,8 +92,11 @@ Status EngineRun::BeginPrefill(const Job& job) {
                                                *s.capture, s.seed);
   }
   if (group.thin != nullptr) {
-    s.thin = std::make_unique<ThinPrefill>(*s.model, *group.thin, s.prompt, *s.cache, *s.capture,
-                                           s.seed);
+    // The last row of a prompt with its question gives the answer's first token.
+    const int64_t asked = options_.compress_at == CompressAt::kContext ? 0 : 1;
+    s.thin = std::make_unique<ThinPrefill>(
+        *s.model, *group.thin, s.prompt, *s.cache, *s.capture, s.seed,
+        std::min(std::ssize(sample.context), s.prompt.size() - asked), sample.passages);
     s.moved = s.thin->closes_up();
   }
   return {};

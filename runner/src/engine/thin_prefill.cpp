@@ -13,6 +13,7 @@
 #include "methods/trained_thin.h"
 #include "runner/compressor.h"
 #include "src/compress/view.h"
+#include "src/engine/condensed_prefill.h"
 
 namespace kvgauge {
 namespace {
@@ -95,7 +96,8 @@ class CacheReader final : public RowReader {
 }  // namespace
 
 ThinPrefill::ThinPrefill(Model& model, const StageChoice& thin, Prompt& prompt, KvCache& cache,
-                         PrefillCapture& capture, uint64_t seed)
+                         PrefillCapture& capture, uint64_t seed, int64_t context,
+                         std::span<const int64_t> passages)
     : model_(model),
       choice_(thin),
       stage_(MakeStage(thin)),
@@ -109,6 +111,11 @@ ThinPrefill::ThinPrefill(Model& model, const StageChoice& thin, Prompt& prompt, 
       gaps_(thin_.Layers(shape_)),
       places_(static_cast<size_t>(prompt.size())) {
   KVG_CHECK(cache.tokens() == 0 && prompt.size() > 0, "a whole prompt into an empty cache");
+  if (const auto* condensing = dynamic_cast<const CondensingThin*>(&thin_)) {
+    condensed_ = std::make_unique<CondensedPrefill>(model, NameOf(*thin.spec), *condensing, prompt,
+                                                    context, passages, cache);
+    return;
+  }
   std::iota(places_.begin(), places_.end(), 0);
   memory_ = model.ops().memory->Allocate(rows() * shape_.hidden_size * 4);
   hidden_ = memory_.As(DType::kF32, {rows(), shape_.hidden_size});
@@ -121,6 +128,11 @@ ThinPrefill::~ThinPrefill() = default;
 
 Result<Tensor> ThinPrefill::Next() {
   KVG_CHECK(!done_, "a prefill that has ended");
+  if (condensed_ != nullptr) {
+    Result<Tensor> logits = condensed_->Next();
+    done_ = condensed_->done();
+    return logits;
+  }
   const int64_t begin = next_row_, end = std::min(begin + Model::kChunkRows, rows());
   const auto count = static_cast<size_t>(end - begin);
   const bool last = last_stretch() && end == rows();
@@ -285,6 +297,9 @@ void ThinPrefill::CloseUp() {
 int64_t ThinPrefill::PlannedBytes(const StageChoice& thin, const ModelConfig& config,
                                   int64_t rows) {
   const std::unique_ptr<Stage> stage = MakeStage(thin);
+  if (const auto* condensing = dynamic_cast<const CondensingThin*>(stage.get())) {
+    return CondensedPrefill::PlannedBytes(*condensing, ShapeOf(config, config.stored_dtype));
+  }
   const auto* merging = dynamic_cast<const MergingThin*>(stage.get());
   // Before and after rows leave; what the first layer read, what is merged, and what is normed.
   int64_t copies = 2;
