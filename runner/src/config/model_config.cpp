@@ -51,7 +51,7 @@ constexpr std::string_view kIndexer =
 constexpr NotRun kNotRun[] = {
     {"deepseek_v32", kIndexer},
     {"deepseek_v4", kIndexer},
-    {"gemma4", "its layers add embeddings of their own"},
+    {"gemma4", "heads of its full layers are wider than those of its sliding ones"},
     {"glm_moe_dsa", kIndexer},
     {"kimi_linear", "its layers of constant state forget by column (Kimi delta attention)"},
 };
