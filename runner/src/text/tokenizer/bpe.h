@@ -23,6 +23,9 @@ class PieceModel {
   virtual ~PieceModel() = default;
   // Appends the ids of `piece` (well-formed UTF-8; any bytes for a byte-level model).
   virtual void Encode(std::string_view piece, std::vector<int32_t>& out) const = 0;
+  // What each unknown token of `piece` stands for, in order, where tokens are shown as that; empty:
+  // they are shown as the unknown token.
+  virtual std::vector<std::string> UnknownIn(std::string_view /*piece*/) const { return {}; }
 };
 
 struct BpeMerge {

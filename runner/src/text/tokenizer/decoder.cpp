@@ -110,10 +110,14 @@ Status Decoder::Add(const Json& json, const std::string& where, int depth) {
     KVG_ASSIGN(const bool prefix, BoolField(json, "add_prefix_space", true, where));
     const Json* scheme = Member(json, "prepend_scheme");
     step.drop_first = prefix && !(scheme != nullptr && *scheme == "never");
+  } else if (type == "WordPiece") {
+    step.kind = DecoderKind::kWordPiece;
+    KVG_ASSIGN(step.pattern, StringField(json, "prefix", where));
+    KVG_ASSIGN(step.clean_up, BoolField(json, "cleanup", true, where));
   } else {
     return Unsupported(StrCat(where, ".type is ", Quoted(type),
                               "; supported decoders are Sequence, ByteLevel, Replace, "
-                              "ByteFallback, Fuse, Strip and Metaspace"));
+                              "ByteFallback, Fuse, Strip, Metaspace and WordPiece"));
   }
   steps_.push_back(std::move(step));
   return {};

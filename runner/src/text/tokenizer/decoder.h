@@ -48,7 +48,8 @@ enum class DecoderKind {
   kPieceBytes,
   kFuse,
   kStrip,
-  kMetaspace
+  kMetaspace,
+  kWordPiece
 };
 
 struct DecoderStep {
@@ -57,6 +58,7 @@ struct DecoderStep {
               content = {};    // Replace; Strip and Metaspace: the character is `pattern`
   size_t start = 0, stop = 0;  // Strip: how many at most
   bool drop_first = false;     // Metaspace: marks of the first token vanish
+  bool clean_up = false;       // WordPiece: of each token; `pattern` begins those inside words
 };
 
 // The recipe of a decode. Immutable and safe to share.

@@ -218,6 +218,29 @@ class MetaspaceStep final : public DecodeStep {
   bool dropping_, fused_;
 };
 
+// Words with a space between each two; a token inside a word loses what says so.
+class WordPieceStep final : public DecodeStep {
+ public:
+  WordPieceStep(std::string continues, bool clean_up)
+      : continues_(std::move(continues)), clean_up_(clean_up) {}
+  void Push(std::string text) override {
+    if (first_) {
+      first_ = false;
+    } else if (text.starts_with(continues_)) {
+      text.erase(0, continues_.size());
+    } else {
+      text.insert(0, " ");
+    }
+    // The library's own clean-up has one rule more.
+    if (clean_up_) text = ReplaceAll(CleanUpSpaces(std::move(text)), " do not", " don't");
+    next_->Push(std::move(text));
+  }
+
+ private:
+  std::string continues_;
+  bool clean_up_, first_ = true;
+};
+
 class JoinStep final : public DecodeStep {
  public:
   void Push(std::string text) override {
@@ -283,6 +306,8 @@ std::unique_ptr<DecodeStep> MakeDecodeStep(const DecoderStep& step, bool fused) 
       return std::make_unique<StripStep>(step.pattern, step.start, step.stop, fused);
     case DecoderKind::kMetaspace:
       return std::make_unique<MetaspaceStep>(step.pattern, step.drop_first, fused);
+    case DecoderKind::kWordPiece:
+      return std::make_unique<WordPieceStep>(step.pattern, step.clean_up);
     case DecoderKind::kFuse:
       break;
   }

@@ -16,6 +16,12 @@
 namespace kvgauge {
 
 Result<std::unique_ptr<Tokenizer>> LoadTokenizerJson(const std::string& directory);
+// What such a file describes; an error names `path`.
+Result<std::unique_ptr<Tokenizer>> MakeTokenizer(const Json& root, const std::string& path,
+                                                 const TokenizerConfig& config,
+                                                 std::string fingerprint);
+// BERT's tokens line by line in vocab.txt; tokenizer_config.json says how texts are cut.
+Result<std::unique_ptr<Tokenizer>> LoadVocabText(const std::string& directory);
 Result<std::unique_ptr<Tokenizer>> LoadSentencePiece(const std::string& directory);
 // A SentencePiece model as the library reads it, and what is known of its special tokens.
 struct PieceModelParts {

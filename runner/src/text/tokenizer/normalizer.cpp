@@ -10,7 +10,9 @@
 
 #include "core/json.h"
 #include "core/strings.h"
+#include "src/text/tokenizer/bert_normalizer.h"
 #include "src/text/tokenizer/json_fields.h"
+#include "src/text/tokenizer/precompiled.h"
 #include "src/text/tokenizer/regex.h"
 #include "src/text/tokenizer/unicode.h"
 
@@ -178,6 +180,10 @@ Result<std::unique_ptr<NormalizerStep>> ParseReplace(const Json& json, const std
 
 }  // namespace
 
+std::unique_ptr<NormalizerStep> MakeUnicodeForm(bool compose, bool compatibility) {
+  return std::make_unique<UnicodeForm>(compose, compatibility);
+}
+
 Status Normalizer::Add(const Json& json, const std::string& where, int depth) {
   KVG_ASSIGN(const std::string type, StringField(json, "type", where));
   KVG_TRY(CheckSteps(steps_.size(), depth, where));
@@ -192,9 +198,9 @@ Status Normalizer::Add(const Json& json, const std::string& where, int depth) {
     return {};
   }
   if (type == "NFC" || type == "NFD") {
-    steps_.push_back(std::make_unique<UnicodeForm>(type == "NFC", false));
+    steps_.push_back(MakeUnicodeForm(type == "NFC", false));
   } else if (type == "NFKC" || type == "NFKD") {
-    steps_.push_back(std::make_unique<UnicodeForm>(type == "NFKC", true));
+    steps_.push_back(MakeUnicodeForm(type == "NFKC", true));
   } else if (type == "Prepend") {
     KVG_ASSIGN(std::string prefix, StringField(json, "prepend", where));
     steps_.push_back(std::make_unique<Prepend>(std::move(prefix)));
@@ -205,10 +211,16 @@ Status Normalizer::Add(const Json& json, const std::string& where, int depth) {
     KVG_ASSIGN(const bool left, BoolField(json, "strip_left", true, where));
     KVG_ASSIGN(const bool right, BoolField(json, "strip_right", true, where));
     steps_.push_back(std::make_unique<Strip>(left, right));
+  } else if (type == "BertNormalizer") {
+    KVG_ASSIGN(auto step, ParseBertNormalizer(json, where));
+    steps_.push_back(std::move(step));
+  } else if (type == "Precompiled") {
+    KVG_ASSIGN(auto step, ParsePrecompiled(json, where));
+    steps_.push_back(std::move(step));
   } else {
     return Unsupported(StrCat(where, ".type is ", Quoted(type),
                               "; supported normalizers are Sequence, NFC, NFD, NFKC, NFKD, "
-                              "Prepend, Replace and Strip"));
+                              "Prepend, Replace, Strip, BertNormalizer and Precompiled"));
   }
   return {};
 }

@@ -22,6 +22,9 @@ class NormalizerStep {
   virtual bool CutsFront(std::string_view) const { return false; }
 };
 
+// NFC or NFD; with `compatibility` NFKC or NFKD.
+std::unique_ptr<NormalizerStep> MakeUnicodeForm(bool compose, bool compatibility);
+
 // Immutable and safe to share.
 class Normalizer {
  public:

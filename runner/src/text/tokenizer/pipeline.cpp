@@ -106,8 +106,23 @@ Result<std::unique_ptr<Tokenizer>> PipelineTokenizer::Make(PipelineParts parts,
   return std::unique_ptr<Tokenizer>(std::move(made));
 }
 
+void PipelineTokenizer::AddSpellings(std::string_view piece, std::span<const int32_t> ids,
+                                     std::vector<std::string>& spellings) const {
+  const std::span<const int32_t> fresh = ids.subspan(spellings.size());
+  std::vector<std::string> unknown;
+  if (parts_.unk_id >= 0 && std::ranges::find(fresh, parts_.unk_id) != fresh.end()) {
+    unknown = parts_.model->UnknownIn(piece);
+  }
+  size_t next = 0;
+  for (const int32_t id : fresh) {
+    const bool shown = id == parts_.unk_id && next < unknown.size();
+    spellings.push_back(shown ? std::move(unknown[next++]) : TokenText(id));
+  }
+}
+
 Status PipelineTokenizer::EncodeText(std::string_view text, bool at_start, bool take_special,
-                                     std::vector<int32_t>& out) const {
+                                     std::vector<int32_t>& out,
+                                     std::vector<std::string>* spellings) const {
   std::string normalized(text);
   KVG_TRY(parts_.normalizer.Apply(normalized, at_start));
   std::vector<Segment> segments;
@@ -119,6 +134,7 @@ Status PipelineTokenizer::EncodeText(std::string_view text, bool at_start, bool 
   for (const Segment& segment : segments) {
     if (segment.id >= 0) {
       out.push_back(segment.id);
+      if (spellings != nullptr) spellings->push_back(TokenText(segment.id));
       continue;
     }
     if (segment.begin == segment.end) continue;
@@ -127,37 +143,63 @@ Status PipelineTokenizer::EncodeText(std::string_view text, bool at_start, bool 
         {std::string_view(normalized).substr(segment.begin, segment.end - segment.begin),
          at_start && segment.begin == 0});
     KVG_TRY(parts_.pre_tokenizer.Apply(list));
-    for (const Piece& piece : list.pieces) parts_.model->Encode(piece.text, out);
+    for (const Piece& piece : list.pieces) {
+      parts_.model->Encode(piece.text, out);
+      if (spellings != nullptr) AddSpellings(piece.text, out, *spellings);
+    }
   }
   return {};
 }
 
 Result<std::vector<int32_t>> PipelineTokenizer::Encode(std::string_view text,
                                                        const EncodeOptions& options) const {
+  std::vector<int32_t> ids;
+  if (options.add_special) ids = parts_.prefix;
+  KVG_TRY(EncodeInto(text, options.parse_special, ids, nullptr));
+  if (options.add_special) ids.insert(ids.end(), parts_.suffix.begin(), parts_.suffix.end());
+  return ids;
+}
+
+Status PipelineTokenizer::Cut(std::string_view text, std::vector<int32_t>& ids,
+                              std::vector<std::string>& spellings) const {
+  ids.clear();
+  spellings.clear();
+  return EncodeInto(text, true, ids, &spellings);
+}
+
+Status PipelineTokenizer::EncodeInto(std::string_view text, bool take_special,
+                                     std::vector<int32_t>& out,
+                                     std::vector<std::string>* spellings) const {
   std::string repaired;
   if (FindInvalidUtf8(text) != std::string_view::npos) {
     repaired = RepairUtf8(text);
     text = repaired;
   }
-  std::vector<int32_t> ids;
-  if (options.add_special) ids = parts_.prefix;
   std::vector<Segment> segments;
-  raw_finder_.Cut(text, options.parse_special, segments);
+  raw_finder_.Cut(text, take_special, segments);
   for (const Segment& segment : segments) {
     if (segment.id >= 0) {
-      ids.push_back(segment.id);
+      out.push_back(segment.id);
+      if (spellings != nullptr) spellings->push_back(TokenText(segment.id));
     } else {
       KVG_TRY(EncodeText(text.substr(segment.begin, segment.end - segment.begin),
-                         segment.begin == 0, options.parse_special, ids));
+                         segment.begin == 0, take_special, out, spellings));
     }
   }
-  if (options.add_special) ids.insert(ids.end(), parts_.suffix.begin(), parts_.suffix.end());
-  return ids;
+  return {};
 }
 
 std::unique_ptr<Detokenizer> PipelineTokenizer::NewDetokenizer(const DecodeOptions& options) const {
   return MakeDetokenizer(*this, parts_.decoder.Start(parts_.clean_up && options.clean_up),
                          options.skip_special);
+}
+
+std::string PipelineTokenizer::Join(std::span<const std::string> spellings) const {
+  DecodeChain chain = parts_.decoder.Start(false);
+  std::string text;
+  for (const std::string& spelling : spellings) chain.Push(spelling, text);
+  chain.Finish(text);
+  return text;
 }
 
 int64_t PipelineTokenizer::VocabSize() const {

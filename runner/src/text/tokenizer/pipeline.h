@@ -5,6 +5,7 @@
 
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -52,6 +53,7 @@ struct PipelineParts {
   std::vector<int32_t> prefix, suffix;  // what the post-processor puts around a text
   Decoder decoder;
   bool clean_up = false;
+  int32_t unk_id = -1;  // of a model with UnknownIn
 };
 
 class PipelineTokenizer final : public Tokenizer {
@@ -67,11 +69,23 @@ class PipelineTokenizer final : public Tokenizer {
   std::string TokenText(int32_t id) const override;
   std::optional<int32_t> IdOf(std::string_view token_text) const override;
   bool IsSpecial(int32_t id) const override { return parts_.added.IsSpecial(id); }
+  // As Encode without special tokens around the text, with what stands for each token: its
+  // spelling, or the characters that are unknown (PieceModel::UnknownIn).
+  Status Cut(std::string_view text, std::vector<int32_t>& ids,
+             std::vector<std::string>& spellings) const;
+  // The text that spellings decode to, of tokens or of several in one.
+  std::string Join(std::span<const std::string> spellings) const;
 
  private:
   explicit PipelineTokenizer(PipelineParts parts) : parts_(std::move(parts)) {}
+  // `spellings` may be null.
+  Status EncodeInto(std::string_view text, bool take_special, std::vector<int32_t>& out,
+                    std::vector<std::string>* spellings) const;
   Status EncodeText(std::string_view text, bool at_start, bool take_special,
-                    std::vector<int32_t>& out) const;
+                    std::vector<int32_t>& out, std::vector<std::string>* spellings) const;
+  // Spells the ids of `piece` that have no spelling yet.
+  void AddSpellings(std::string_view piece, std::span<const int32_t> ids,
+                    std::vector<std::string>& spellings) const;
 
   PipelineParts parts_;
   AddedTokenFinder raw_finder_, normalized_finder_;

@@ -228,6 +228,9 @@ Status PreTokenizer::Add(const Json& json, const std::string& where, int depth) 
     add_split(Splitter::FromClasses(kOldPunctuation, behavior));
   } else if (type == "WhitespaceSplit") {
     add_split(Splitter::FromClasses(kSpace, SplitBehavior::kRemoved));
+  } else if (type == "BertPreTokenizer") {
+    add_split(Splitter::FromClasses(kSpace, SplitBehavior::kRemoved));
+    add_split(Splitter::FromClasses(kOldPunctuation, SplitBehavior::kIsolated));
   } else if (type == "Whitespace") {
     KVG_ASSIGN(Splitter splitter,
                Splitter::FromRegex(kWhitespacePattern, SplitBehavior::kRemoved, true, where));
@@ -239,7 +242,8 @@ Status PreTokenizer::Add(const Json& json, const std::string& where, int depth) 
   } else {
     return Unsupported(StrCat(where, ".type is ", Quoted(type),
                               "; supported pre-tokenizers are Sequence, Split, ByteLevel, Digits, "
-                              "Metaspace, Punctuation, Whitespace and WhitespaceSplit"));
+                              "Metaspace, Punctuation, Whitespace, WhitespaceSplit and "
+                              "BertPreTokenizer"));
   }
   return {};
 }

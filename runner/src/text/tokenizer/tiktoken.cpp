@@ -8,6 +8,7 @@
 #include "core/files.h"
 #include "core/sha256.h"
 #include "core/strings.h"
+#include "src/text/tokenizer/base64.h"
 #include "src/text/tokenizer/byte_level_class.h"
 #include "src/text/tokenizer/loaders.h"
 
@@ -73,32 +74,6 @@ Result<TiktokenClass> FindTiktokenClass(const std::string& directory, const std:
                             "; known are QWenTokenizer and LlamaTokenizer (Llama 3), or "
                             "PreTrainedTokenizerFast with model_type llama in config.json; a "
                             "tokenizer.json would say it"));
-}
-
-int Base64Digit(char c) {
-  if (c >= 'A' && c <= 'Z') return c - 'A';
-  if (c >= 'a' && c <= 'z') return c - 'a' + 26;
-  if (c >= '0' && c <= '9') return c - '0' + 52;
-  if (c == '+') return 62;
-  return c == '/' ? 63 : -1;
-}
-
-std::optional<std::string> FromBase64(std::string_view text) {
-  if (text.empty() || text.size() % 4 != 0) return std::nullopt;
-  const size_t padding = text.ends_with("==") ? 2 : text.ends_with('=') ? 1 : 0;
-  std::string bytes;
-  uint32_t bits = 0;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const bool pad = i >= text.size() - padding;
-    const int digit = pad ? 0 : Base64Digit(text[i]);
-    if (digit < 0) return std::nullopt;
-    bits = bits << 6 | static_cast<uint32_t>(digit);
-    if (i % 4 != 3) continue;
-    for (const int shift : {16, 8, 0}) bytes += static_cast<char>(bits >> shift & 0xff);
-    bits = 0;
-  }
-  bytes.resize(bytes.size() - padding);
-  return bytes;
 }
 
 struct Ranked {

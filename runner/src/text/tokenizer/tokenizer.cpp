@@ -89,7 +89,7 @@ bool HasTokenizer(const std::string& directory) {
   }
   const auto has = [&](std::string_view name) { return FileExists(StrCat(directory, "/", name)); };
   return has("tokenizer.json") || has("tokenizer.model") || has(kQwenTiktokenFile) ||
-         (has("vocab.json") && has("merges.txt"));
+         (has("vocab.json") && has("merges.txt")) || has("vocab.txt");
 }
 
 Result<std::unique_ptr<Tokenizer>> LoadTokenizer(const std::string& directory) {
@@ -110,8 +110,9 @@ Result<std::unique_ptr<Tokenizer>> LoadTokenizer(const std::string& directory) {
     return BadInput(StrCat(directory, ": has ", vocab ? "vocab.json" : "merges.txt", " but no ",
                            vocab ? "merges.txt" : "vocab.json", "; a tokenizer needs both"));
   }
+  if (FileExists(directory + "/vocab.txt")) return LoadVocabText(directory);
   return BadInput(StrCat(directory, ": no tokenizer; looked for tokenizer.json, tokenizer.model, ",
-                         kQwenTiktokenFile, " and vocab.json with merges.txt"));
+                         kQwenTiktokenFile, ", vocab.json with merges.txt and vocab.txt"));
 }
 
 }  // namespace kvgauge

@@ -9,6 +9,7 @@
 #include "src/text/tokenizer/json_fields.h"
 #include "src/text/tokenizer/loaders.h"
 #include "src/text/tokenizer/unigram.h"
+#include "src/text/tokenizer/wordpiece.h"
 
 namespace kvgauge {
 namespace {
@@ -109,8 +110,33 @@ Status ParseUnigram(const Json& model, const std::string& where, PipelineParts& 
     }
     options.unk_id = static_cast<int32_t>(id);
   }
+  parts.unk_id = options.unk_id;
   parts.model = MakeUnigram(*parts.vocabulary, std::move(scores), options);
   parts.kind = "Unigram (tokenizer.json)";
+  return {};
+}
+
+Status ParseWordPiece(const Json& model, const std::string& where, PipelineParts& parts) {
+  if (parts.pre_tokenizer.byte_level()) {
+    return Unsupported(StrCat(where, ": a WordPiece model behind a ByteLevel pre-tokenizer"));
+  }
+  KVG_ASSIGN(parts.vocabulary, ParseVocabObject(MemberOrNull(model, "vocab"), where + ".vocab"));
+  WordPieceOptions options;
+  KVG_ASSIGN(const std::string unk, StringField(model, "unk_token", where));
+  const std::optional<int32_t> id = parts.vocabulary->Find(unk);
+  if (!id) {
+    return BadInput(
+        StrCat(where, ".unk_token is ", Quoted(unk), ", which ", where, ".vocab lacks"));
+  }
+  options.unk_id = *id;
+  if (Member(model, "continuing_subword_prefix") != nullptr) {
+    KVG_ASSIGN(options.continues, StringField(model, "continuing_subword_prefix", where));
+  }
+  if (Member(model, "max_input_chars_per_word") != nullptr) {
+    KVG_ASSIGN(options.most_characters, IntField(model, "max_input_chars_per_word", where));
+  }
+  parts.model = MakeWordPiece(*parts.vocabulary, options);
+  parts.kind = "WordPiece";
   return {};
 }
 
@@ -125,8 +151,9 @@ Status ParseModel(const Json& root, const std::string& path, PipelineParts& part
   }
   if (type == "BPE") return ParseBpe(*model, where, parts);
   if (type == "Unigram") return ParseUnigram(*model, where, parts);
-  return Unsupported(
-      StrCat(where, ".type is ", Quoted(type), "; supported models are BPE and Unigram"));
+  if (type == "WordPiece") return ParseWordPiece(*model, where, parts);
+  return Unsupported(StrCat(where, ".type is ", Quoted(type),
+                            "; supported models are BPE, Unigram and WordPiece"));
 }
 
 Status ParseAddedTokens(const Json& root, const std::string& path, PipelineParts& parts) {
@@ -260,6 +287,15 @@ Result<std::unique_ptr<Tokenizer>> LoadTokenizerJson(const std::string& director
   KVG_ASSIGN(const Json root, ReadJsonFile(path));
   if (!root.is_object()) return BadInput(path + ": the file must hold one JSON object");
   KVG_ASSIGN(const TokenizerConfig config, ReadTokenizerConfig(directory));
+  KVG_ASSIGN(std::string fingerprint,
+             FingerprintFiles(directory, {"tokenizer.json", "tokenizer_config.json",
+                                          "special_tokens_map.json", "added_tokens.json"}));
+  return MakeTokenizer(root, path, config, std::move(fingerprint));
+}
+
+Result<std::unique_ptr<Tokenizer>> MakeTokenizer(const Json& root, const std::string& path,
+                                                 const TokenizerConfig& config,
+                                                 std::string fingerprint) {
   PipelineParts parts;
   KVG_ASSIGN(parts.normalizer,
              Normalizer::Parse(MemberOrNull(root, "normalizer"), path + ": normalizer"));
@@ -281,9 +317,6 @@ Result<std::unique_ptr<Tokenizer>> LoadTokenizerJson(const std::string& director
     if (config.add_bos.value_or(true) && bos) parts.prefix.push_back(*bos);
     if (config.add_eos.value_or(false) && eos) parts.suffix.push_back(*eos);
   }
-  KVG_ASSIGN(std::string fingerprint,
-             FingerprintFiles(directory, {"tokenizer.json", "tokenizer_config.json",
-                                          "special_tokens_map.json", "added_tokens.json"}));
   return PipelineTokenizer::Make(std::move(parts), bos, std::move(fingerprint));
 }
 

@@ -33,8 +33,16 @@ class Unigram final : public PieceModel {
   }
 
   void Encode(std::string_view piece, std::vector<int32_t>& out) const override;
+  std::vector<std::string> UnknownIn(std::string_view piece) const override;
 
  private:
+  static constexpr int32_t kUnknown = -1;
+  struct Found {
+    size_t begin, end;
+    int32_t id;  // or kUnknown
+  };
+  // The best path, from the last token to the first.
+  std::vector<Found> BestPath(std::string_view piece) const;
   void EmitUnknown(std::string_view text, std::vector<int32_t>& out) const;
 
   const Vocabulary& vocabulary_;
@@ -57,8 +65,8 @@ void Unigram::EmitUnknown(std::string_view text, std::vector<int32_t>& out) cons
   }
 }
 
-void Unigram::Encode(std::string_view piece, std::vector<int32_t>& out) const {
-  constexpr int32_t kUnreached = -2, kUnknown = -1;
+std::vector<Unigram::Found> Unigram::BestPath(std::string_view piece) const {
+  constexpr int32_t kUnreached = -2;
   struct Node {
     double score = 0;
     size_t begin = 0;
@@ -86,10 +94,6 @@ void Unigram::Encode(std::string_view piece, std::vector<int32_t>& out) const {
     at += width;
   }
   // Backwards; neighbouring unknown characters count as one.
-  struct Found {
-    size_t begin, end;
-    int32_t id;
-  };
   std::vector<Found> path;
   for (size_t end = piece.size(); end > 0; end = best[end].begin) {
     const Node& node = best[end];
@@ -101,6 +105,24 @@ void Unigram::Encode(std::string_view piece, std::vector<int32_t>& out) const {
       path.push_back({node.begin, end, id});
     }
   }
+  return path;
+}
+
+std::vector<std::string> Unigram::UnknownIn(std::string_view piece) const {
+  const std::vector<Found> path = BestPath(piece);
+  std::vector<std::string> texts;
+  for (size_t i = path.size(); i-- > 0;) {
+    if (path[i].id != kUnknown) continue;
+    const std::string_view text = piece.substr(path[i].begin, path[i].end - path[i].begin);
+    std::vector<int32_t> ids;
+    EmitUnknown(text, ids);
+    if (ids.size() == 1 && ids[0] == options_.unk_id) texts.emplace_back(text);
+  }
+  return texts;
+}
+
+void Unigram::Encode(std::string_view piece, std::vector<int32_t>& out) const {
+  const std::vector<Found> path = BestPath(piece);
   for (size_t i = path.size(); i-- > 0;) {
     if (path[i].id != kUnknown) {
       out.push_back(path[i].id);
