@@ -18,6 +18,13 @@ std::string ShapeText(std::span<const int64_t> shape) {
 
 std::string Short(std::string_view fingerprint) { return std::string(fingerprint.substr(0, 12)); }
 
+// "" where the stage has no such parameter.
+std::string DirectoryIn(const StageChoice& choice, std::string_view name) {
+  const std::vector<ParamSpec>& params = choice.spec->params;
+  const bool has = std::ranges::find(params, name, &ParamSpec::name) != params.end();
+  return has ? choice.params.Text(name) : "";
+}
+
 }  // namespace
 
 Result<Tensor> Calibration::Find(std::string_view name, std::span<const int64_t> shape) const {
@@ -47,13 +54,11 @@ std::string CalibrationPath(const StageChoice& choice) {
 }
 
 std::string DraftModelPath(const StageChoice& choice) {
-  for (const ParamSpec& param : choice.spec->params) {
-    if (param.name != kDraftModelParam) continue;
-    const std::string& named = choice.params.Text(kDraftModelParam);
-    return named == kOwnDraft ? "" : named;
-  }
-  return "";
+  std::string named = DirectoryIn(choice, kDraftModelParam);
+  return named == kOwnDraft ? "" : named;
 }
+
+std::string TaggerPath(const StageChoice& choice) { return DirectoryIn(choice, kTaggerParam); }
 
 Status AttachCalibration(StageChoice& choice, std::shared_ptr<const Calibration> calibration) {
   const StageSpec& spec = *choice.spec;

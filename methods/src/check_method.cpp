@@ -10,6 +10,7 @@
 #include "methods/layouts/mla_latent.h"
 #include "methods/layouts/shared_directions.h"
 #include "methods/method.h"
+#include "methods/rewriting_thin.h"
 
 namespace kvgauge {
 namespace {
@@ -45,6 +46,10 @@ Status CheckStage(StageKind kind, const std::optional<StageChoice>& choice, cons
   if (const std::string path = DraftModelPath(*choice); !path.empty() && choice->draft == nullptr) {
     return BadInput(StrCat(Owner(kind, *choice), ".", kDraftModelParam, ": ", Quoted(path),
                            " was not looked at, so nothing would answer"));
+  }
+  if (const std::string path = TaggerPath(*choice); !path.empty() && choice->tagger == nullptr) {
+    return BadInput(StrCat(Owner(kind, *choice), ".", kTaggerParam, ": ", Quoted(path),
+                           " was not looked at, so there would be no encoder"));
   }
   if (stage->needs().token_classes && !shape.token_classes) {
     return BadInput(StrCat(Owner(kind, *choice),
@@ -329,7 +334,7 @@ Status CheckThin(const Method& method, const Pipeline& p, const ModelShape& shap
                               " positions, in which rows would be missing; expected a model whose "
                               "layers all see the whole prompt"));
   }
-  int64_t before = 0;
+  int64_t before = dynamic_cast<const RewritingThin*>(p.thin.get()) != nullptr ? -1 : 0;
   for (const int64_t layer : p.thin->Layers(shape)) {
     const int64_t last = shape.layers - (p.thin->reads_again() ? 0 : 1);
     KVG_CHECK(layer > before && layer <= last, StrCat(owner, ": layers ascend from 1 on"));

@@ -356,6 +356,7 @@ Json Method::ToJson() const {
       params.erase(kCalibrationParam);  // as if the stage had no such parameter
     }
     if (choice->draft != nullptr) params[kDraftModelParam] = choice->draft->fingerprint;
+    if (choice->tagger != nullptr) params[kTaggerParam] = choice->tagger->fingerprint;
     Json& stage = stages[std::string(slot.name)];
     stage = {{"id", choice->spec->id}, {"version", choice->spec->version}, {"params", params}};
     if (!choice->spec->plugin.empty()) stage["plugin"] = "sha256:" + choice->spec->plugin;

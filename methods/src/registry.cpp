@@ -9,6 +9,7 @@
 #include "core/near_names.h"
 #include "core/strings.h"
 #include "methods/draft_model.h"
+#include "methods/token_tagger.h"
 
 namespace kvgauge {
 namespace {
@@ -33,6 +34,14 @@ ParamSpec DraftModelParam() {
                      "directory of a smaller checkpoint with the same tokenizer; self: the model "
                      "that is measured, with its full cache");
 }
+
+ParamSpec TaggerParam() {
+  return ChoiceParam(kTaggerParam, "", {},
+                     "directory of the trained encoder: a token classifier of two classes (BERT or "
+                     "XLM-RoBERTa) with its own tokenizer");
+}
+
+std::string TokenTagger::Mark(int64_t index) { return StrCat("[NEW", index, "]"); }
 
 std::string_view NameOf(StageKind kind) {
   switch (kind) {

@@ -473,6 +473,9 @@ TEST_P(Conformance, DeclaredBytesAreAllocated) {
     }
     const Pipeline own = MakePipeline(subject->method);
     declared.projections += TrainedBytes(own.thin.get(), subject->shape());
+    if (subject->method.thin && subject->method.thin->tagger != nullptr) {
+      declared.projections += subject->method.thin->tagger->weight_bytes;
+    }
     if (const auto* absorbing = dynamic_cast<const AbsorbingReader*>(own.read.get())) {
       EXPECT_GT(absorbing->WeightBytes(subject->shape()), 0);
       declared.projections += absorbing->WeightBytes(subject->shape());

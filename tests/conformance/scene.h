@@ -17,6 +17,7 @@
 #include "core/sha256.h"
 #include "core/strings.h"
 #include "methods/method.h"
+#include "runner/encoder.h"
 #include "runner/engine.h"
 #include "support/tiny_models.h"
 
@@ -45,6 +46,13 @@ inline Method LoadShipped(const std::string& id, const std::vector<std::string>&
   if (!method.ok()) {
     ADD_FAILURE() << method.error().message;
     std::abort();
+  }
+  for (StageChoice* choice : method->stages()) {
+    const std::string encoder = TaggerPath(*choice);
+    if (encoder.empty()) continue;
+    const auto looked = LookAtTagger(StrCat(KVG_SOURCE_DIR, "/", encoder));
+    EXPECT_TRUE(looked.ok()) << looked.error().message;
+    choice->tagger = *looked;
   }
   return std::move(method).value();
 }
@@ -147,9 +155,15 @@ inline std::unique_ptr<Subject> MakeSubject(const std::string& id, const std::st
   ModelOptions options;
   options.prepare = pipeline.prepare.get();
   options.mla_latent = KeepsModelLatents(subject->method, shape);
-  subject->tiny = MakeTinyModelOn(
-      asked.on_host ? MakeHostOps("cpu", asked.threads) : MakeTestOps("cpu", asked.threads), kind,
-      options);
+  std::unique_ptr<Ops> ops =
+      asked.on_host ? MakeHostOps("cpu", asked.threads) : MakeTestOps("cpu", asked.threads);
+  for (const StageChoice* choice : std::as_const(subject->method).stages()) {
+    if (choice->tagger == nullptr) continue;
+    auto loaded = TokenClassifier::Load(choice->tagger->directory, *ops);
+    EXPECT_TRUE(loaded.ok()) << loaded.error().message;
+    options.taggers[choice->tagger->directory] = *std::move(loaded);
+  }
+  subject->tiny = MakeTinyModelOn(std::move(ops), kind, options);
   return subject;
 }
 

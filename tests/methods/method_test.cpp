@@ -492,8 +492,8 @@ TEST(CheckMethodTest, AllocatorsAreAskedBeforeAnythingRuns) {
 }
 
 // What is shipped works on an ordinary model with grouped heads, each with a budget if it takes
-// one; a method of trained weights says that it needs them, and one that has a smaller model answer
-// that it must be told which.
+// one; a method of trained weights says that it needs them, and one that asks another model that it
+// must be told which.
 TEST(CheckMethodTest, EveryShippedOneRunsOnAnOrdinaryModel) {
   ModelShape shape = SmallShape(32, 2, 4, 64);
   shape.token_classes = true;
@@ -512,6 +512,10 @@ TEST(CheckMethodTest, EveryShippedOneRunsOnAnOrdinaryModel) {
     } else if (id == "speckv") {
       EXPECT_THAT(refusal, HasSubstr("draft_model names no model"));
       EXPECT_EQ(Refusal(Loaded(id, {"score.draft_model=self"}), shape, "0.5", 4000), "");
+    } else if (id == "llmlingua2") {
+      EXPECT_THAT(refusal, HasSubstr("encoder names no checkpoint"));
+      EXPECT_THAT(Refusal(Loaded(id, {"thin.encoder=some/where"}), shape, "none", 4000),
+                  HasSubstr("thin.llmlingua2.encoder: 'some/where' was not looked at"));
     } else if (trained) {
       EXPECT_THAT(refusal, HasSubstr("which needs trained weights")) << id;
     } else {

@@ -36,9 +36,7 @@ class Models {
     const ModelShape shape = ShapeFor(flags_, config, options);
     KVG_TRY(CheckMethod(chosen.method, shape, chosen.budget, most_tokens));
     if (KeepsModelLatents(chosen.method, shape)) key += " latents";
-    if (const Needs needs = chosen.method.needs(); needs.token_classes || needs.encoder) {
-      key += " tokens";
-    }
+    key += LoadedBeside(chosen.method);
     const auto found = loaded_.find(key);
     if (found != loaded_.end()) return found->second.model.get();
     KVG_ASSIGN(LoadedModel loaded, LoadModelFor(chosen, flags_, most_tokens));

@@ -11,6 +11,7 @@
 #include "src/cli/print.h"
 #include "src/model/draft_models.h"
 #include "src/model/model_flags.h"
+#include "src/model/taggers.h"
 
 namespace kvgauge {
 namespace {
@@ -67,6 +68,7 @@ Result<Method> ReadMethod(const std::string& name, const std::string& directory,
   KVG_ASSIGN(Method method, LoadMethod(name, directory, overrides));
   Status attached = AttachCalibrations(method);
   if (attached.ok()) attached = AttachDraftModels(method);
+  if (attached.ok()) attached = AttachTaggers(method);
   if (!attached.ok()) return attached.error().Wrap(StrCat("method ", method.id));
   return method;
 }
@@ -98,14 +100,29 @@ Result<LoadedModel> LoadModelFor(const ChosenMethod& chosen, const ModelFlags& f
   if (const Needs needs = chosen.method.needs(); needs.token_classes || needs.encoder) {
     KVG_ASSIGN(std::unique_ptr<Tokenizer> tokenizer, LoadTokenizer(flags.model));
     options.token_classes = ClassifyTokens(*tokenizer);
-    options.encode = EncoderOf(std::move(tokenizer));
+    const std::shared_ptr<const Tokenizer> shared = std::move(tokenizer);
+    options.encode = EncoderOf(shared);
+    options.spell = SpellerOf(shared);
   }
   LoadedModel loaded;
   KVG_ASSIGN(loaded.ops, MakeOps(flags.backend, MakeThreadSettings(flags.threads)));
   const Method* method = &chosen.method;
   KVG_ASSIGN(options.drafters, LoadDrafters({&method, 1}, *loaded.ops));
+  KVG_ASSIGN(options.taggers, LoadTaggers({&method, 1}, *loaded.ops));
   KVG_ASSIGN(loaded.model, Model::Load(flags.model, options, *loaded.ops));
   return loaded;
+}
+
+std::string LoadedBeside(const Method& method) {
+  std::string beside;
+  if (const Needs needs = method.needs(); needs.token_classes || needs.encoder) {
+    beside += " tokens";
+  }
+  for (const StageChoice* choice : method.stages()) {
+    if (choice->draft != nullptr) beside += StrCat(" ", choice->draft->directory);
+    if (choice->tagger != nullptr) beside += StrCat(" ", choice->tagger->directory);
+  }
+  return beside;
 }
 
 std::string DescribeRecord(const ChosenMethod& chosen, const CompressionRecord& record) {

@@ -33,6 +33,9 @@ Result<ChosenMethod> ChooseMethod(const MethodFlags& flags);
 Result<LoadedModel> LoadModelFor(const ChosenMethod& chosen, const ModelFlags& flags,
                                  int64_t prompt_tokens);
 
+// What LoadModelFor loads beside the weights: the same for methods that one loaded model serves.
+std::string LoadedBeside(const Method& method);
+
 // Lines for people: engagement, bytes of three kinds, entries by layer, time by phase.
 std::string DescribeRecord(const ChosenMethod& chosen, const CompressionRecord& record);
 

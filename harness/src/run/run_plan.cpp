@@ -14,6 +14,7 @@
 #include "runner/chunk_prefill.h"
 #include "runner/vision.h"
 #include "src/model/draft_models.h"
+#include "src/model/taggers.h"
 #include "src/run/recorded_rows.h"
 #include "src/run/sample_source.h"
 #include "src/run/sample_visuals.h"
@@ -527,6 +528,7 @@ Result<LoadedModel> LoadPlanned(const RunPlan& plan, size_t model, size_t prefil
       })) {
     options.token_classes = ClassifyTokens(*planned.tokenizer);
     options.encode = EncoderOf(planned.tokenizer);
+    options.spell = SpellerOf(planned.tokenizer);
   }
   LoadedModel loaded;
   KVG_ASSIGN(loaded.ops, MakeOps(plan.config->backend, MakeThreadSettings(plan.config->threads)));
@@ -535,6 +537,7 @@ Result<LoadedModel> LoadPlanned(const RunPlan& plan, size_t model, size_t prefil
     methods.push_back(&plan.config->contenders[contender].method);
   }
   KVG_ASSIGN(options.drafters, LoadDrafters(methods, *loaded.ops));
+  KVG_ASSIGN(options.taggers, LoadTaggers(methods, *loaded.ops));
   KVG_ASSIGN(loaded.model, Model::Load(planned.spec->path, options, *loaded.ops));
   return loaded;
 }

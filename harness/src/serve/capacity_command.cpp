@@ -170,9 +170,7 @@ class CapacityModels {
   Result<Model*> For(const ChosenMethod& chosen, const ModelShape& shape, int64_t longest_prompt) {
     std::string key = chosen.method.prepare ? StageKey(*chosen.method.prepare) : "";
     if (KeepsModelLatents(chosen.method, shape)) key += " latents";
-    if (const Needs needs = chosen.method.needs(); needs.token_classes || needs.encoder) {
-      key += " tokens";
-    }
+    key += LoadedBeside(chosen.method);
     if (loaded_ && key == key_) return loaded_->model.get();
     loaded_.reset();
     KVG_ASSIGN(loaded_, LoadModelFor(chosen, flags_, longest_prompt));

@@ -15,6 +15,7 @@
 #include "methods/draft_model.h"
 #include "methods/placement.h"
 #include "methods/registry.h"
+#include "methods/token_tagger.h"
 
 namespace kvgauge {
 
@@ -39,6 +40,7 @@ struct StageChoice {
   Params params;
   std::shared_ptr<const Calibration> calibration = nullptr;  // of the side-file, once attached
   std::shared_ptr<const DraftModel> draft = nullptr;         // that it names, once attached
+  std::shared_ptr<const TaggerModel> tagger = nullptr;       // the same
 };
 
 // The stage, with its calibration.
@@ -49,6 +51,8 @@ std::string CalibrationPath(const StageChoice& choice);
 Status AttachCalibration(StageChoice& choice, std::shared_ptr<const Calibration> calibration);
 // The checkpoint that a choice names to answer prompts; "": none, or the measured model itself.
 std::string DraftModelPath(const StageChoice& choice);
+// The encoder that a choice names; "": none.
+std::string TaggerPath(const StageChoice& choice);
 // Canonical JSON of the parameters that a calibration depends on.
 std::string CalibratedParams(const StageChoice& choice);
 // Equal for choices whose stages compute the same: id, parameters, calibration. Precondition: of

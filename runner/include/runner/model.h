@@ -17,6 +17,7 @@
 #include "methods/draft_model.h"
 #include "methods/model_shape.h"
 #include "methods/stages.h"
+#include "methods/token_tagger.h"
 #include "runner/config.h"
 #include "runner/kv_cache.h"
 #include "runner/layer_hook.h"
@@ -45,6 +46,10 @@ struct ModelOptions {
   TextEncoder encode = nullptr;
   // Models that answer prompts for methods; they run on the same Ops, between its own passes.
   Drafters drafters = {};
+  // What ids spell, for methods that put other texts in the place of a prompt's.
+  TextSpeller spell = nullptr;
+  // Encoders that tag tokens for methods; they run as drafters do.
+  Taggers taggers = {};
 };
 
 // The tensors that a config needs, in the order of the forward pass, and how many numbers they
@@ -155,6 +160,9 @@ class Model {
   // Empty if Load was given none.
   const TextEncoder& encode() const { return encode_; }
   const Drafters& drafters() const { return drafters_; }
+  // Empty if Load was given none.
+  const TextSpeller& spell() const { return spell_; }
+  const Taggers& taggers() const { return taggers_; }
   DType dtype() const { return dtype_; }
   int64_t parameter_count() const { return ParameterCount(config_); }
   int64_t weight_bytes() const { return weight_bytes_; }  // as held in memory
@@ -209,6 +217,8 @@ class Model {
   std::shared_ptr<const TokenClasses> token_classes_;
   TextEncoder encode_;
   Drafters drafters_;
+  TextSpeller spell_;
+  Taggers taggers_;
   int64_t weight_bytes_ = 0, block_bytes_ = 0;
   std::string fingerprint_;
   std::unique_ptr<ModelWeights> weights_;

@@ -2,8 +2,8 @@
 // A prefill that goes layer by layer, as rows leave between layers (methods/thin.h): all rows pass
 // the layers below the first gap, those that go on pass the layers up to the next one, and so on.
 //
-// Rows have the bits that a prefill of whole chunks gives them as long as none has left. One
-// thread.
+// Rows have the bits that a prefill of whole chunks gives them as long as none has left. A stage
+// that rewrites the prompt does so before anything is computed. One thread.
 //
 // Where the stage condenses (methods/condensing_thin.h) the prompt goes chunk by chunk instead.
 #pragma once
@@ -22,12 +22,13 @@
 namespace kvgauge {
 
 class CondensedPrefill;
+class RewritingThin;
 
 class ThinPrefill {
  public:
   // A prefill of the whole prompt into an empty cache. `capture` is of that cache, with the needs
   // of the stage. All outlive the prefill. Where the stage closes up, tokens of the prompt and of
-  // the cache stand elsewhere for rotation afterwards.
+  // the cache stand elsewhere for rotation afterwards; where it rewrites, the prompt has others.
   // For stages that condense: `context` tokens do not belong to the question; 0: nobody says, and
   // what is left behind the last whole chunk is the question. `passages`: where chunks begin,
   // ascending; empty: chunks of as many tokens as the stage says.
@@ -68,6 +69,7 @@ class ThinPrefill {
   std::unique_ptr<Stage> stage_;
   const Thin& thin_;
   const MergingThin* merging_;                   // the same, where it makes rows; else null
+  const RewritingThin* rewriting_;               // the same, where it rewrites; else null
   std::unique_ptr<CondensedPrefill> condensed_;  // where it condenses, in the place of all below
   Prompt& prompt_;
   KvCache& cache_;

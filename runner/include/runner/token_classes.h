@@ -3,7 +3,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <span>
+#include <string>
 #include <vector>
 
 #include "methods/layer_view.h"
@@ -35,5 +38,9 @@ class TokenClasses {
 std::shared_ptr<const TokenClasses> ClassifyTokens(const Tokenizer& tokenizer);
 // For ModelOptions::encode; it keeps the tokenizer.
 TextEncoder EncoderOf(std::shared_ptr<const Tokenizer> tokenizer);
+
+// What ids spell, special tokens included. For ModelOptions::spell; it keeps the tokenizer, too.
+using TextSpeller = std::function<std::string(std::span<const int32_t>)>;
+TextSpeller SpellerOf(std::shared_ptr<const Tokenizer> tokenizer);
 
 }  // namespace kvgauge

@@ -291,6 +291,9 @@ void Compressor::Impl::CountWeights() {
   for (const GateNeed& need : needs_.gates) weights += need.gate->PlannedBytes(shape_);
   weights += TrainedBytes(pipeline_.thin.get(), shape_);
   const bool drafted = method_.score && method_.score->draft != nullptr;
+  if (method_.thin && method_.thin->tagger != nullptr) {
+    weights += method_.thin->tagger->weight_bytes;
+  }
   recorder_.AddWeights(weights + reads_.weight_bytes() +
                        (drafted ? method_.score->draft->weight_bytes : 0));
 }

@@ -574,15 +574,19 @@ Result<MemoryPlan> PlanMemory(std::span<const PlannedContender> contenders,
   int64_t original_bytes = 0;
   std::set<const PlannedModel*> models;
   std::set<const PlannedModel*> loaded;
-  std::set<std::string> drafting;
+  std::set<std::string> beside;  // checkpoints that stages have beside the model
   for (const PlannedContender& contender : contenders) {
     models.insert(contender.model);
     for (const PlannedModel* model : {contender.model, contender.original}) {
       if (model != nullptr && loaded.insert(model).second) plan.weight_bytes += model->weight_bytes;
     }
     const std::optional<StageChoice>& score = contender.method->score;
-    if (score && score->draft != nullptr && drafting.insert(score->draft->directory).second) {
+    if (score && score->draft != nullptr && beside.insert(score->draft->directory).second) {
       plan.weight_bytes += score->draft->weight_bytes;
+    }
+    const std::optional<StageChoice>& thin = contender.method->thin;
+    if (thin && thin->tagger != nullptr && beside.insert(thin->tagger->directory).second) {
+      plan.weight_bytes += thin->tagger->weight_bytes;
     }
   }
   for (const PlannedModel* model : models) PlanPrefills(*model, contenders, lengths, options, plan);

@@ -14,6 +14,7 @@
 #include "runner/compressor.h"
 #include "src/compress/view.h"
 #include "src/engine/condensed_prefill.h"
+#include "src/engine/rewritten_prompt.h"
 
 namespace kvgauge {
 namespace {
@@ -103,6 +104,7 @@ ThinPrefill::ThinPrefill(Model& model, const StageChoice& thin, Prompt& prompt, 
       stage_(MakeStage(thin)),
       thin_(static_cast<const Thin&>(*stage_)),
       merging_(dynamic_cast<const MergingThin*>(&thin_)),
+      rewriting_(dynamic_cast<const RewritingThin*>(&thin_)),
       prompt_(prompt),
       cache_(cache),
       capture_(capture),
@@ -132,6 +134,11 @@ Result<Tensor> ThinPrefill::Next() {
     Result<Tensor> logits = condensed_->Next();
     done_ = condensed_->done();
     return logits;
+  }
+  if (rewriting_ != nullptr && stretch_ == 0) {
+    const Status rewritten = LetRowsGo();
+    if (!rewritten.ok()) return rewritten.error().Wrap(NameOf(*choice_.spec));
+    return Tensor();
   }
   const int64_t begin = next_row_, end = std::min(begin + Model::kChunkRows, rows());
   const auto count = static_cast<size_t>(end - begin);
@@ -178,6 +185,11 @@ Tensor ThinPrefill::Normed() const {
 }
 
 Result<ThinPrefill::Chosen> ThinPrefill::ChooseRows() {
+  if (rewriting_ != nullptr) {
+    Chosen chosen;
+    KVG_ASSIGN(chosen.rows, RewritePrompt(*rewriting_, choice_, model_, prompt_));
+    return chosen;
+  }
   const ViewSource source = {.model = &model_,
                              .shape = &shape_,
                              .cache = &cache_,
@@ -268,7 +280,7 @@ Status ThinPrefill::LetRowsGo() {
     ops.select->Scatter(chosen.values.As(DType::kF32, {made, shape_.hidden_size}), index, hidden_);
   }
   if (again) {
-    KVG_TRY(cache_.Truncate(0));
+    if (rewriting_ == nullptr) KVG_TRY(cache_.Truncate(0));
     cache_.PlaceRope(RopePlaces::Of(prompt_));
     if (thin_.closes_up()) CloseUp();
   }
@@ -310,6 +322,7 @@ int64_t ThinPrefill::PlannedBytes(const StageChoice& thin, const ModelConfig& co
     const ModelShape shape = ShapeOf(config, config.stored_dtype);
     own = trained->WeightBytes(shape) + trained->WorkingBytes(shape, rows);
   }
+  if (thin.tagger != nullptr) own += thin.tagger->working_bytes;
   const auto* reading = dynamic_cast<const RereadingThin*>(stage.get());
   const bool rereads = reading != nullptr;
   Needs told;

@@ -245,6 +245,8 @@ Result<std::unique_ptr<Model>> Model::Load(const std::string& directory,
   model->checkpoint_shape_.token_classes = options.token_classes != nullptr;
   model->encode_ = options.encode;
   model->drafters_ = options.drafters;
+  model->spell_ = options.spell;
+  model->taggers_ = options.taggers;
   model->fingerprint_ = std::move(fingerprint);
   return model;
 }

@@ -75,6 +75,12 @@ std::shared_ptr<const TokenClasses> ClassifyTokens(const Tokenizer& tokenizer) {
   return classes;
 }
 
+TextSpeller SpellerOf(std::shared_ptr<const Tokenizer> tokenizer) {
+  return [tokenizer = std::move(tokenizer)](std::span<const int32_t> ids) {
+    return tokenizer->Spell(ids);
+  };
+}
+
 TextEncoder EncoderOf(std::shared_ptr<const Tokenizer> tokenizer) {
   return [tokenizer = std::move(tokenizer)](std::string_view text) {
     return tokenizer->Encode(text, {.add_special = false});
