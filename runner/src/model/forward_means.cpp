@@ -181,6 +181,8 @@ void ForwardPass::AttendMeans(int64_t layer, const Tensor& q, const Tensor& keys
     const int64_t begin = row, end = row + step.end - step.begin;
     row = end;
     KvCache& cache = *step.cache;
+    // Rows are not written yet, which only hooks that choose entries would see; methods with such
+    // hooks are refused (CheckRunningEntries).
     if (step.hook != nullptr) step.hook->BeforeAttend(at, q.Slice(begin, end));
     const AttentionShape shape = {.format = cache.format(),
                                   .query_heads = config_.query_heads,
