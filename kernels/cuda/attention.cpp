@@ -70,7 +70,14 @@ struct HeadOnHost {
 
 class CudaAttention final : public AttentionOps {
  public:
-  explicit CudaAttention(Stream stream) : stream_(stream), fetch_(stream) {}
+  explicit CudaAttention(Stream stream)
+      : stream_(stream),
+        tables_(stream),
+        lists_(stream),
+        keeper_(stream),
+        fetch_(stream),
+        partial_states_(stream),
+        partial_values_(stream) {}
 
   int64_t KeyPageBytes(const KvFormat& format) const override {
     return LayoutOf(format).KeyBytes();
@@ -183,7 +190,7 @@ class CudaAttention final : public AttentionOps {
 
   void DoKeepKv(const KvFormat& format, std::span<const KvKeep> heads, Tensor outcome) override {
     if (AnyMapped()) NoteWriteToMapped();
-    keeper_.Keep(LayoutOf(format), heads, outcome, stream_);
+    keeper_.Keep(LayoutOf(format), heads, outcome);
   }
 
   // Rows over nothing but 16-bit float pages.

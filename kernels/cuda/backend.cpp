@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <functional>
 #include <new>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "core/strings.h"
 #include "cuda/backend_parts.h"
@@ -10,7 +14,7 @@
 namespace kvgauge::cuda {
 namespace {
 
-// All work goes to one stream, so bodies run in order.
+// All work of a device goes to one stream, so bodies run in order.
 class InOrder final : public TaskOps {
  public:
   void ForEach(int64_t count, double, const std::function<void(int64_t)>& body) override {
@@ -49,17 +53,20 @@ std::vector<DeviceReport> ListDevices(bool begin, std::string* why) {
   return devices;
 }
 
-std::unique_ptr<Ops> MakeDeviceOps(int device, std::string* why) {
+namespace {
+
+std::unique_ptr<Ops> MakeOpsOn(int device, std::vector<std::unique_ptr<Ops>> others,
+                               std::string* why) {
   DeviceInfo info;
   if (!UseDevice(device, &info, why)) return nullptr;
-  auto context = std::make_shared<Context>();
+  auto context = std::make_shared<Context>(device);
   auto ops = std::make_unique<Ops>();
   ops->backend = "cuda";
   ops->variant = StrCat("sm_", info.major, info.minor);
   ops->hardware = info.name;
   ops->device = Device::kCuda;
   // Destroyed last, and the context with it.
-  ops->memory = MakeCudaMemory(context);
+  ops->memory = MakeCudaMemory(context, std::move(others));
   ops->tasks = std::make_unique<InOrder>();
   ops->linear = MakeCudaLinear(*context);
   ops->rows = MakeCudaRows(*context);
@@ -68,6 +75,32 @@ std::unique_ptr<Ops> MakeDeviceOps(int device, std::string* why) {
   ops->state = MakeCudaState(*context);
   ops->codecs = MakeCudaCodec(context->stream());
   ops->attention = MakeCudaAttention(context->stream());
+  return ops;
+}
+
+}  // namespace
+
+std::unique_ptr<Ops> MakeDeviceOps(int device, std::string* why) {
+  return MakeOpsOn(device, {}, why);
+}
+
+std::unique_ptr<Ops> MakeDeviceOps(std::span<const int> devices, std::string* why) {
+  std::vector<std::unique_ptr<Ops>> others;
+  for (const int device : devices.subspan(1)) {
+    others.push_back(MakeOpsOn(device, {}, why));
+    if (others.back() == nullptr) return nullptr;
+  }
+  std::vector<std::string> kinds;
+  for (const std::unique_ptr<Ops>& other : others) kinds.push_back(other->variant);
+  std::unique_ptr<Ops> ops = MakeOpsOn(devices[0], std::move(others), why);
+  if (ops == nullptr) return nullptr;
+  for (size_t i = 0; i < kinds.size(); ++i) {
+    if (kinds[i] == ops->variant) continue;
+    *why = StrCat("devices ", devices[0], " and ", devices[i + 1], " are of different kinds (",
+                  ops->variant, " and ", kinds[i],
+                  "), which may differ in the last bits: layers of one model need devices of one");
+    return nullptr;
+  }
   return ops;
 }
 

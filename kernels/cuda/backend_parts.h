@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -15,7 +16,9 @@ namespace kvgauge::cuda {
 
 class Context;
 
-std::unique_ptr<MemoryOps> MakeCudaMemory(std::shared_ptr<Context> context);
+// `others`: the Ops of further devices that a model may have layers on (kernels/devices.h).
+std::unique_ptr<MemoryOps> MakeCudaMemory(std::shared_ptr<Context> context,
+                                          std::vector<std::unique_ptr<Ops>> others);
 std::unique_ptr<LinearOps> MakeCudaLinear(Context& context);
 std::unique_ptr<RowOps> MakeCudaRows(Context& context);
 std::unique_ptr<SelectOps> MakeCudaSelect(Context& context);
@@ -28,8 +31,10 @@ std::unique_ptr<AttentionOps> MakeCudaAttention(Stream stream);
 int64_t LinearScratchBytes(const PassSize& size);
 int64_t AttentionScratchBytes(const PassSize& size);
 
-// All of them on a device, which becomes the current one; null, and why, when it cannot be used.
+// All of them on a device; null, and why, when it cannot be used.
 std::unique_ptr<Ops> MakeDeviceOps(int device, std::string* why);
+// The same on several devices of one kind, the first of which owns the others.
+std::unique_ptr<Ops> MakeDeviceOps(std::span<const int> devices, std::string* why);
 
 // Who multiplies many rows on the current device, the library or our kernels, and why: the types
 // are tried with small weights. Throws OutOfDeviceMemory.

@@ -32,9 +32,11 @@ KVG_EXPORT void kvgauge_cuda_products(int device, std::string* text) {
   *text = kvgauge::cuda::ProbeProducts(device);
 }
 
-KVG_EXPORT kvgauge::Ops* kvgauge_cuda_make_ops(int device, char* detail, int size) {
+KVG_EXPORT kvgauge::Ops* kvgauge_cuda_make_ops(const int* devices, int count, char* detail,
+                                               int size) {
   std::string why;
-  std::unique_ptr<kvgauge::Ops> ops = kvgauge::cuda::MakeDeviceOps(device, &why);
+  std::unique_ptr<kvgauge::Ops> ops =
+      kvgauge::cuda::MakeDeviceOps({devices, static_cast<size_t>(count)}, &why);
   if (ops == nullptr) Answer(why, detail, size);
   return ops.release();
 }

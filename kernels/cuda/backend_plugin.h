@@ -24,10 +24,10 @@ bool kvgauge_cuda_list(bool begin, std::vector<kvgauge::DeviceReport>* devices, 
 // Who multiplies many rows on a device.
 void kvgauge_cuda_products(int device, std::string* text);
 
-// On a device; owned by the caller. Null, and why (NUL-terminated, at most `size` bytes of
-// `detail`), when it cannot be used.
-kvgauge::Ops* kvgauge_cuda_make_ops(int device, char* detail, int size);
-// The same of the vendor's product, on the device of the Ops that were made.
+// On `count` devices (kvgauge::cuda::MakeDeviceOps); owned by the caller. Null, and why
+// (NUL-terminated, at most `size` bytes of `detail`), when one cannot be used.
+kvgauge::Ops* kvgauge_cuda_make_ops(const int* devices, int count, char* detail, int size);
+// The same of the vendor's product, on the first device of the Ops that were made.
 kvgauge::LibraryProduct* kvgauge_cuda_make_library(char* detail, int size);
 
 }  // extern "C"

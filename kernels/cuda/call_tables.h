@@ -19,7 +19,7 @@ namespace kvgauge::cuda {
 // OutOfDeviceMemory, holds nothing, and may be asked again.
 class Scratch {
  public:
-  Scratch() = default;
+  explicit Scratch(Stream stream) : stream_(stream) {}
   Scratch(const Scratch&) = delete;
   Scratch& operator=(const Scratch&) = delete;
   ~Scratch() {
@@ -33,12 +33,12 @@ class Scratch {
     size_bytes_ = 0;
     // Some more than is asked for, where there is some more.
     for (const int64_t wanted : {size_bytes + size_bytes / 2, size_bytes}) {
-      data_ = Malloc(wanted);
+      data_ = Malloc(wanted, stream_);
       if (data_ == nullptr) continue;
       size_bytes_ = wanted;
       return data_;
     }
-    throw OutOfDeviceMemory(size_bytes);
+    throw OutOfDeviceMemory(size_bytes, stream_);
   }
   template <class T>
   T* Of(int64_t count) {
@@ -46,13 +46,15 @@ class Scratch {
   }
 
  private:
+  const Stream stream_;
   void* data_ = nullptr;
   int64_t size_bytes_ = 0;
 };
 
 class Tables {
  public:
-  Tables() = default;
+  // `stream`: of the device that they are on.
+  explicit Tables(Stream stream) : stream_(stream), memory_(stream) {}
   Tables(const Tables&) = delete;
   Tables& operator=(const Tables&) = delete;
   ~Tables() {
@@ -89,7 +91,7 @@ class Tables {
     turn_ = 1 - turn_;
     Staging& staging = stagings_[turn_];
     if (staging.sent == nullptr) {
-      staging.sent = CreateEvent();
+      staging.sent = CreateEvent(stream_);
     } else {
       WaitFor(staging.sent);
     }
@@ -129,6 +131,7 @@ class Tables {
     int64_t size_bytes = 0;
     Event sent = nullptr;
   };
+  const Stream stream_;
   Staging stagings_[2];
   int turn_ = 0;
   Scratch memory_;

@@ -21,7 +21,15 @@ void* At(void* const* list, int64_t i) { return list == nullptr ? nullptr : list
 
 class CudaCodec final : public CodecOps {
  public:
-  explicit CudaCodec(Stream stream) : stream_(stream) {}
+  explicit CudaCodec(Stream stream)
+      : stream_(stream),
+        tables_(stream),
+        pointers_(stream),
+        marks_(stream),
+        kept_(stream),
+        factors_(stream),
+        kept_error_(stream),
+        fit_(stream) {}
 
   int64_t PageBytes(const KvCodec& codec) const override { return CodedPageBytes(ViewOf(codec)); }
 

@@ -34,8 +34,7 @@ MergeView ViewOf(const KvMerge& merge, int64_t dim, char* scratch) {
 
 }  // namespace
 
-void Keeper::Keep(const PageLayout& layout, std::span<const KvKeep> heads, const Tensor& outcome,
-                  Stream stream) {
+void Keeper::Keep(const PageLayout& layout, std::span<const KvKeep> heads, const Tensor& outcome) {
   KeepWork work;
   work.heads = std::ssize(heads);
   int64_t table_bytes = work.heads * static_cast<int64_t>(sizeof(KeepView)) + Tables::kGap;
@@ -79,8 +78,8 @@ void Keeper::Keep(const PageLayout& layout, std::span<const KvKeep> heads, const
     views.push_back(view);
   }
   const KeepView* const list = tables_.Put(std::span<const KeepView>(views));
-  tables_.Send(stream);
-  KeepEntries(layout, work, list, stream);
+  tables_.Send(stream_);
+  KeepEntries(layout, work, list, stream_);
 }
 
 }  // namespace kvgauge::cuda

@@ -12,10 +12,12 @@ namespace kvgauge::cuda {
 
 class Keeper {
  public:
-  void Keep(const PageLayout& layout, std::span<const KvKeep> heads, const Tensor& outcome,
-            Stream stream);
+  explicit Keeper(Stream stream) : stream_(stream), tables_(stream), merges_(stream) {}
+
+  void Keep(const PageLayout& layout, std::span<const KvKeep> heads, const Tensor& outcome);
 
  private:
+  const Stream stream_;
   Tables tables_;
   Scratch merges_;
 };

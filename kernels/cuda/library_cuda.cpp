@@ -94,7 +94,7 @@ std::unique_ptr<LibraryProduct> MakeCudaLibraryProduct(std::string* why) {
   if (!library.fault.empty()) return nullptr;
   Handle handle = nullptr;
   int status = library.create(&handle);
-  if (status == 0) status = library.set_stream(handle, CreateStream());
+  if (status == 0) status = library.set_stream(handle, StreamOf(CurrentDevice()));
   if (status != 0) {
     *why = StrCat("cuBLAS cannot be started on ", info.name, ": status ", status);
     return nullptr;

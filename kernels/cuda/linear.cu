@@ -269,12 +269,12 @@ EmbedKernel(const void* table, DType dtype, int64_t stride, const int32_t* ids, 
 // [n, k] as stored, on the device. 16-bit rows are padded with zeros to whole steps.
 class DeviceMatrix final : public PackedMatrix {
  public:
-  DeviceMatrix(int64_t n, int64_t k, DType dtype)
+  DeviceMatrix(int64_t n, int64_t k, DType dtype, Stream stream)
       : PackedMatrix(n, k, dtype),
         stride_(dtype == DType::kF32 ? k : RoundUp(k, kUnit)),
         bytes_(std::max<int64_t>(n * stride_ * SizeOf(dtype), 1)) {
-    data_ = Malloc(bytes_);
-    if (data_ == nullptr) throw OutOfDeviceMemory(bytes_);
+    data_ = Malloc(bytes_, stream);
+    if (data_ == nullptr) throw OutOfDeviceMemory(bytes_, stream);
   }
   DeviceMatrix(const DeviceMatrix&) = delete;
   DeviceMatrix& operator=(const DeviceMatrix&) = delete;
@@ -302,8 +302,8 @@ class DeviceSet final : public MatrixSet {
     }
     stride_ = static_cast<const DeviceMatrix&>((*this)[0]).stride();
     const auto bytes = static_cast<int64_t>(where.size() * sizeof(void*));
-    where_ = Malloc(bytes);
-    if (where_ == nullptr) throw OutOfDeviceMemory(bytes);
+    where_ = Malloc(bytes, stream);
+    if (where_ == nullptr) throw OutOfDeviceMemory(bytes, stream);
     CopyToDevice(where_, where.data(), bytes, stream);
   }
   DeviceSet(const DeviceSet&) = delete;
@@ -351,7 +351,7 @@ void StoreRow(const Tensor& part, int64_t row, DType store, char* to) {
 class DeviceLinear final : public LinearOps {
  public:
   explicit DeviceLinear(Context& context) : context_(context) {
-    ProductLibrary* const library = FindProductLibrary(&why_not_);
+    ProductLibrary* const library = FindProductLibrary(context.device(), &why_not_);
     if (library == nullptr) return;
     name_ = library->name();
     const auto own = [this](const BlockProduct& product, const void* x, const void* w, float* out) {
@@ -370,7 +370,7 @@ class DeviceLinear final : public LinearOps {
     if (many_ == nullptr) return StrCat("products of many rows by our kernels (", why_not_, ")");
     std::vector<std::string> with, without;
     for (const DType dtype : {DType::kBF16, DType::kF16, DType::kF32}) {
-      const DeviceMatrix matrix(kSide, kDepth, dtype);
+      const DeviceMatrix matrix(kSide, kDepth, dtype, context_.stream());
       many_->Prepare(dtype, kSide, matrix.stride(), matrix.data());
       const auto* block = many_->BlockOf(dtype, kSide, matrix.stride(), kSide);
       (block != nullptr ? with : without).emplace_back(NameOf(dtype));
@@ -387,7 +387,7 @@ class DeviceLinear final : public LinearOps {
  private:
   std::unique_ptr<PackedMatrix> DoPack(std::span<const Tensor> parts, int64_t n, int64_t k,
                                        DType store) override {
-    auto matrix = std::make_unique<DeviceMatrix>(n, k, store);
+    auto matrix = std::make_unique<DeviceMatrix>(n, k, store, context_.stream());
     if (many_ != nullptr) many_->Prepare(store, n, matrix->stride(), matrix->data());
     const int64_t row_bytes = matrix->stride() * SizeOf(store);
     constexpr int64_t kStagingBytes = int64_t{16} << 20;
@@ -672,7 +672,7 @@ class DeviceLinear final : public LinearOps {
 
 int64_t LinearScratchBytes(const PassSize& size) {
   std::string why_not;
-  const ProductLibrary* const library = FindProductLibrary(&why_not);
+  const ProductLibrary* const library = FindProductLibrary(CurrentDevice(), &why_not);
   const auto of = [library](int64_t m, int64_t n, int64_t k) {
     const int64_t rounded = RoundUp(m, kMostStripColumns) * RoundUp(k, kUnit) * 2;
     const int64_t split = CeilDiv(k, kSpan) * std::min<int64_t>(m, kMostStripColumns) * n * 4;
@@ -691,7 +691,7 @@ std::unique_ptr<LinearOps> MakeCudaLinear(Context& context) {
 }
 
 std::string DescribeManyRows() {
-  Context context;
+  Context context(CurrentDevice());
   return DeviceLinear(context).DescribeManyRows();
 }
 

@@ -47,7 +47,7 @@ CountDifferentKernel(const float* a, const float* b, int64_t count, int32_t* dif
 // Memory of one test.
 class Held {
  public:
-  explicit Held(int64_t size_bytes) : data_(Malloc(size_bytes)) {}
+  Held(int64_t size_bytes, Stream stream) : data_(Malloc(size_bytes, stream)) {}
   Held(const Held&) = delete;
   Held& operator=(const Held&) = delete;
   ~Held() { Free(data_); }
@@ -127,6 +127,7 @@ std::optional<ManyRows::Pinned> ManyRows::Pin(const BlockProduct& whole, const P
       own_(whole, probe.x, probe.w, probe.own);
       const std::vector<ProductLibrary::Way> candidates = library_.Ways(part);
       for (const ProductLibrary::Way& way : candidates) {
+        ActOn(stream_);
         const bool done =
             library_.Multiply(part, way, AtColumn(probe.x, whole.dtype, begin),
                               AtColumn(probe.w, whole.dtype, begin), false, probe.other, stream_);
@@ -158,8 +159,8 @@ void ManyRows::Prepare(DType dtype, int64_t n, int64_t stride, void* w) {
   for (const int64_t rows : library_.blocks()) {
     if (rows * n > kMostOutputs) continue;
     const BlockProduct whole = {dtype, rows, n, stride, stride};
-    const Held x(rows * stride * SizeOf(dtype)), own(rows * n * 4), other(rows * n * 4),
-        different(sizeof(int32_t));
+    const Held x(rows * stride * SizeOf(dtype), stream_), own(rows * n * 4, stream_),
+        other(rows * n * 4, stream_), different(sizeof(int32_t), stream_);
     std::string how = "our kernels: the device has no room for the test";
     if (x.data() != nullptr && own.data() != nullptr && other.data() != nullptr &&
         different.data() != nullptr) {
@@ -192,6 +193,7 @@ const ManyRows::Pinned* ManyRows::BlockOf(DType dtype, int64_t n, int64_t stride
 void ManyRows::Multiply(const Pinned& block, const void* x, const void* w, float* out) const {
   for (const Pinned::Span& span : block.spans) {
     const DType dtype = span.product.dtype;
+    ActOn(stream_);
     const bool done =
         library_.Multiply(span.product, span.way, AtColumn(x, dtype, span.begin),
                           AtColumn(w, dtype, span.begin), span.begin > 0, out, stream_);

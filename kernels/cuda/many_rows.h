@@ -58,9 +58,9 @@ class ProductLibrary {
                         bool add, float* out, Stream stream) = 0;
 };
 
-// The library of this process; null, and why, where there is none or KVGAUGE_CUDA_LIBRARY=off is
-// set. After UseDevice.
-ProductLibrary* FindProductLibrary(std::string* why);
+// The library of this process on a device, behind UseDevice of that device; null, and why, where
+// there is none or KVGAUGE_CUDA_LIBRARY=off is set.
+ProductLibrary* FindProductLibrary(int device, std::string* why);
 
 class ManyRows {
  public:

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <cstddef>
 #include <cstring>
 #include <functional>
 #include <new>
@@ -13,6 +14,7 @@
 #include "cuda/device/mapped.h"
 #include "cuda/fetch_kernels.h"
 #include "cuda/pages_kernels.h"
+#include "kernels/devices.h"
 
 namespace kvgauge::cuda {
 namespace {
@@ -36,22 +38,25 @@ class DeviceWork final : public RepeatedWork {
   Recorder recorder_;
 };
 
-class DeviceMemoryOps final : public MemoryOps {
+class DeviceMemoryOps final : public MemoryOps, public OtherDevices {
  public:
-  explicit DeviceMemoryOps(std::shared_ptr<Context> context) : context_(std::move(context)) {}
+  DeviceMemoryOps(std::shared_ptr<Context> context, std::vector<std::unique_ptr<Ops>> others)
+      : context_(std::move(context)), others_(std::move(others)), tables_(context_->stream()) {}
+
+  std::span<const std::unique_ptr<Ops>> others() const override { return others_; }
 
   Buffer Allocate(int64_t size_bytes) override {
     KVG_CHECK(size_bytes >= 0, "negative buffer size");
     if (size_bytes == 0) return {};
-    void* data = Malloc(size_bytes);
-    if (data == nullptr) throw OutOfDeviceMemory(size_bytes);
+    void* data = Malloc(size_bytes, context_->stream());
+    if (data == nullptr) throw OutOfDeviceMemory(size_bytes, context_->stream());
     Fill(data, 0, size_bytes, context_->stream());
     return {data, size_bytes, Device::kCuda, FreeDevice};
   }
 
   Buffer AllocateOnHost(int64_t size_bytes) override {
     KVG_CHECK(size_bytes > 0, "a buffer on the host holds something");
-    void* data = TakeMapped(size_bytes);
+    void* data = TakeMapped(size_bytes, context_->stream());
     if (data == nullptr) throw OutOfPageLockedMemory(size_bytes);
     Fill(data, 0, size_bytes, context_->stream());
     NoteWriteToMapped();
@@ -68,11 +73,11 @@ class DeviceMemoryOps final : public MemoryOps {
     if (from_host && to_host) {
       std::memmove(to.data, from.data, static_cast<size_t>(size_bytes));
     } else if (from_host) {
-      Send(to.data, from.data, size_bytes);
+      Send(to.data, from.data, size_bytes, StreamOfMemory(to));
     } else if (to_host) {
-      CopyToHost(to.data, from.data, size_bytes, context_->stream());
+      CopyToHost(to.data, from.data, size_bytes, StreamOfMemory(from));
     } else {
-      CopyOnDevice(to.data, from.data, size_bytes, context_->stream());
+      CopyBetween(to, StreamOfMemory(to), from, StreamOfMemory(from));
     }
   }
 
@@ -122,9 +127,9 @@ class DeviceMemoryOps final : public MemoryOps {
   }
 
   // Stages in Python compute on streams of other libraries.
-  void Synchronize() override { WaitForDevice(); }
+  void Synchronize() override { WaitForDevices(); }
 
-  int64_t FreeBytes() const override { return cuda::FreeBytes(); }
+  int64_t FreeBytes() const override { return cuda::FreeBytes(context_->stream()); }
 
   int64_t ScratchBytes(const PassSize& size) const override {
     return LinearScratchBytes(size) + AttentionScratchBytes(size);
@@ -135,6 +140,23 @@ class DeviceMemoryOps final : public MemoryOps {
   }
 
  private:
+  // Where work on that memory goes: mapped memory of the host is this device's.
+  Stream StreamOfMemory(const Tensor& t) const {
+    const Stream stream = StreamHolding(t.data);
+    return stream == nullptr ? context_->stream() : stream;
+  }
+  void CopyBetween(const Tensor& to, Stream to_stream, const Tensor& from, Stream from_stream) {
+    const int64_t size_bytes = from.SizeBytes();
+    if (to_stream == from_stream) {
+      CopyOnDevice(to.data, from.data, size_bytes, to_stream);
+    } else if (ReachEachOther(to_stream, from_stream)) {
+      CopyPeer(to.data, to_stream, from.data, from_stream, size_bytes);
+    } else {
+      std::vector<std::byte> host(static_cast<size_t>(size_bytes));
+      CopyToHost(host.data(), from.data, size_bytes, from_stream);
+      CopyToDevice(to.data, host.data(), size_bytes, to_stream);
+    }
+  }
   static void NoteTarget(const Tensor& to) {
     if (AnyMapped() && MappedLookup().Holds(to.data)) NoteWriteToMapped();
   }
@@ -155,25 +177,27 @@ class DeviceMemoryOps final : public MemoryOps {
            SizeOf(job.to.dtype) == 4 && job.from.IsContiguous() && job.to.IsContiguous() &&
            job.to.Numel() <= kMostNumbers;
   }
-  void Send(void* to, const void* from, int64_t size_bytes) {
+  static void Send(void* to, const void* from, int64_t size_bytes, Stream stream) {
     if (Recorder* open = Recorder::Open(); open != nullptr) {
       const Recorder::Place place = open->Stage(size_bytes);
       std::memcpy(place.host, from, static_cast<size_t>(size_bytes));
-      CopyOnDevice(to, place.device, size_bytes, context_->stream());
+      CopyOnDevice(to, place.device, size_bytes, stream);
       return;
     }
     Recorder::CountSent(size_bytes);
-    CopyToDevice(to, from, size_bytes, context_->stream());
+    CopyToDevice(to, from, size_bytes, stream);
   }
 
   std::shared_ptr<Context> context_;
+  std::vector<std::unique_ptr<Ops>> others_;
   Tables tables_;
 };
 
 }  // namespace
 
-std::unique_ptr<MemoryOps> MakeCudaMemory(std::shared_ptr<Context> context) {
-  return std::make_unique<DeviceMemoryOps>(std::move(context));
+std::unique_ptr<MemoryOps> MakeCudaMemory(std::shared_ptr<Context> context,
+                                          std::vector<std::unique_ptr<Ops>> others) {
+  return std::make_unique<DeviceMemoryOps>(std::move(context), std::move(others));
 }
 
 }  // namespace kvgauge::cuda

@@ -19,7 +19,7 @@ int64_t RoundedTo(int64_t bytes, int64_t unit) { return (bytes + unit - 1) / uni
 
 PageFetch::~PageFetch() {
   if (ordered_ == nullptr) return;
-  Wait(CopyStream());
+  Wait(copies_to_);
   for (const Event event :
        {ordered_, halves_[0].landed, halves_[0].done, halves_[1].landed, halves_[1].done}) {
     DestroyEvent(event);
@@ -34,7 +34,7 @@ int64_t PageFetch::RingBytes(int64_t largest_bytes, int64_t total_bytes) {
 void PageFetch::GrowRing(int64_t largest_bytes, int64_t total_bytes) {
   const int64_t wanted = RingBytes(largest_bytes, total_bytes) / 2;
   if (wanted <= half_bytes_) return;
-  Wait(CopyStream());
+  Wait(copies_to_);
   half_bytes_ = 0;
   try {
     ring_ = memory_.Of<std::byte>(2 * wanted);
@@ -49,8 +49,8 @@ void PageFetch::GrowRing(int64_t largest_bytes, int64_t total_bytes) {
 std::vector<int64_t> PageFetch::Plan(std::span<const HostPage> pages,
                                      std::span<const HostPages> heads, int group) {
   if (ordered_ == nullptr) {
-    ordered_ = CreateEvent();
-    for (Half& half : halves_) half = {CreateEvent(), CreateEvent()};
+    ordered_ = CreateEvent(stream_);
+    for (Half& half : halves_) half = {CreateEvent(stream_), CreateEvent(stream_)};
     orders_ = true;
   }
   const auto bytes_of = [&](const HostPages& head) {
@@ -84,7 +84,7 @@ std::vector<int64_t> PageFetch::Plan(std::span<const HostPage> pages,
   const int64_t listed = std::ssize(pages) * static_cast<int64_t>(sizeof(PageCopy)) + Tables::kGap +
                          reads * (group * static_cast<int64_t>(sizeof(void*)) + Tables::kGap);
   if (listed > most_listed_bytes_) {
-    Wait(CopyStream());  // what it had is given back
+    Wait(copies_to_);  // what it had is given back
     most_listed_bytes_ = listed;
     orders_ = true;
   }
@@ -123,21 +123,21 @@ void PageFetch::Send() {
   const int64_t writes = WritesToMapped();
   if (orders_ || writes != seen_writes_) {
     Record(ordered_, stream_);
-    WaitIn(CopyStream(), ordered_);
+    WaitIn(copies_to_, ordered_);
     seen_writes_ = writes;
     orders_ = false;
   }
-  lists_.Send(CopyStream());
+  lists_.Send(copies_to_);
 }
 
 void PageFetch::Start(int64_t index) {
   const Chunk& chunk = chunks_[static_cast<size_t>(index)];
   const Half& half = HalfOf(index);
   // An event that was never recorded is waited for by nobody.
-  WaitIn(CopyStream(), half.done);
+  WaitIn(copies_to_, half.done);
   Discard(RingOf(index), chunk.bytes);
-  CopyWholePages(listed_ + chunk.first, chunk.count, kFewBlocks, CopyStream());
-  Record(half.landed, CopyStream());
+  CopyWholePages(listed_ + chunk.first, chunk.count, kFewBlocks, copies_to_);
+  Record(half.landed, copies_to_);
   WaitIn(stream_, half.landed);
 }
 

@@ -36,7 +36,8 @@ struct HostPages {
 
 class PageFetch {
  public:
-  explicit PageFetch(Stream stream) : stream_(stream) {}
+  explicit PageFetch(Stream stream)
+      : stream_(stream), copies_to_(CopyStream(stream)), memory_(stream), lists_(copies_to_) {}
   PageFetch(const PageFetch&) = delete;
   PageFetch& operator=(const PageFetch&) = delete;
   ~PageFetch();
@@ -68,7 +69,7 @@ class PageFetch {
   Half& HalfOf(int64_t chunk) { return halves_[(turn_ + chunk) % 2]; }
   std::byte* RingOf(int64_t chunk) const { return ring_ + (turn_ + chunk) % 2 * half_bytes_; }
 
-  const Stream stream_;
+  const Stream stream_, copies_to_;
   Scratch memory_;
   std::byte* ring_ = nullptr;
   int64_t half_bytes_ = 0;

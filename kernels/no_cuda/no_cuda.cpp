@@ -9,7 +9,9 @@ Error BuiltWithout() {
 }
 }  // namespace
 
-Result<std::unique_ptr<Ops>> MakeCudaOps(int /*device*/) { return BuiltWithout(); }
+Result<std::unique_ptr<Ops>> MakeCudaOps(std::span<const int> /*devices*/) {
+  return BuiltWithout();
+}
 
 Result<std::unique_ptr<LibraryProduct>> MakeCudaLibrary() { return BuiltWithout(); }
 

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <array>
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
@@ -6,6 +8,7 @@
 
 #include "core/strings.h"
 #include "cpu/cpu.h"
+#include "kernels/devices.h"
 #include "kernels/ops.h"
 #include "reference/reference.h"
 #include "src/cuda_backend.h"
@@ -69,14 +72,25 @@ std::unique_ptr<Ops> MakeCpuOps(Isa isa, ThreadSettings threads) {
   return ops;
 }
 
-// The N of "cuda:N".
-Result<int> DeviceOf(const std::string& backend) {
-  const std::string_view digits = std::string_view(backend).substr(std::strlen("cuda:"));
-  int device = 0;
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), device);
-  if (error == std::errc() && end == digits.data() + digits.size() && device >= 0) return device;
+// The numbers of "cuda:N" and "cuda:N+M".
+Result<std::vector<int>> DevicesNamed(const std::string& backend) {
+  std::vector<int> devices;
+  const char* at = backend.data() + std::strlen("cuda:");
+  const char* const last = backend.data() + backend.size();
+  while (true) {
+    int device = -1;
+    const auto [end, error] = std::from_chars(at, last, device);
+    if (error != std::errc() || device < 0 || (end != last && *end != '+')) break;
+    if (std::find(devices.begin(), devices.end(), device) != devices.end()) {
+      return BadInput(StrCat("backend ", Quoted(backend), ": device ", device, " is named twice"));
+    }
+    devices.push_back(device);
+    if (end == last) return devices;
+    at = end + 1;
+  }
   return BadInput(StrCat("backend ", Quoted(backend),
-                         ": expected a device's number from 0 after the colon, such as cuda:1"));
+                         ": expected a device's number from 0 after the colon, such as cuda:1, or "
+                         "several for the layers of one model, such as cuda:0+1"));
 }
 
 std::vector<BackendReport> ReportCuda() {
@@ -89,7 +103,7 @@ std::vector<BackendReport> ReportCuda() {
   for (const DeviceReport& device : *devices) {
     const auto number = static_cast<int>(reports.size());
     BackendReport report = {StrCat("cuda:", number), device.fault.empty(), device.detail};
-    // A process uses one device.
+    // It takes some time, and devices of a machine are mostly of one kind.
     if (report.available && !std::exchange(described, true)) {
       report.detail += StrCat("; ", DescribeCudaProducts(number));
     }
@@ -104,10 +118,14 @@ Result<std::vector<DeviceReport>> ListDevices() { return ListCudaDevices(false);
 
 Result<std::unique_ptr<Ops>> MakeOps(const std::string& backend, ThreadSettings threads) {
   if (backend == "reference") return MakeReferenceOps();
-  if (backend == "cuda") return MakeCudaOps(0);
+  if (backend == "cuda") return MakeCudaOps(std::array{0});
   if (backend.starts_with("cuda:")) {
-    KVG_ASSIGN(const int device, DeviceOf(backend));
-    return MakeCudaOps(device);
+    KVG_ASSIGN(const std::vector<int> devices, DevicesNamed(backend));
+    if (devices.size() == 1) return MakeCudaOps(devices);
+    return BadInput(StrCat("backend ", Quoted(backend),
+                           ": this command works on one device, such as cuda:", devices[0],
+                           "; the commands that take the layers of a model on several are run, "
+                           "logits, generate and inspect"));
   }
   if (backend == "cpu" || backend.starts_with("cpu:")) {
     const char* forced = std::getenv("KVGAUGE_ISA");
@@ -120,6 +138,24 @@ Result<std::unique_ptr<Ops>> MakeOps(const std::string& backend, ThreadSettings 
   return BadInput(StrCat("unknown backend ", Quoted(backend),
                          DidYouMean(backend, {"cpu", "cuda", "reference"}),
                          "; known: cpu, cpu:ISA, cuda, cuda:N, reference"));
+}
+
+bool NamesSeveralDevices(const std::string& backend) {
+  return backend.starts_with("cuda:") && backend.find('+') != std::string::npos;
+}
+
+Result<std::unique_ptr<Ops>> MakeLayeredOps(const std::string& backend, ThreadSettings threads) {
+  if (!NamesSeveralDevices(backend)) return MakeOps(backend, threads);
+  KVG_ASSIGN(const std::vector<int> devices, DevicesNamed(backend));
+  return MakeCudaOps(devices);
+}
+
+std::vector<Ops*> DevicesOf(Ops& ops) {
+  std::vector<Ops*> all = {&ops};
+  if (const auto* owner = dynamic_cast<const OtherDevices*>(ops.memory.get())) {
+    for (const std::unique_ptr<Ops>& other : owner->others()) all.push_back(other.get());
+  }
+  return all;
 }
 
 Result<std::unique_ptr<LibraryProduct>> MakeLibraryProduct(const Ops& ops) {

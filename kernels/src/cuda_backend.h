@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -11,7 +12,8 @@
 
 namespace kvgauge {
 
-Result<std::unique_ptr<Ops>> MakeCudaOps(int device);
+// On one device, or on several that the first one's Ops own (kernels/devices.h).
+Result<std::unique_ptr<Ops>> MakeCudaOps(std::span<const int> devices);
 Result<std::unique_ptr<LibraryProduct>> MakeCudaLibrary();
 // `begin`: tells of free memory as well, and for that begins to use each of them.
 Result<std::vector<DeviceReport>> ListCudaDevices(bool begin);

@@ -6,9 +6,9 @@
 
 namespace kvgauge {
 
-Result<std::unique_ptr<Ops>> MakeCudaOps(int device) {
+Result<std::unique_ptr<Ops>> MakeCudaOps(std::span<const int> devices) {
   std::string why;
-  std::unique_ptr<Ops> ops = cuda::MakeDeviceOps(device, &why);
+  std::unique_ptr<Ops> ops = cuda::MakeDeviceOps(devices, &why);
   if (ops == nullptr) return Unsupported("cuda: " + why);
   ops->variant = "emulated";
   return ops;

@@ -16,7 +16,7 @@ template <class T>
 class DeviceArray {
  public:
   explicit DeviceArray(const std::vector<T>& values) : size_(values.size()) {
-    data_ = static_cast<T*>(Malloc(static_cast<int64_t>(size_ * sizeof(T))));
+    data_ = static_cast<T*>(Malloc(static_cast<int64_t>(size_ * sizeof(T)), nullptr));
     CopyToDevice(data_, values.data(), static_cast<int64_t>(size_ * sizeof(T)), nullptr);
   }
   explicit DeviceArray(size_t size) : DeviceArray(std::vector<T>(size)) {}
@@ -188,12 +188,12 @@ TEST(EmulatorDeathTest, TheHostCannotTouchDeviceMemory) {
 }
 
 TEST(Emulator, MemoryIsBoundedAndGivenBack) {
-  const int64_t before = emulated::AllocatedBytes(), all = before + FreeBytes();
+  const int64_t before = emulated::AllocatedBytes(), all = before + FreeBytes(nullptr);
   emulated::SetCapacity(before + (int64_t{1} << 20));
-  const int64_t room = FreeBytes();
-  void* half = Malloc(room / 2);
+  const int64_t room = FreeBytes(nullptr);
+  void* half = Malloc(room / 2, nullptr);
   ASSERT_NE(half, nullptr);
-  EXPECT_EQ(Malloc(room / 2 + 1), nullptr);
+  EXPECT_EQ(Malloc(room / 2 + 1, nullptr), nullptr);
   EXPECT_EQ(emulated::AllocatedBytes(), before + room / 2);
   Free(half);
   EXPECT_EQ(emulated::AllocatedBytes(), before);

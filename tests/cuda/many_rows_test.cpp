@@ -275,7 +275,7 @@ TEST(ManyRows, RecordsWhatItPinned) {
   std::string why;
   const std::unique_ptr<Ops> ops = MakeDeviceOps(0, &why);
   const auto nothing = [](const BlockProduct&, const void*, const void*, float*) {};
-  ManyRows untrue(library, CreateStream(), nothing);  // "our kernels" do nothing: nothing agrees
+  ManyRows untrue(library, StreamOf(0), nothing);  // "our kernels" do nothing: nothing agrees
   const Buffer w = ops->memory->Allocate(8 * 64 * 2);
   untrue.Prepare(DType::kBF16, 8, 64, w.data());
   EXPECT_EQ(untrue.BlockOf(DType::kBF16, 8, 64, 500), nullptr);
@@ -285,11 +285,10 @@ TEST(ManyRows, RecordsWhatItPinned) {
       "bf16 8 x 64: 96 rows by our kernels: none of the library's 2 ways to sum 64 products has "
       "their bits"};
   EXPECT_EQ(untrue.records(), records);
-  ManyRows its(library, CreateStream(),
-               [&](const BlockProduct& p, const void* x, const void* y, float* out) {
-                 library.Multiply(p, {static_cast<uint64_t>(WaySums::kAsOurs)}, x, y, false, out,
-                                  nullptr);
-               });
+  ManyRows its(
+      library, StreamOf(0), [&](const BlockProduct& p, const void* x, const void* y, float* out) {
+        library.Multiply(p, {static_cast<uint64_t>(WaySums::kAsOurs)}, x, y, false, out, nullptr);
+      });
   its.Prepare(DType::kBF16, 8, 64, w.data());
   its.Prepare(DType::kBF16, 8, 64, w.data());
   ASSERT_NE(its.BlockOf(DType::kBF16, 8, 64, 500), nullptr);

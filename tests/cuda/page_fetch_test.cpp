@@ -17,9 +17,9 @@ namespace {
 
 TEST(Mapped, IsKnownByItsAddresses) {
   EXPECT_FALSE(AnyMapped());
-  auto* const first = static_cast<char*>(TakeMapped(1000));
-  auto* const second = static_cast<char*>(TakeMapped(500));
-  void* const device = Malloc(100);
+  auto* const first = static_cast<char*>(TakeMapped(1000, nullptr));
+  auto* const second = static_cast<char*>(TakeMapped(500, nullptr));
+  void* const device = Malloc(100, nullptr);
   const int host = 0;
   ASSERT_TRUE(first != nullptr && second != nullptr && device != nullptr);
   EXPECT_TRUE(AnyMapped());
@@ -47,24 +47,24 @@ TEST(Mapped, IsKnownByItsAddresses) {
 TEST(Mapped, IsKeptForLaterTakersOfAsMuch) {
   DropSpareMapped();
   EXPECT_EQ(emulated::MappedBytes(), 0);
-  void* const first = TakeMapped(1000);
+  void* const first = TakeMapped(1000, nullptr);
   GiveMapped(first);
   EXPECT_EQ(emulated::MappedBytes(), 1000);
-  void* const small = TakeMapped(500);
+  void* const small = TakeMapped(500, nullptr);
   EXPECT_NE(small, first);
-  void* const again = TakeMapped(990);
+  void* const again = TakeMapped(990, nullptr);
   EXPECT_EQ(again, first);
   EXPECT_FALSE(MappedLookup().Holds(static_cast<char*>(first) + 990));
   EXPECT_EQ(MappedBytesTaken(), 1490);
   GiveMapped(again);
-  EXPECT_EQ(TakeMapped(1000), first);  // all of it is back
+  EXPECT_EQ(TakeMapped(1000, nullptr), first);  // all of it is back
   GiveMapped(first);
   // The system has no more: what is kept goes first.
   emulated::SetMappedCapacity(1600);
-  void* const other = TakeMapped(800);
+  void* const other = TakeMapped(800, nullptr);
   EXPECT_NE(other, nullptr);
   EXPECT_EQ(emulated::MappedBytes(), 1300);
-  EXPECT_EQ(TakeMapped(400), nullptr);
+  EXPECT_EQ(TakeMapped(400, nullptr), nullptr);
   emulated::SetMappedCapacity(int64_t{4} << 30);
   GiveMapped(small);
   GiveMapped(other);
@@ -79,7 +79,7 @@ class PageFetchTest : public ::testing::Test {
   static constexpr uint32_t kNan = 0xffffffff;
 
   void SetUp() override {
-    memory_ = static_cast<std::byte*>(TakeMapped(kPages * 256));
+    memory_ = static_cast<std::byte*>(TakeMapped(kPages * 256, nullptr));
     for (int p = 0; p < kPages; ++p) Write(p, 100 * p);
     tables_.resize(kPages);
   }
@@ -138,7 +138,7 @@ TEST_F(PageFetchTest, ChunksComeInTurnAndNotBefore) {
 // behind the wait.
 TEST_F(PageFetchTest, WhatNobodyReadsIsNotFetched) {
   const uint64_t words[2][kPages] = {{0, 1, 0, 0, 0, 0}, {0, 0, 0, uint64_t{1} << 63, 0, 0}};
-  auto* const device = static_cast<uint64_t*>(Malloc(sizeof words));
+  auto* const device = static_cast<uint64_t*>(Malloc(sizeof words, nullptr));
   CopyToDevice(device, words, sizeof words, nullptr);
   const uint64_t* const read[] = {device, device + kPages};
   const std::vector<HostPages> heads = {{0, kPages, 0}};
@@ -157,7 +157,7 @@ TEST_F(PageFetchTest, WhatNobodyReadsIsNotFetched) {
 // Heads of several sequences, of which only some choose.
 TEST_F(PageFetchTest, SomeHeadsAreReadWhole) {
   const uint64_t words[2][kPages] = {{0, 0, 0, 0, 1, 0}, {0, 0, 0, 0, 0, 0}};
-  auto* const device = static_cast<uint64_t*>(Malloc(sizeof words));
+  auto* const device = static_cast<uint64_t*>(Malloc(sizeof words, nullptr));
   CopyToDevice(device, words, sizeof words, nullptr);
   const uint64_t* const some[] = {device};
   const uint64_t* const none[] = {device + kPages};
@@ -243,25 +243,25 @@ TEST(FetchTest, WhatLiesBehindAWindowIsNotFetched) {
 
 // The emulator keeps the work of the stream until something waits for it.
 TEST(CopyStreamTest, WorksWhenItIsWaitedFor) {
-  auto* const device = static_cast<int32_t*>(Malloc(4));
+  auto* const device = static_cast<int32_t*>(Malloc(4, nullptr));
   const auto now = [&] {
     int32_t value = 0;
     CopyToHost(&value, device, 4, nullptr);
     return value;
   };
-  Event event = CreateEvent();
+  Event event = CreateEvent(nullptr);
   Fill(device, 0, 4, nullptr);
-  Fill(device, 1, 4, CopyStream());
-  Record(event, CopyStream());
-  Fill(device, 2, 4, CopyStream());
+  Fill(device, 1, 4, CopyStream(nullptr));
+  Record(event, CopyStream(nullptr));
+  Fill(device, 2, 4, CopyStream(nullptr));
   EXPECT_EQ(now(), 0);
-  WaitIn(CopyStream(), event);
+  WaitIn(CopyStream(nullptr), event);
   EXPECT_EQ(now(), 0);
   WaitIn(nullptr, event);
   EXPECT_EQ(now(), 0x01010101);
   WaitIn(nullptr, event);
   EXPECT_EQ(now(), 0x01010101);
-  Wait(CopyStream());
+  Wait(CopyStream(nullptr));
   EXPECT_EQ(now(), 0x02020202);
   DestroyEvent(event);
   Free(device);

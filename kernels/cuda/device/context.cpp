@@ -15,24 +15,22 @@ constexpr int64_t kLeastChunk = int64_t{1} << 20;
 
 }  // namespace
 
-OutOfDeviceMemory::OutOfDeviceMemory(int64_t size_bytes)
+OutOfDeviceMemory::OutOfDeviceMemory(int64_t size_bytes, Stream stream)
     : message_(StrCat("out of device memory: ", HumanBytes(size_bytes), " more are needed, ",
-                      HumanBytes(FreeBytes()), " are free")) {}
+                      HumanBytes(FreeBytes(stream)), " are free")) {}
 
 OutOfPageLockedMemory::OutOfPageLockedMemory(int64_t size_bytes)
     : message_(StrCat("out of page-locked memory of the host: ", HumanBytes(size_bytes),
                       " more are needed (ulimit -l may bound it)")) {}
 
-Context::Context() {
+Context::Context(int device) : device_(device), stream_(StreamOf(device)) {
   std::string why;
-  KVG_CHECK(UseDevice(CurrentDevice(), &info_, &why), why);
-  stream_ = CreateStream();
+  KVG_CHECK(UseDevice(device, &info_, &why), why);
 }
 
 Context::~Context() {
   Wait(stream_);
   for (const Chunk& chunk : chunks_) Free(chunk.data);
-  DestroyStream(stream_);
 }
 
 void* Context::Take(int64_t size_bytes) {
@@ -44,13 +42,13 @@ void* Context::Take(int64_t size_bytes) {
   }
   if (current_ == chunks_.size()) {
     const int64_t chunk_bytes = std::max({size, held_bytes_, kLeastChunk});
-    void* data = Malloc(chunk_bytes);
+    void* data = Malloc(chunk_bytes, stream_);
     int64_t got = chunk_bytes;
     if (data == nullptr) {
       got = size;
-      data = Malloc(size);
+      data = Malloc(size, stream_);
     }
-    if (data == nullptr) throw OutOfDeviceMemory(size);
+    if (data == nullptr) throw OutOfDeviceMemory(size, stream_);
     chunks_.push_back({static_cast<char*>(data), got});
     held_bytes_ += got;
     peak_bytes_ = std::max(peak_bytes_, held_bytes_);

@@ -12,12 +12,13 @@ namespace kvgauge::cuda {
 
 class Context {
  public:
-  // Precondition: UseDevice has chosen a device.
-  Context();
+  // Precondition: UseDevice has begun to use the device.
+  explicit Context(int device);
   Context(const Context&) = delete;
   Context& operator=(const Context&) = delete;
   ~Context();
 
+  int device() const { return device_; }
   Stream stream() const { return stream_; }
   int multiprocessors() const { return info_.multiprocessors; }
   // Device memory that scratch holds, used or not; and the most it ever held.
@@ -32,7 +33,8 @@ class Context {
   };
   void* Take(int64_t size_bytes);
 
-  Stream stream_ = nullptr;
+  const int device_;
+  const Stream stream_;
   DeviceInfo info_;
   std::vector<Chunk> chunks_;
   size_t current_ = 0;  // chunk

@@ -177,33 +177,35 @@ CublasLt LoadCublasLt() {
   return library;
 }
 
-ProductLibrary* FindProductLibrary(std::string* why) {
+ProductLibrary* FindProductLibrary(int device, std::string* why) {
   const char* set = std::getenv("KVGAUGE_CUDA_LIBRARY");
   if (set != nullptr && std::string_view(set) == "off") {
     *why = "KVGAUGE_CUDA_LIBRARY=off is set";
     return nullptr;
   }
-  struct Found {
-    CublasLt library = LoadCublasLt();
+  struct Started {
     std::unique_ptr<CublasLtProducts> products;
     std::string fault;
   };
-  // Lives as long as the process: the library may be gone before objects of static lifetime.
-  static const Found& found = *[] {
-    auto* made = new Found;
-    made->fault = made->library.fault;
-    if (!made->fault.empty()) return made;
+  // They live as long as the process: the library may be gone before objects of static lifetime. A
+  // handle is one of the device that is current when it is made.
+  static const CublasLt& library = *new CublasLt(LoadCublasLt());
+  static auto& of_devices = *new std::map<int, Started>;
+  *why = library.fault;
+  if (!library.fault.empty()) return nullptr;
+  const auto [found, is_new] = of_devices.try_emplace(device);
+  Started& started = found->second;
+  if (is_new) {
     cublasLtHandle_t handle = nullptr;
-    if (const cublasStatus_t status = made->library.cublasLtCreate(&handle);
-        status != CUBLAS_STATUS_SUCCESS) {
-      made->fault = StrCat("cuBLASLt cannot be started: status ", static_cast<int>(status));
-      return made;
+    if (const cublasStatus_t status = library.cublasLtCreate(&handle);
+        status == CUBLAS_STATUS_SUCCESS) {
+      started.products = std::make_unique<CublasLtProducts>(library, handle);
+    } else {
+      started.fault = StrCat("cuBLASLt cannot be started: status ", static_cast<int>(status));
     }
-    made->products = std::make_unique<CublasLtProducts>(made->library, handle);
-    return made;
-  }();
-  *why = found.fault;
-  return found.products.get();
+  }
+  *why = started.fault;
+  return started.products.get();
 }
 
 }  // namespace kvgauge::cuda

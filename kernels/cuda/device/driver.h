@@ -5,9 +5,10 @@
 // While a Recorder is open (recorder.h), Malloc, Wait and copies from and to the host throw
 // NotRecordable, and Free waits.
 //
-// All of it acts on one device, chosen by UseDevice; a process uses one. A failing call other than
-// Malloc means the device is lost or the program is wrong: it ends the program with the runtime's
-// message.
+// A process may use several devices. Each has one stream, and whoever is given a stream acts on its
+// device: there is no current device to be set before a call. Memory of a device is touched by work
+// of its own stream alone; CopyPeer brings it to another device. A failing call other than Malloc
+// means the device is lost or the program is wrong: it ends the program with the runtime's message.
 #pragma once
 
 #include <cstdint>
@@ -34,13 +35,18 @@ struct DeviceInfo {
   int driver_version = 0, runtime_version = 0;  // 1000 * major + 10 * minor
 };
 
-// Makes a device current, by its number from 0 among those that CUDA shows to this process. False,
+// Begins to use a device, by its number from 0 among those that CUDA shows to this process. False,
 // and why, when it cannot be used.
 bool UseDevice(int device, DeviceInfo* info, std::string* why);
-// The device that UseDevice chose.
+// The device that UseDevice chose last.
 int CurrentDevice();
-// The free memory of the current device, now.
-int64_t FreeBytes();
+// The stream of a device that is used.
+Stream StreamOf(int device);
+// The stream of the device whose memory that is; null: only one device is used, or it is mapped
+// memory of the host.
+Stream StreamHolding(const void* data);
+// The free memory of a device, now.
+int64_t FreeBytes(Stream stream);
 
 // Kernels, fills and copies on the device that go to `stream` from here on are not done but kept
 // for a graph, until EndCapture; nothing else may be asked of the stream. False where it cannot be.
@@ -52,19 +58,17 @@ bool EndCapture(Stream stream, Graph* graph);
 bool LaunchGraph(Graph graph, Stream stream);
 void DestroyGraph(Graph graph);
 
-Stream CreateStream();
-void DestroyStream(Stream stream);
 void Wait(Stream stream);
-// For all streams of the process, those of other libraries too.
-void WaitForDevice();
-// A second stream, the same for all, for copies beside the work. Nothing orders the two but WaitIn.
+// For all streams on the devices that are used, those of other libraries too.
+void WaitForDevices();
+// A second stream of the same device for copies beside the work. Nothing orders the two but WaitIn.
 // It does not capture.
-Stream CopyStream();
+Stream CopyStream(Stream stream);
 
 // Thrown where a caller cannot be told otherwise; ends one cell, not the run.
 class OutOfDeviceMemory final : public std::bad_alloc {
  public:
-  explicit OutOfDeviceMemory(int64_t size_bytes);
+  OutOfDeviceMemory(int64_t size_bytes, Stream stream);
   const char* what() const noexcept override { return message_.c_str(); }
 
  private:
@@ -82,12 +86,12 @@ class OutOfPageLockedMemory final : public std::bad_alloc {
 };
 
 // 256-byte aligned, contents undefined; null when the device has no room.
-void* Malloc(int64_t size_bytes);
+void* Malloc(int64_t size_bytes, Stream stream);
 void Free(void* data);
 
-// Page-locked memory of the host that kernels, fills and copies on the device take as they take the
+// Page-locked memory of the host that kernels, fills and copies on any device take as they take the
 // device's own, at the speed of the bus; the host does not touch it. Aligned and undefined
-// likewise; null when there is no room. FreeMapped waits for both streams.
+// likewise; null when there is no room. FreeMapped waits for the streams of all devices.
 void* MallocMapped(int64_t size_bytes);
 void FreeMapped(void* data);
 // What the device memory holds is undefined until it is written again. Tells the emulator, which
@@ -105,8 +109,13 @@ void CopyToDevice(void* to, const void* from, int64_t size_bytes, Stream stream)
 void CopyToHost(void* to, const void* from, int64_t size_bytes, Stream stream);
 void CopyOnDevice(void* to, const void* from, int64_t size_bytes, Stream stream);
 void Fill(void* to, int byte, int64_t size_bytes, Stream stream);
+// Whether CopyPeer can go between the devices of the two streams.
+bool ReachEachOther(Stream one, Stream other);
+// From memory of one device to that of another: behind what went to both streams, and before what
+// goes to them from here on. The host does not wait. Throws NotRecordable while a Recorder is open.
+void CopyPeer(void* to, Stream to_stream, const void* from, Stream from_stream, int64_t size_bytes);
 
-Event CreateEvent();
+Event CreateEvent(Stream stream);
 void DestroyEvent(Event event);
 void Record(Event event, Stream stream);
 void WaitFor(Event event);

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// driver.h on the CUDA runtime. All users share one stream, so that memory is taken and given back
-// in its order, without waiting for the device.
+// driver.h on the CUDA runtime. All users of a device share one stream, so that memory is taken and
+// given back in its order, without waiting for the device.
 #include <cuda_runtime_api.h>
 
 #include <cstdint>
 #include <cstdlib>
+#include <map>
 
 #include "core/check.h"
 #include "core/strings.h"
@@ -32,40 +33,89 @@ void Check(cudaError_t status, const char* call) {
   KVG_CHECK(status == cudaSuccess, StrCat("cuda: ", call, ": ", cudaGetErrorString(status)));
 }
 
-int chosen_device = -1;  // -1: none yet
+// A device that is used. Those that were begun with are used until the process ends.
+struct Used {
+  int device = 0;
+  cudaStream_t stream = nullptr, copies = nullptr;
+  cudaMemPool_t pool = nullptr;
+  cudaEvent_t sent = nullptr;  // orders copies between devices
+};
 
-// The runtime keeps a current device for each thread.
-void MakeCurrent() {
-  thread_local bool current = false;
-  if (current || chosen_device < 0) return;
-  Check(cudaSetDevice(chosen_device), "cudaSetDevice");
-  current = true;
+std::map<int, Used>& AllUsed() {
+  // Lives as long as the process: buffers of static lifetime are freed late.
+  static auto& used = *new std::map<int, Used>;
+  return used;
 }
 
-cudaStream_t TheStream() {
-  MakeCurrent();
-  static const cudaStream_t stream = [] {
-    cudaStream_t made = nullptr;
-    Check(cudaStreamCreateWithFlags(&made, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
-    return made;
-  }();
-  return stream;
+int chosen_device = -1;  // last; -1: none yet
+
+// The runtime keeps a current device for each thread. With one device a thread needs to be told
+// once.
+void MakeCurrent(int device) {
+  thread_local bool told = false;
+  if (told && AllUsed().size() == 1) return;
+  Check(cudaSetDevice(device), "cudaSetDevice");
+  told = true;
 }
 
-cudaMemPool_t ThePool() {
-  static const cudaMemPool_t pool = [] {
-    cudaMemPool_t found = nullptr;
-    Check(cudaDeviceGetDefaultMemPool(&found, chosen_device), "cudaDeviceGetDefaultMemPool");
-    // What was freed is kept for the next taker; CUDA gives it back when it runs out.
-    uint64_t keep = UINT64_MAX;
-    Check(cudaMemPoolSetAttribute(found, cudaMemPoolAttrReleaseThreshold, &keep),
-          "cudaMemPoolSetAttribute");
-    return found;
-  }();
-  return pool;
+Used& UsedWith(Stream stream) {
+  std::map<int, Used>& all = AllUsed();
+  if (all.size() == 1) return all.begin()->second;
+  for (auto& [device, used] : all) {
+    if (used.stream == stream || used.copies == stream) return used;
+  }
+  KVG_CHECK(false, "cuda: not the stream of a device that is used");
+}
+
+// The device whose memory that is, of several that are used; null: none's.
+Used* HolderOf(const void* data) {
+  cudaPointerAttributes attributes;
+  if (cudaPointerGetAttributes(&attributes, data) != cudaSuccess) {
+    cudaGetLastError();
+    return nullptr;
+  }
+  if (attributes.type != cudaMemoryTypeDevice) return nullptr;
+  const auto found = AllUsed().find(attributes.device);
+  return found == AllUsed().end() ? nullptr : &found->second;
+}
+
+void MakeStreams(Used& used) {
+  Check(cudaSetDevice(used.device), "cudaSetDevice");
+  Check(cudaStreamCreateWithFlags(&used.stream, cudaStreamNonBlocking),
+        "cudaStreamCreateWithFlags");
+  // Its few blocks come first: who waits for the bus waits longest.
+  int least = 0, greatest = 0;
+  Check(cudaDeviceGetStreamPriorityRange(&least, &greatest), "cudaDeviceGetStreamPriorityRange");
+  Check(cudaStreamCreateWithPriority(&used.copies, cudaStreamNonBlocking, greatest),
+        "cudaStreamCreateWithPriority");
+  Check(cudaDeviceGetDefaultMemPool(&used.pool, used.device), "cudaDeviceGetDefaultMemPool");
+  // What was freed is kept for the next taker; CUDA gives it back when it runs out.
+  uint64_t keep = UINT64_MAX;
+  Check(cudaMemPoolSetAttribute(used.pool, cudaMemPoolAttrReleaseThreshold, &keep),
+        "cudaMemPoolSetAttribute");
+  Check(cudaEventCreateWithFlags(&used.sent, cudaEventDisableTiming), "cudaEventCreateWithFlags");
+}
+
+bool Reaches(int from, int to) {
+  int can = 0;
+  if (cudaDeviceCanAccessPeer(&can, from, to) == cudaSuccess) return can != 0;
+  cudaGetLastError();
+  return false;
+}
+
+// Lets a device read and write what lies in the pool of another, so that copies go straight.
+void OpenPool(const Used& pool, const Used& to) {
+  if (!Reaches(to.device, pool.device)) return;
+  cudaMemAccessDesc access = {};
+  access.location.type = cudaMemLocationTypeDevice;
+  access.location.id = to.device;
+  access.flags = cudaMemAccessFlagsProtReadWrite;
+  Check(cudaMemPoolSetAccess(pool.pool, &access, 1), "cudaMemPoolSetAccess");
 }
 
 }  // namespace
+
+void ActOn(Stream stream) { MakeCurrent(UsedWith(stream).device); }
 
 void CheckLaunch(const char* kernel, cudaError_t status) {
   RefuseInGraph(status);
@@ -120,62 +170,73 @@ DeviceQuery AskDevice(int device, bool begin) {
 }
 
 bool UseDevice(int device, DeviceInfo* info, std::string* why) {
-  if (chosen_device >= 0 && device != chosen_device) {
-    *why = StrCat("this process uses device ", chosen_device, ", so it cannot use device ", device);
-    return false;
-  }
   const DeviceQuery asked = AskDevice(device, true);
   *info = asked.info;
   *why = WhyNotUsable(asked);
-  if (why->empty()) chosen_device = device;
-  return why->empty();
+  if (!why->empty()) return false;
+  chosen_device = device;
+  const auto [found, is_new] = AllUsed().try_emplace(device);
+  Used& own = found->second;
+  if (is_new) {
+    own.device = device;
+    MakeStreams(own);
+    for (const auto& [other, used] : AllUsed()) {
+      if (other == device) continue;
+      OpenPool(own, used);
+      OpenPool(used, own);
+    }
+  }
+  Check(cudaSetDevice(device), "cudaSetDevice");
+  return true;
 }
 
 int CurrentDevice() { return chosen_device; }
 
-int64_t FreeBytes() {
-  MakeCurrent();
+Stream StreamOf(int device) { return AllUsed().at(device).stream; }
+
+Stream StreamHolding(const void* data) {
+  if (AllUsed().size() == 1) return nullptr;
+  const Used* const holder = HolderOf(data);
+  return holder == nullptr ? nullptr : holder->stream;
+}
+
+int64_t FreeBytes(Stream stream) {
+  const Used& own = UsedWith(stream);
+  MakeCurrent(own.device);
   size_t free_bytes = 0, total_bytes = 0;
   Check(cudaMemGetInfo(&free_bytes, &total_bytes), "cudaMemGetInfo");
   uint64_t reserved = 0, used = 0;
-  Check(cudaMemPoolGetAttribute(ThePool(), cudaMemPoolAttrReservedMemCurrent, &reserved),
+  Check(cudaMemPoolGetAttribute(own.pool, cudaMemPoolAttrReservedMemCurrent, &reserved),
         "cudaMemPoolGetAttribute");
-  Check(cudaMemPoolGetAttribute(ThePool(), cudaMemPoolAttrUsedMemCurrent, &used),
+  Check(cudaMemPoolGetAttribute(own.pool, cudaMemPoolAttrUsedMemCurrent, &used),
         "cudaMemPoolGetAttribute");
   return static_cast<int64_t>(free_bytes + reserved - used);
 }
 
-Stream CreateStream() { return TheStream(); }
-void DestroyStream(Stream) {}
 void Wait(Stream stream) {
   OutsideOfGraphs();
+  ActOn(stream);
   Check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
 }
-void WaitForDevice() {
+void WaitForDevices() {
   OutsideOfGraphs();
-  Check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+  for (const auto& [device, used] : AllUsed()) {
+    MakeCurrent(device);
+    Check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+  }
 }
 
-Stream CopyStream() {
-  static const cudaStream_t stream = [] {
-    // Its few blocks come first: who waits for the bus waits longest.
-    int least = 0, greatest = 0;
-    Check(cudaDeviceGetStreamPriorityRange(&least, &greatest), "cudaDeviceGetStreamPriorityRange");
-    cudaStream_t made = nullptr;
-    Check(cudaStreamCreateWithPriority(&made, cudaStreamNonBlocking, greatest),
-          "cudaStreamCreateWithPriority");
-    return made;
-  }();
-  return stream;
-}
+Stream CopyStream(Stream stream) { return UsedWith(stream).copies; }
 
 bool BeginCapture(Stream stream) {
+  ActOn(stream);
   const cudaError_t status = cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal);
   if (status != cudaSuccess) cudaGetLastError();
   return status == cudaSuccess;
 }
 
 bool EndCapture(Stream stream, Graph* graph) {
+  ActOn(stream);
   cudaGraph_t kept = nullptr;
   cudaError_t status = cudaStreamEndCapture(stream, &kept);
   if (graph != nullptr) {
@@ -196,6 +257,7 @@ bool EndCapture(Stream stream, Graph* graph) {
 }
 
 bool LaunchGraph(Graph graph, Stream stream) {
+  ActOn(stream);
   const cudaError_t status = cudaGraphLaunch(graph, stream);
   if (status == cudaErrorMemoryAllocation) {
     cudaGetLastError();  // it is no fault: the caller is told
@@ -210,11 +272,13 @@ void DestroyGraph(Graph graph) {
   if (status != cudaErrorCudartUnloading) Check(status, "cudaGraphExecDestroy");
 }
 
-void* Malloc(int64_t size_bytes) {
+void* Malloc(int64_t size_bytes, Stream stream) {
   OutsideOfGraphs();
+  const Used& own = UsedWith(stream);
+  MakeCurrent(own.device);
   void* data = nullptr;
   const cudaError_t status =
-      cudaMallocFromPoolAsync(&data, static_cast<size_t>(size_bytes), ThePool(), TheStream());
+      cudaMallocFromPoolAsync(&data, static_cast<size_t>(size_bytes), own.pool, own.stream);
   if (status == cudaErrorMemoryAllocation) {
     cudaGetLastError();  // it is no fault: the caller is told
     return nullptr;
@@ -226,7 +290,10 @@ void* Malloc(int64_t size_bytes) {
 void Free(void* data) {
   if (data == nullptr) return;
   if (Recorder* open = Recorder::Open(); open != nullptr) return open->FreeLater(data);
-  const cudaError_t status = cudaFreeAsync(data, TheStream());
+  const Used* const holder = AllUsed().size() == 1 ? &AllUsed().begin()->second : HolderOf(data);
+  if (holder == nullptr) return;  // the runtime is gone
+  ActOn(holder->stream);
+  const cudaError_t status = cudaFreeAsync(data, holder->stream);
   // Buffers of static lifetime may be freed when the runtime is already gone.
   if (status != cudaErrorCudartUnloading) Check(status, "cudaFreeAsync");
 }
@@ -235,7 +302,7 @@ namespace {
 
 void* PageLocked(int64_t size_bytes, unsigned flags) {
   OutsideOfGraphs();
-  MakeCurrent();
+  MakeCurrent(chosen_device);
   void* data = nullptr;
   const cudaError_t status = cudaHostAlloc(&data, static_cast<size_t>(size_bytes), flags);
   if (status == cudaErrorMemoryAllocation) {
@@ -248,7 +315,7 @@ void* PageLocked(int64_t size_bytes, unsigned flags) {
 
 }  // namespace
 
-void* MallocHost(int64_t size_bytes) { return PageLocked(size_bytes, cudaHostAllocDefault); }
+void* MallocHost(int64_t size_bytes) { return PageLocked(size_bytes, cudaHostAllocPortable); }
 void FreeHost(void* data) {
   if (data == nullptr) return;
   const cudaError_t status = cudaFreeHost(data);
@@ -262,10 +329,12 @@ void* MallocMapped(int64_t size_bytes) {
 void FreeMapped(void* data) {
   if (data == nullptr) return;
   // Not in the order of a stream: what still reads it must be done.
-  for (const Stream stream : {TheStream(), CopyStream()}) {
-    const cudaError_t status = cudaStreamSynchronize(stream);
-    if (status == cudaErrorCudartUnloading) return;
-    Check(status, "cudaStreamSynchronize");
+  for (const auto& [device, used] : AllUsed()) {
+    for (const cudaStream_t stream : {used.stream, used.copies}) {
+      const cudaError_t status = cudaStreamSynchronize(stream);
+      if (status == cudaErrorCudartUnloading) return;
+      Check(status, "cudaStreamSynchronize");
+    }
   }
   FreeHost(data);
 }
@@ -274,27 +343,54 @@ void Discard(void*, int64_t) {}
 // What these call the device's may be mapped memory of the host: the runtime looks for itself.
 void CopyToDevice(void* to, const void* from, int64_t size_bytes, Stream stream) {
   OutsideOfGraphs();
+  ActOn(stream);
   Check(cudaMemcpyAsync(to, from, static_cast<size_t>(size_bytes), cudaMemcpyDefault, stream),
         "cudaMemcpyAsync");
 }
 void CopyToHost(void* to, const void* from, int64_t size_bytes, Stream stream) {
   OutsideOfGraphs();
+  ActOn(stream);
   Check(cudaMemcpyAsync(to, from, static_cast<size_t>(size_bytes), cudaMemcpyDefault, stream),
         "cudaMemcpyAsync");
   Wait(stream);
 }
 void CopyOnDevice(void* to, const void* from, int64_t size_bytes, Stream stream) {
-  if (!Submits("copy", to, from, size_bytes)) return;
+  if (!Submits(stream, "copy", to, from, size_bytes)) return;
+  ActOn(stream);
   Check(cudaMemcpyAsync(to, from, static_cast<size_t>(size_bytes), cudaMemcpyDefault, stream),
         "cudaMemcpyAsync");
 }
 void Fill(void* to, int byte, int64_t size_bytes, Stream stream) {
-  if (!Submits("fill", to, byte, size_bytes)) return;
+  if (!Submits(stream, "fill", to, byte, size_bytes)) return;
+  ActOn(stream);
   Check(cudaMemsetAsync(to, byte, static_cast<size_t>(size_bytes), stream), "cudaMemsetAsync");
 }
 
-Event CreateEvent() {
-  MakeCurrent();
+bool ReachEachOther(Stream one, Stream other) {
+  const int a = UsedWith(one).device, b = UsedWith(other).device;
+  return Reaches(a, b) && Reaches(b, a);
+}
+
+void CopyPeer(void* to, Stream to_stream, const void* from, Stream from_stream,
+              int64_t size_bytes) {
+  OutsideOfGraphs();
+  const Used &target = UsedWith(to_stream), &source = UsedWith(from_stream);
+  // The copy is work of the stream that it reads from. What went to the other one may still use
+  // what is written.
+  ActOn(to_stream);
+  Check(cudaEventRecord(target.sent, to_stream), "cudaEventRecord");
+  ActOn(from_stream);
+  Check(cudaStreamWaitEvent(from_stream, target.sent, 0), "cudaStreamWaitEvent");
+  Check(cudaMemcpyPeerAsync(to, target.device, from, source.device, static_cast<size_t>(size_bytes),
+                            from_stream),
+        "cudaMemcpyPeerAsync");
+  Check(cudaEventRecord(source.sent, from_stream), "cudaEventRecord");
+  ActOn(to_stream);
+  Check(cudaStreamWaitEvent(to_stream, source.sent, 0), "cudaStreamWaitEvent");
+}
+
+Event CreateEvent(Stream stream) {
+  MakeCurrent(UsedWith(stream).device);
   cudaEvent_t event = nullptr;
   Check(cudaEventCreate(&event), "cudaEventCreate");
   return event;
@@ -302,6 +398,7 @@ Event CreateEvent() {
 void DestroyEvent(Event event) { Check(cudaEventDestroy(event), "cudaEventDestroy"); }
 void Record(Event event, Stream stream) {
   OutsideOfGraphs();
+  ActOn(stream);
   Check(cudaEventRecord(event, stream), "cudaEventRecord");
 }
 void WaitFor(Event event) {
@@ -310,6 +407,7 @@ void WaitFor(Event event) {
 }
 void WaitIn(Stream stream, Event event) {
   OutsideOfGraphs();
+  ActOn(stream);
   Check(cudaStreamWaitEvent(stream, event, 0), "cudaStreamWaitEvent");
 }
 double MillisecondsBetween(Event begin, Event end) {

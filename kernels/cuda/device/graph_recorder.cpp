@@ -145,7 +145,7 @@ Recorder::Place Recorder::Stage(int64_t size_bytes) {
 
 // Room for what was sent last time, and some more. False where it is too much.
 bool Recorder::Reserve() {
-  if (launched_ == nullptr) launched_ = CreateEvent();
+  if (launched_ == nullptr) launched_ = CreateEvent(stream_);
   if (sent_bytes_ > kMostStagedBytes) return false;
   const int64_t wanted = sent_bytes_ + sent_bytes_ / 2 + 4096;
   WaitFor(launched_);  // what was staged for the launch before was read
@@ -154,7 +154,7 @@ bool Recorder::Reserve() {
   Free(staged_);
   staging_bytes_ = 0;
   staging_ = static_cast<std::byte*>(MallocHost(wanted));
-  staged_ = static_cast<std::byte*>(Malloc(wanted));
+  staged_ = static_cast<std::byte*>(Malloc(wanted, stream_));
   if (staging_ == nullptr || staged_ == nullptr) return false;
   staging_bytes_ = wanted;
   return true;

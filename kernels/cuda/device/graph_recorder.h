@@ -57,9 +57,11 @@ class Recorder {
   // The one whose body is being called to be recorded or compared; null: what is submitted is done.
   static Recorder* Open() { return open_; }
 
-  // A piece of work, of which `parts` tell everything. Whether the stream is to have it.
+  // A piece of work, of which `parts` tell everything. Whether the stream is to have it. Work of
+  // another stream has no place in the graph: it throws NotRecordable.
   template <class... T>
-  bool Note(T... parts) {
+  bool Note(Stream stream, T... parts) {
+    if (stream != stream_) throw NotRecordable();
     (NoteValue(parts), ...);
     return mode_ == Mode::kRecord;
   }
@@ -118,9 +120,9 @@ class Recorder {
 
 // Whether a piece of work is to be submitted to its stream now.
 template <class... T>
-bool Submits(T... parts) {
+bool Submits(Stream stream, T... parts) {
   Recorder* const open = Recorder::Open();
-  return open == nullptr || open->Note(parts...);
+  return open == nullptr || open->Note(stream, parts...);
 }
 
 }  // namespace kvgauge::cuda

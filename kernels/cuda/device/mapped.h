@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory of the host that lies among the device's own: which addresses it has, and whether any of
-// it was written. The process has one such table, as it has one device; any thread may ask.
+// Memory of the host that lies among a device's own: which addresses it has, and whether any of it
+// was written. The process has one such table for all devices; any thread may ask.
 #pragma once
 
 #include <cstdint>
+
+#include "cuda/device/driver.h"
 
 namespace kvgauge::cuda {
 
 // As MallocMapped. The system takes longer to lock pages than a bus to fill them, so memory that is
 // given back is kept for later takers of as much. It goes to the system when that has no more to
 // lock, or by DropSpareMapped. What was submitted to the stream may still use what is given back:
-// the next taker's first write goes to that stream, too, and is noted.
-void* TakeMapped(int64_t size_bytes);
+// only a taker of the same stream gets it, whose first write goes there, too, and is noted.
+void* TakeMapped(int64_t size_bytes, Stream stream);
 void GiveMapped(void* data);
 void DropSpareMapped();
 // What is taken, without what is kept.

@@ -4,7 +4,7 @@
 
 namespace kvgauge::cuda {
 
-ProductLibrary* FindProductLibrary(std::string* why) {
+ProductLibrary* FindProductLibrary(int, std::string* why) {
   *why = "built without cublasLt.h";
   return nullptr;
 }

@@ -16,6 +16,8 @@
 
 namespace kvgauge::cuda {
 
+// Makes the device of a stream the one that the calling thread launches on.
+void ActOn(Stream stream);
 // Ends the program when a launch could not be made.
 void CheckLaunch(const char* kernel, cudaError_t status);
 
@@ -23,10 +25,11 @@ template <class... P, class... A>
 void Launch(const char* name, void (*kernel)(P...), const LaunchShape& shape, Stream stream,
             A... args) {
   if (shape.grid_x == 0 || shape.grid_y == 0 || shape.grid_z == 0) return;
-  if (!Submits(kernel, shape.grid_x, shape.grid_y, shape.grid_z, shape.threads, shape.shared_bytes,
-               static_cast<P>(args)...)) {
+  if (!Submits(stream, kernel, shape.grid_x, shape.grid_y, shape.grid_z, shape.threads,
+               shape.shared_bytes, static_cast<P>(args)...)) {
     return;
   }
+  ActOn(stream);
   constexpr int64_t kWithoutAsking = 48 * 1024;
   if (shape.shared_bytes > kWithoutAsking) {
     CheckLaunch(name, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Emulated device memory: a range of addresses for each device, which faults unless a DeviceAccess
-// lives while that device is the current one.
+// lives that was made in work of that device.
 #pragma once
 
 #include <cstdint>
@@ -18,9 +18,13 @@ class DeviceAccess {
   ~DeviceAccess();
   DeviceAccess(const DeviceAccess&) = delete;
   DeviceAccess& operator=(const DeviceAccess&) = delete;
+
+ private:
+  const int device_;
 };
 
 // How many devices there are, at most kMostDevices; one at first. Not while a later one is used.
+// Work of one device cannot touch the memory of another.
 constexpr int kMostDevices = 8;
 void SetDevices(int count);
 // Makes a device one of another kind; they are 9.0 at first.
@@ -28,16 +32,21 @@ void SetCapability(int device, int major, int minor);
 // The device ends the program, as a lost one does, when so many more launches have gone to it.
 void LoseDevice(int device, int64_t launches);
 
+// Whether copies can go straight from one device to another; they can at first.
+void SetPeers(bool reach);
+
 // Whether it is memory of any device, or mapped memory of the host.
 bool IsDeviceMemory(const void* data);
-// The bytes of all buffers of the current device that were not freed, without mapped ones.
-int64_t AllocatedBytes();
+// The bytes of all buffers of a device that were not freed, without mapped ones; and the most that
+// they ever were.
+int64_t AllocatedBytes(int device = 0);
+int64_t PeakBytes(int device = 0);
 // Malloc refuses what would bring AllocatedBytes above this; the start is all there is.
 void SetCapacity(int64_t size_bytes, int device = 0);
 // After `granted` more allocations, `refused` find no room; 0, 0 ends it.
-void RefuseAllocations(int64_t granted, int64_t refused);
+void RefuseAllocations(int64_t granted, int64_t refused, int device = 0);
 // The refusals among them that are yet to come.
-int64_t RefusalsLeft();
+int64_t RefusalsLeft(int device = 0);
 // The same of mapped memory.
 int64_t MappedBytes();
 void SetMappedCapacity(int64_t size_bytes);
@@ -57,6 +66,7 @@ struct Traffic {
   int64_t launches = 0;     // of kernels, those of graphs too
   int64_t waits = 0;        // of the host for the stream, besides those of downloads
   int64_t overlapped = 0;   // pieces of work of the copy stream
+  int64_t peer_copies = 0;  // from one device to another
 
   Traffic operator-(const Traffic& before) const {
     return {uploads - before.uploads,
@@ -66,10 +76,13 @@ struct Traffic {
             allocations - before.allocations,
             launches - before.launches,
             waits - before.waits,
-            overlapped - before.overlapped};
+            overlapped - before.overlapped,
+            peer_copies - before.peer_copies};
   }
 };
 Traffic TrafficSoFar();
+// Kernels that were launched on a device.
+int64_t LaunchesOf(int device);
 void CountLaunch();
 
 // Graphs of this process: made anew, made to do something else, launched.

@@ -64,6 +64,7 @@ class DeviceMemory {
       if (left > 0) free_[offset + taken] = left;
       sizes_[offset] = {size_bytes, taken};
       allocated_ += size_bytes;
+      peak_ = std::max(peak_, allocated_);
       high_ = std::max(high_, (offset + taken + kPage - 1) / kPage * kPage);
       Open();
       std::memset(base_ + offset, kPoison, static_cast<size_t>(size_bytes));
@@ -111,6 +112,10 @@ class DeviceMemory {
     Shut();
   }
 
+  int64_t peak() {
+    const std::lock_guard lock(mutex_);
+    return peak_;
+  }
   int64_t allocated() {
     const std::lock_guard lock(mutex_);
     return allocated_;
@@ -176,21 +181,27 @@ class DeviceMemory {
   std::byte* base_ = nullptr;
   std::map<int64_t, int64_t> free_;  // offset to size
   std::map<int64_t, Extent> sizes_;  // of allocations
-  int64_t allocated_ = 0, capacity_ = kReserved / 2, high_ = 0;
+  int64_t allocated_ = 0, peak_ = 0, capacity_ = kReserved / 2, high_ = 0;
   int64_t granted_ = 0, refused_ = 0;  // allocations to come
   int users_ = 0;
 };
 
 struct Counters {
   std::atomic<int64_t> uploads = 0, downloads = 0, upload_bytes = 0, download_bytes = 0,
-                       allocations = 0, launches = 0, waits = 0, overlapped = 0;
+                       allocations = 0, launches = 0, waits = 0, overlapped = 0, peer_copies = 0;
 };
 Counters counters;
 
 struct EmulatedDevice {
+  explicit EmulatedDevice(int device) : number(device) {}
+
+  const int number;
   DeviceMemory memory;
+  // What stand for its streams, and are no addresses of anything else.
+  char stream = 0, copy_stream = 0;
   int major = 9, minor = 0;
   std::atomic<int64_t> launches_left = INT64_MAX;  // until it is lost
+  std::atomic<int64_t> launches = 0;
 };
 
 int device_count = 1;
@@ -202,7 +213,7 @@ std::array<EmulatedDevice*, kMostDevices> devices = {};
 
 EmulatedDevice& DeviceOf(int device) {
   EmulatedDevice*& found = devices[static_cast<size_t>(device)];
-  if (found == nullptr) found = new EmulatedDevice();
+  if (found == nullptr) found = new EmulatedDevice(device);
   return *found;
 }
 
@@ -214,12 +225,46 @@ EmulatedDevice* OwnerOf(const void* data) {
   return nullptr;
 }
 
-DeviceMemory& Memory() { return DeviceOf(current_device).memory; }
+// Of the device that was chosen last, where a stream is null.
+EmulatedDevice& DeviceWith(Stream stream) {
+  for (EmulatedDevice* device : devices) {
+    if (device == nullptr) continue;
+    const auto* const at = reinterpret_cast<const char*>(stream);
+    if (at == &device->stream || at == &device->copy_stream) return *device;
+  }
+  KVG_CHECK(stream == nullptr, "not a stream of an emulated device");
+  return DeviceOf(current_device);
+}
+bool IsCopyStream(Stream stream) {
+  return stream != nullptr &&
+         reinterpret_cast<const char*>(stream) == &DeviceWith(stream).copy_stream;
+}
+Stream StreamOfDevice(EmulatedDevice& device) { return reinterpret_cast<Stream>(&device.stream); }
+
+// The device whose work is being done; null: none's.
+EmulatedDevice* working = nullptr;
+class Working {
+ public:
+  explicit Working(EmulatedDevice& device) : before_(std::exchange(working, &device)) {}
+  ~Working() { working = before_; }
+  Working(const Working&) = delete;
+  Working& operator=(const Working&) = delete;
+
+ private:
+  EmulatedDevice* before_;
+};
+
+bool peers = true;
+
+EmulatedDevice& WorkingDevice() { return working != nullptr ? *working : DeviceOf(current_device); }
 DeviceMemory& Mapped() {
   static auto* memory = new DeviceMemory();
   return *memory;
 }
-DeviceMemory& Holder(const void* data) { return Mapped().Holds(data) ? Mapped() : Memory(); }
+// The memory that work of a stream may have that in: its device's, or mapped memory of the host.
+DeviceMemory& Holder(const void* data, Stream stream) {
+  return Mapped().Holds(data) ? Mapped() : DeviceWith(stream).memory;
+}
 
 }  // namespace
 
@@ -238,32 +283,40 @@ const DeviceQuery* asked = nullptr;
 }  // namespace
 void SetAsked(const DeviceQuery* answers) { asked = answers; }
 
-DeviceAccess::DeviceAccess() {
-  Memory().Enter();
+void SetPeers(bool reach) { peers = reach; }
+
+DeviceAccess::DeviceAccess() : device_(WorkingDevice().number) {
+  DeviceOf(device_).memory.Enter();
   Mapped().Enter();
 }
 DeviceAccess::~DeviceAccess() {
   Mapped().Leave();
-  Memory().Leave();
+  DeviceOf(device_).memory.Leave();
 }
 
 bool IsDeviceMemory(const void* data) { return OwnerOf(data) != nullptr || Mapped().Holds(data); }
-int64_t AllocatedBytes() { return Memory().allocated(); }
+int64_t AllocatedBytes(int device) { return DeviceOf(device).memory.allocated(); }
+int64_t PeakBytes(int device) { return DeviceOf(device).memory.peak(); }
 void SetCapacity(int64_t size_bytes, int device) {
   DeviceOf(device).memory.SetCapacity(size_bytes);
 }
-void RefuseAllocations(int64_t granted, int64_t refused) { Memory().Refuse(granted, refused); }
-int64_t RefusalsLeft() { return Memory().refused(); }
+void RefuseAllocations(int64_t granted, int64_t refused, int device) {
+  DeviceOf(device).memory.Refuse(granted, refused);
+}
+int64_t RefusalsLeft(int device) { return DeviceOf(device).memory.refused(); }
 int64_t MappedBytes() { return Mapped().allocated(); }
 void SetMappedCapacity(int64_t size_bytes) { Mapped().SetCapacity(size_bytes); }
 void CountLaunch() {
   ++counters.launches;
-  KVG_CHECK(DeviceOf(current_device).launches_left-- > 0,
-            StrCat("cuda: device ", current_device, " is lost"));
+  EmulatedDevice& device = WorkingDevice();
+  ++device.launches;
+  KVG_CHECK(device.launches_left-- > 0, StrCat("cuda: device ", device.number, " is lost"));
 }
+int64_t LaunchesOf(int device) { return DeviceOf(device).launches; }
 Traffic TrafficSoFar() {
-  return {counters.uploads,     counters.downloads, counters.upload_bytes, counters.download_bytes,
-          counters.allocations, counters.launches,  counters.waits,        counters.overlapped};
+  return {counters.uploads,        counters.downloads,   counters.upload_bytes,
+          counters.download_bytes, counters.allocations, counters.launches,
+          counters.waits,          counters.overlapped,  counters.peer_copies};
 }
 
 }  // namespace emulated
@@ -303,7 +356,17 @@ bool UseDevice(int device, DeviceInfo* info, std::string* why) {
 
 int CurrentDevice() { return emulated::current_device; }
 
-int64_t FreeBytes() { return emulated::Memory().capacity() - emulated::Memory().allocated(); }
+Stream StreamOf(int device) { return emulated::StreamOfDevice(emulated::DeviceOf(device)); }
+
+Stream StreamHolding(const void* data) {
+  emulated::EmulatedDevice* const owner = emulated::OwnerOf(data);
+  return owner == nullptr ? nullptr : emulated::StreamOfDevice(*owner);
+}
+
+int64_t FreeBytes(Stream stream) {
+  emulated::DeviceMemory& memory = emulated::DeviceWith(stream).memory;
+  return memory.capacity() - memory.allocated();
+}
 
 namespace {
 
@@ -314,11 +377,8 @@ void OutsideOfGraphs() {
 
 }  // namespace
 
-// Everything is done when a call returns, so the stream holds nothing, but while it captures. What
-// goes to the stream of copies is done as late as may be: when something waits for it.
-Stream CreateStream() { return nullptr; }
-void DestroyStream(Stream) {}
-
+// Everything is done when a call returns, so a stream holds nothing, but while it captures. What
+// goes to a stream of copies is done as late as may be: when something waits for it.
 namespace emulated {
 namespace {
 
@@ -338,9 +398,7 @@ struct CopyWorks {
 };
 CopyWorks copies;
 
-// What stands for the stream of copies, and is no address of anything else.
-char copy_stream = 0;
-
+// Of all devices: which of them a piece is for is known to itself.
 struct Captured {
   std::vector<std::pair<const char*, std::function<void()>>> works;
 };
@@ -359,27 +417,38 @@ bool SameKinds(const Captured& a, const Captured& b) {
 }  // namespace
 
 void Do(const char* what, Stream stream, std::function<void()> work) {
-  if (stream == CopyStream()) {
-    KVG_CHECK(!capturing, "the stream of copies while the other one captures");
+  EmulatedDevice* const device = &DeviceWith(stream);
+  auto there = [device, work = std::move(work)] {
+    const Working on(*device);
+    work();
+  };
+  if (IsCopyStream(stream)) {
+    KVG_CHECK(!capturing, "a stream of copies while the other one captures");
     ++counters.overlapped;
-    copies.left.push_back(std::move(work));
+    copies.left.push_back(std::move(there));
     return;
   }
-  if (!capturing) return work();
-  captured.works.emplace_back(what, std::move(work));
+  if (!capturing) return there();
+  captured.works.emplace_back(what, std::move(there));
 }
 
 GraphCounts GraphsSoFar() { return graph_counts; }
 
 }  // namespace emulated
 
-Stream CopyStream() { return reinterpret_cast<Stream>(&emulated::copy_stream); }
+Stream CopyStream(Stream stream) {
+  return reinterpret_cast<Stream>(&emulated::DeviceWith(stream).copy_stream);
+}
 void Wait(Stream stream) {
   OutsideOfGraphs();
   ++emulated::counters.waits;
-  if (stream == CopyStream()) emulated::copies.DoUntil(emulated::copies.count());
+  if (emulated::IsCopyStream(stream)) emulated::copies.DoUntil(emulated::copies.count());
 }
-void WaitForDevice() { Wait(CopyStream()); }
+void WaitForDevices() {
+  OutsideOfGraphs();
+  ++emulated::counters.waits;
+  emulated::copies.DoUntil(emulated::copies.count());
+}
 
 bool BeginCapture(Stream) {
   KVG_CHECK(!emulated::capturing, "a capture within a capture");
@@ -415,10 +484,10 @@ bool LaunchGraph(Graph graph, Stream) {
 
 void DestroyGraph(Graph graph) { delete emulated::WorksOf(graph); }
 
-void* Malloc(int64_t size_bytes) {
+void* Malloc(int64_t size_bytes, Stream stream) {
   OutsideOfGraphs();
   ++emulated::counters.allocations;
-  return emulated::Memory().Allocate(size_bytes);
+  return emulated::DeviceWith(stream).memory.Allocate(size_bytes);
 }
 void Free(void* data) {
   Recorder* const open = Recorder::Open();
@@ -444,13 +513,16 @@ void FreeMapped(void* data) {
   emulated::Mapped().Release(data);
 }
 void Discard(void* data, int64_t size_bytes) {
-  emulated::Holder(data).CheckRange(data, size_bytes);
+  emulated::EmulatedDevice* const owner = emulated::OwnerOf(data);
+  KVG_CHECK(owner != nullptr, "not device memory");
+  owner->memory.CheckRange(data, size_bytes);
+  const emulated::Working on(*owner);
   const emulated::DeviceAccess access;
   std::memset(data, emulated::kPoison, static_cast<size_t>(size_bytes));
 }
 void CopyToDevice(void* to, const void* from, int64_t size_bytes, Stream stream) {
   KVG_CHECK(!emulated::IsDeviceMemory(from), "the source of CopyToDevice is on the device");
-  emulated::Holder(to).CheckRange(to, size_bytes);
+  emulated::Holder(to, stream).CheckRange(to, size_bytes);
   OutsideOfGraphs();
   ++emulated::counters.uploads;
   emulated::counters.upload_bytes += size_bytes;
@@ -459,31 +531,50 @@ void CopyToDevice(void* to, const void* from, int64_t size_bytes, Stream stream)
     std::memcpy(to, from, static_cast<size_t>(size_bytes));
   });
 }
-void CopyToHost(void* to, const void* from, int64_t size_bytes, Stream) {
+void CopyToHost(void* to, const void* from, int64_t size_bytes, Stream stream) {
   KVG_CHECK(!emulated::IsDeviceMemory(to), "the target of CopyToHost is on the device");
-  emulated::Holder(from).CheckRange(from, size_bytes);
+  emulated::Holder(from, stream).CheckRange(from, size_bytes);
   OutsideOfGraphs();
   ++emulated::counters.downloads;
   emulated::counters.download_bytes += size_bytes;
+  const emulated::Working on(emulated::DeviceWith(stream));
   const emulated::DeviceAccess access;
   std::memcpy(to, from, static_cast<size_t>(size_bytes));
 }
 void CopyOnDevice(void* to, const void* from, int64_t size_bytes, Stream stream) {
-  emulated::Holder(from).CheckRange(from, size_bytes);
-  emulated::Holder(to).CheckRange(to, size_bytes);
-  if (!Submits("copy", to, from, size_bytes)) return;
+  emulated::Holder(from, stream).CheckRange(from, size_bytes);
+  emulated::Holder(to, stream).CheckRange(to, size_bytes);
+  if (!Submits(stream, "copy", to, from, size_bytes)) return;
   emulated::Do("copy", stream, [=] {
     const emulated::DeviceAccess access;
     std::memmove(to, from, static_cast<size_t>(size_bytes));
   });
 }
 void Fill(void* to, int byte, int64_t size_bytes, Stream stream) {
-  emulated::Holder(to).CheckRange(to, size_bytes);
-  if (!Submits("fill", to, byte, size_bytes)) return;
+  emulated::Holder(to, stream).CheckRange(to, size_bytes);
+  if (!Submits(stream, "fill", to, byte, size_bytes)) return;
   emulated::Do("fill", stream, [=] {
     const emulated::DeviceAccess access;
     std::memset(to, byte, static_cast<size_t>(size_bytes));
   });
+}
+
+bool ReachEachOther(Stream, Stream) { return emulated::peers; }
+
+void CopyPeer(void* to, Stream to_stream, const void* from, Stream from_stream,
+              int64_t size_bytes) {
+  OutsideOfGraphs();
+  emulated::EmulatedDevice &target = emulated::DeviceWith(to_stream),
+                           &source = emulated::DeviceWith(from_stream);
+  KVG_CHECK(emulated::peers && &target != &source, "no two devices that reach each other");
+  target.memory.CheckRange(to, size_bytes);
+  source.memory.CheckRange(from, size_bytes);
+  ++emulated::counters.peer_copies;
+  target.memory.Enter();
+  source.memory.Enter();
+  std::memcpy(to, from, static_cast<size_t>(size_bytes));
+  source.memory.Leave();
+  target.memory.Leave();
 }
 
 namespace {
@@ -497,11 +588,11 @@ Moment* MomentOf(Event event) { return reinterpret_cast<Moment*>(event); }
 
 }  // namespace
 
-Event CreateEvent() { return reinterpret_cast<Event>(new Moment()); }
+Event CreateEvent(Stream) { return reinterpret_cast<Event>(new Moment()); }
 void DestroyEvent(Event event) { delete MomentOf(event); }
 void Record(Event event, Stream stream) {
   OutsideOfGraphs();
-  *MomentOf(event) = {Clock::now(), stream == CopyStream() ? emulated::copies.count() : 0};
+  *MomentOf(event) = {Clock::now(), emulated::IsCopyStream(stream) ? emulated::copies.count() : 0};
 }
 void WaitFor(Event event) {
   OutsideOfGraphs();
@@ -509,8 +600,8 @@ void WaitFor(Event event) {
 }
 void WaitIn(Stream stream, Event event) {
   OutsideOfGraphs();
-  // The stream of copies waits for nothing: what went to the other one is done.
-  if (stream != CopyStream()) emulated::copies.DoUntil(MomentOf(event)->copies);
+  // A stream of copies waits for nothing: what went to the others is done.
+  if (!emulated::IsCopyStream(stream)) emulated::copies.DoUntil(MomentOf(event)->copies);
 }
 double MillisecondsBetween(Event begin, Event end) {
   WaitFor(end);

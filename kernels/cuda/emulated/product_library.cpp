@@ -12,7 +12,7 @@ void SetProductLibrary(ProductLibrary* library) { product_library = library; }
 
 }  // namespace emulated
 
-ProductLibrary* FindProductLibrary(std::string* why) {
+ProductLibrary* FindProductLibrary(int, std::string* why) {
   if (emulated::product_library == nullptr) *why = "the emulated device has no vendor";
   return emulated::product_library;
 }

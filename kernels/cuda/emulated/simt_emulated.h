@@ -109,12 +109,14 @@ void RunGrid(const char* kernel, const LaunchShape& shape, void (*body)(const vo
 
 }  // namespace emulated
 
+inline void ActOn(Stream) {}
+
 template <class... P, class... A>
 void Launch(const char* name, void (*kernel)(P...), const LaunchShape& shape, Stream stream,
             A... args) {
   if (shape.grid_x == 0 || shape.grid_y == 0 || shape.grid_z == 0) return;
-  if (!Submits(kernel, shape.grid_x, shape.grid_y, shape.grid_z, shape.threads, shape.shared_bytes,
-               static_cast<P>(args)...)) {
+  if (!Submits(stream, kernel, shape.grid_x, shape.grid_y, shape.grid_z, shape.threads,
+               shape.shared_bytes, static_cast<P>(args)...)) {
     return;
   }
   struct Call {

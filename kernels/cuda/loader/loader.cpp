@@ -63,11 +63,12 @@ const Plugin& ThePlugin() {
 
 }  // namespace
 
-Result<std::unique_ptr<Ops>> MakeCudaOps(int device) {
+Result<std::unique_ptr<Ops>> MakeCudaOps(std::span<const int> devices) {
   const Plugin& plugin = ThePlugin();
   if (!plugin.fault.empty()) return Unsupported(StrCat("cuda: ", plugin.fault));
   Detail detail = {};
-  std::unique_ptr<Ops> ops(plugin.make_ops(device, detail.data(), kDetailBytes));
+  std::unique_ptr<Ops> ops(plugin.make_ops(devices.data(), static_cast<int>(devices.size()),
+                                           detail.data(), kDetailBytes));
   if (ops == nullptr) return Unsupported(StrCat("cuda: ", detail.data()));
   return ops;
 }
