@@ -34,8 +34,10 @@ class CakeShares final : public Allocator {
     const int64_t base = std::min(input.per_head, input.length) - kept;
     const auto heads = static_cast<size_t>(input.shape->kv_heads);
     std::vector<double> preferences;
-    for (int64_t l = 0; l < layers; ++l) {
-      preferences.push_back(Preference(*input.views[l], input.window, *input.views[0]));
+    LayerView* room = input.views[0];  // of the first layer on the same device
+    for (LayerView* view : input.views) {
+      if (&view->ops() != &room->ops()) room = view;
+      preferences.push_back(Preference(*view, input.window, *room));
     }
     // Where nothing tells them apart, all alike.
     const double all = std::accumulate(preferences.begin(), preferences.end(), 0.0);

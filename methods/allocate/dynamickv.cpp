@@ -45,7 +45,8 @@ class DynamicKv final : public Allocator {
     const int64_t per_layer = heads * input.length, best = layers * heads * per_head;
     const Tensor all = view.Scratch(DType::kF32, {layers, per_layer});
     for (int64_t l = 0; l < layers; ++l) {
-      ops.rows->Convert(input.scores[l], all[l].Reshape({heads, input.length}));
+      // Scores of a layer may lie on another device.
+      ops.memory->Copy(input.scores[l], all[l].Reshape({heads, input.length}));
     }
     const auto count = static_cast<int32_t>(best);
     const Tensor index = view.Scratch(DType::kI32, {best});

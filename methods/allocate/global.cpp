@@ -27,8 +27,9 @@ class Global final : public Allocator {
     Ops& ops = view.ops();
     const Tensor scores = view.Scratch(DType::kF32, {layers * heads, n});
     for (int64_t l = 0; l < layers; ++l) {
-      ops.rows->Convert(input.scores[static_cast<size_t>(l)],
-                        scores.Slice(l * heads, (l + 1) * heads));
+      // Scores of a layer may lie on another device.
+      ops.memory->Copy(input.scores[static_cast<size_t>(l)],
+                       scores.Slice(l * heads, (l + 1) * heads));
     }
     const Tensor index = Best(view, scores.Reshape({1, all}), best);
     const Tensor chosen = view.Scratch(DType::kF32, {layers * heads, n});

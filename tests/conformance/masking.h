@@ -33,7 +33,7 @@ struct Prefilled {
     cache->PlaceRope(RopePlaces::Of(prompt));
     capture = std::make_unique<PrefillCapture>(model.cache_config(), *cache,
                                                NeedsOf(subject.method.needs(), prompt),
-                                               prompt.size(), model.ops(), &prompt);
+                                               prompt.size(), &prompt);
     if (subject.method.attend) {
       Finish(SparsePrefill(model, *subject.method.attend, prompt, *cache, *capture, state().seed));
     } else if (subject.method.thin) {

@@ -245,8 +245,7 @@ TEST_P(PromptGolden, ScoresAreTheOracles) {
   const Loaded loaded(one, "cpu");
   const Prompt prompt = Prompt::FromTokens(ReadOrStop(IdsOf(one)).get<std::vector<int32_t>>());
   KvCache cache = loaded.model->NewCache(prompt.size());
-  PrefillCapture capture(loaded.model->cache_config(), cache, loaded.method.needs(), prompt.size(),
-                         *loaded.ops);
+  PrefillCapture capture(loaded.model->cache_config(), cache, loaded.method.needs(), prompt.size());
   const SequenceStep step = {.cache = &cache,
                              .prompt = &prompt,
                              .begin = 0,

@@ -25,7 +25,7 @@ class DraftPassTest : public EngineTest {
   KvCache Read(const Prompt& prompt) {
     KvCache cache = model_.NewCache(prompt.size());
     capture_ = std::make_unique<PrefillCapture>(model_.config(), cache, Needs{.window = 32},
-                                                prompt.size(), model_.ops());
+                                                prompt.size());
     EXPECT_TRUE(cache.Append(prompt.size()).ok());
     const SequenceStep step = {.cache = &cache,
                                .prompt = &prompt,

@@ -101,7 +101,7 @@ TEST_F(EngineTest, WindowAttentionAndColumnSumsAgree) {
   const Prompt prompt = Prompt::FromTokens(RandomIds(prompt_tokens, 4));
   const Needs needs = {.window = prompt_tokens, .column_sums = true, .column_squares = true};
   KvCache cache = model_.NewCache(prompt_tokens);
-  PrefillCapture capture(model_.config(), cache, needs, prompt_tokens, model_.ops());
+  PrefillCapture capture(model_.config(), cache, needs, prompt_tokens);
   for (int64_t begin = 0; begin < prompt_tokens; begin += Model::kChunkRows) {
     const int64_t end = std::min(begin + Model::kChunkRows, prompt_tokens);
     ASSERT_TRUE(cache.Append(end - begin).ok());
@@ -154,8 +154,7 @@ TEST_F(EngineTest, ChunkSumsDoNotDependOnHowRowsCome) {
   std::vector<std::vector<float>> seen;
   for (const int64_t rows : {kTokens, int64_t{5}, int64_t{16}}) {
     KvCache cache = model_.NewCache(kTokens);
-    PrefillCapture capture(model_.config(), cache, {.chunk_sums = {plain, padded}}, kTokens,
-                           model_.ops());
+    PrefillCapture capture(model_.config(), cache, {.chunk_sums = {plain, padded}}, kTokens);
     for (int64_t begin = 0; begin < kTokens; begin += rows) {
       const int64_t end = std::min(begin + rows, kTokens);
       ASSERT_TRUE(cache.Append(end - begin).ok());

@@ -53,7 +53,7 @@ TEST_F(HeadClustersTest, TheFirstRowsComeWhateverTheChunks) {
   std::vector<std::vector<float>> whole;
   for (const int64_t chunk : {512, 1, 2, 7}) {
     KvCache cache = model_.NewCache(90);
-    PrefillCapture capture(model_.cache_config(), cache, needs, 90, model_.ops());
+    PrefillCapture capture(model_.cache_config(), cache, needs, 90);
     Read(cache, 90, chunk, &capture);
     ASSERT_TRUE(capture.status().ok());
     for (int64_t layer = 0; layer < cache.layer_count(); ++layer) {
@@ -69,7 +69,7 @@ TEST_F(HeadClustersTest, TheFirstRowsComeWhateverTheChunks) {
   }
   // A prompt may have fewer.
   KvCache cache = model_.NewCache(3);
-  PrefillCapture capture(model_.cache_config(), cache, needs, 3, model_.ops());
+  PrefillCapture capture(model_.cache_config(), cache, needs, 3);
   Read(cache, 3, 2, &capture);
   const std::vector<float> got = HostFloats(model_.ops(), capture.FirstQueries(0, 3));
   EXPECT_TRUE(SameBits(got, std::span(whole[0]).first(got.size())));

@@ -309,7 +309,7 @@ TEST_P(ModelGolden, SharesOfProductsAreTheModels) {
   const Prompt prompt = Prompt::FromTokens(ids_);
   const auto tokens = std::ssize(ids_);
   KvCache cache = model.NewCache(tokens);
-  PrefillCapture capture(model.cache_config(), cache, {.window = 1}, tokens, model.ops());
+  PrefillCapture capture(model.cache_config(), cache, {.window = 1}, tokens);
   ASSERT_TRUE(cache.Append(tokens).ok());
   const SequenceStep step = {
       .cache = &cache, .prompt = &prompt, .begin = 0, .end = tokens, .hook = &capture};

@@ -41,7 +41,7 @@ class ProbePassTest : public EngineTest {
     for (const int32_t id : probe.ids) all.AppendText(id);
     KvCache cache = model_.NewCache(all.size());
     const int64_t rows = std::ssize(probe.ids);
-    PrefillCapture capture(model_.config(), cache, {.window = rows}, all.size(), model_.ops());
+    PrefillCapture capture(model_.config(), cache, {.window = rows}, all.size());
     EXPECT_TRUE(cache.Append(all.size()).ok());
     const SequenceStep step = {
         .cache = &cache, .prompt = &all, .begin = 0, .end = all.size(), .hook = &capture};
@@ -176,7 +176,7 @@ TEST_F(ProbePassTest, AloneAsInCompany) {
 TEST_F(ProbePassTest, ItsTimeIsItsScores) {
   const Method kvcompose = Shipped("kvcompose"), full = Shipped("full");
   const Read read = ReadPrompt(300);
-  PrefillCapture capture(model_.config(), read.cache, {}, 0, model_.ops());
+  PrefillCapture capture(model_.config(), read.cache, {}, 0);
   const std::vector<const Method*> methods = {&kvcompose, &full};
   const double start = NowSeconds();
   const PromptScores scores =

@@ -122,7 +122,7 @@ struct Attended {
   Attended(Model& model, const Method* method, int64_t tokens, const Needs& needs)
       : prompt(Prompt::FromTokens(RandomIds(tokens, 3))),
         cache(model.NewCache(prompt.size() + 8)),
-        capture(model.config(), cache, needs, prompt.size(), model.ops(), &prompt) {
+        capture(model.config(), cache, needs, prompt.size(), &prompt) {
     if (method == nullptr) {
       for (int64_t begin = 0; begin < tokens; begin += Model::kChunkRows) {
         const int64_t end = std::min(tokens, begin + Model::kChunkRows);

@@ -50,12 +50,12 @@ class StepWindowTest : public EngineTest {
 // the prompt, and when the ring has gone round.
 TEST_F(StepWindowTest, LooksBackAsAPromptOfAllTokensDoes) {
   KvCache whole = model_.NewCache(kTokens);
-  PrefillCapture all(model_.config(), whole, {.window = kRows}, kTokens, model_.ops());
+  PrefillCapture all(model_.config(), whole, {.window = kRows}, kTokens);
   Pass(prompt_, whole, kTokens, &all);
   for (const int64_t steps : {int64_t{1}, int64_t{5}, kRows, 3 * kRows + 1}) {
     KvCache cache = model_.NewCache(kTokens);
     const Needs needs = {.window = kRows, .step_window = kRows};
-    PrefillCapture begun(model_.config(), cache, needs, kTokens - steps, model_.ops());
+    PrefillCapture begun(model_.config(), cache, needs, kTokens - steps);
     Pass(prompt_, cache, kTokens - steps, &begun);
     StepCapture step(model_.config(), needs, model_.ops());
     step.KeepPrompt(begun, cache.tokens());
@@ -89,7 +89,7 @@ TEST_F(StepWindowTest, LooksBackAsAPromptOfAllTokensDoes) {
 TEST_F(StepWindowTest, RowsAttendOverWhatEachHeadHolds) {
   KvCache cache = model_.NewCache(kTokens + 1);
   const Needs needs = {.window = kRows, .step_window = kRows};
-  PrefillCapture begun(model_.config(), cache, needs, kTokens, model_.ops());
+  PrefillCapture begun(model_.config(), cache, needs, kTokens);
   Pass(prompt_, cache, kTokens, &begun);
   StepCapture step(model_.config(), needs, model_.ops());
   step.KeepPrompt(begun, kTokens);

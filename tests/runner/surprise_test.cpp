@@ -20,7 +20,7 @@ class SurpriseTest : public EngineTest {
   // The prompt in passes that end there.
   std::vector<float> Surprises(const std::vector<int64_t>& ends) {
     KvCache cache = model_.NewCache(kTokens);
-    PrefillCapture capture(model_.config(), cache, {.surprise = true}, kTokens, model_.ops());
+    PrefillCapture capture(model_.config(), cache, {.surprise = true}, kTokens);
     for (const int64_t end : ends) {
       const int64_t begin = cache.tokens();
       EXPECT_TRUE(cache.Append(end - begin).ok());
@@ -70,7 +70,7 @@ TEST_F(SurpriseTest, IsNothingBeforeEmbeddings) {
   Prompt prompt = prompt_;
   prompt.positions.back().token_id = -1;
   KvCache cache = model_.NewCache(kTokens);
-  PrefillCapture capture(model_.config(), cache, {.surprise = true}, kTokens - 1, model_.ops());
+  PrefillCapture capture(model_.config(), cache, {.surprise = true}, kTokens - 1);
   ASSERT_TRUE(cache.Append(kTokens - 1).ok());
   const SequenceStep step = {
       .cache = &cache, .prompt = &prompt, .begin = 0, .end = kTokens - 1, .hook = &capture};

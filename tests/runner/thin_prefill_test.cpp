@@ -129,8 +129,7 @@ struct Thinned {
   Thinned(Model& model, const Method& method, Prompt of)
       : prompt(std::move(of)),
         cache(model.NewCache(prompt.size() + 8)),
-        capture(model.config(), cache, NeedsOf(method.needs(), prompt), prompt.size(), model.ops(),
-                &prompt) {
+        capture(model.config(), cache, NeedsOf(method.needs(), prompt), prompt.size(), &prompt) {
     cache.PlaceRope(RopePlaces::Of(prompt));
     ThinPrefill prefill(model, *method.thin, prompt, cache, capture, 7);
     while (!prefill.done()) {
@@ -241,7 +240,7 @@ TEST(ThinPrefillTest, FastVKeepsWhatTheLastRowLooksAt) {
   Model& model = *tiny.model;
   const Prompt prompt = Prompt::FromTokens(RandomIds(60, 8));
   KvCache cache = model.NewCache(60);
-  PrefillCapture capture(model.config(), cache, {.last_row_of = {1}}, 60, model.ops());
+  PrefillCapture capture(model.config(), cache, {.last_row_of = {1}}, 60);
   ASSERT_TRUE(cache.Append(60).ok());
   const SequenceStep step = {
       .cache = &cache, .prompt = &prompt, .begin = 0, .end = 60, .hook = &capture};

@@ -49,7 +49,7 @@ class VisualView : public ::testing::Test {
   void Prefill(const Needs& needs) {
     cache_.emplace(model().NewCache(kTokens + 8));
     capture_ = std::make_unique<PrefillCapture>(model().config(), *cache_, NeedsOf(needs, prompt_),
-                                                kTokens, model().ops());
+                                                kTokens);
     for (int64_t begin = 0; begin < kTokens; begin += 10) {
       const int64_t end = std::min<int64_t>(begin + 10, kTokens);
       ASSERT_TRUE(cache_->Append(end - begin).ok());

@@ -134,7 +134,7 @@ class Solo {
   Status Prefill() {
     if (chunk_tokens_ > 0) return PrefillChunks();
     capture_.emplace(model_.cache_config(), cache_, NeedsOf(line_.method->needs(), prompt_),
-                     prompt_.size(), model_.ops(), &prompt_);
+                     prompt_.size(), &prompt_);
     if (reuse_ != nullptr) return PrefillReusing();
     if (line_.method->attend) {
       return Finish(

@@ -142,9 +142,9 @@ Status ServeModel::Start(int64_t request, std::span<const TokenRun> runs, const 
 
 Status ServeModel::Begin(Sequence& s, int64_t /*request*/) {
   s.compressor = std::make_unique<Compressor>(model_, *options_.method, options_.budget);
-  s.capture = std::make_unique<PrefillCapture>(
-      model_.cache_config(), *s.cache, NeedsOf(options_.method->needs(), s.prompt),
-      s.prompt.size() - s.cache->tokens(), model_.ops(), &s.prompt);
+  s.capture = std::make_unique<PrefillCapture>(model_.cache_config(), *s.cache,
+                                               NeedsOf(options_.method->needs(), s.prompt),
+                                               s.prompt.size() - s.cache->tokens(), &s.prompt);
   return {};
 }
 

@@ -225,7 +225,7 @@ EmulatedDevice* OwnerOf(const void* data) {
   return nullptr;
 }
 
-// Of the device that was chosen last, where a stream is null.
+// A null stream is that of the device that was chosen last.
 EmulatedDevice& DeviceWith(Stream stream) {
   for (EmulatedDevice* device : devices) {
     if (device == nullptr) continue;
@@ -398,7 +398,7 @@ struct CopyWorks {
 };
 CopyWorks copies;
 
-// Of all devices: which of them a piece is for is known to itself.
+// Pieces of all devices; each knows which one it is for.
 struct Captured {
   std::vector<std::pair<const char*, std::function<void()>>> works;
 };

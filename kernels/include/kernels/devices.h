@@ -15,7 +15,7 @@
 
 namespace kvgauge {
 
-// What the MemoryOps of the first device are, too, where there are others.
+// The MemoryOps of the first device are this, too, where there are others.
 class OtherDevices {
  public:
   virtual ~OtherDevices() = default;
@@ -23,7 +23,7 @@ class OtherDevices {
 };
 
 // As MakeOps, which takes one device; and "cuda:0+1": devices of one kind, in the order in which
-// layers go through them. What is returned is the first device's and owns the others.
+// layers go through them. The result is the first device's and owns the others.
 Result<std::unique_ptr<Ops>> MakeLayeredOps(const std::string& backend, ThreadSettings threads);
 bool NamesSeveralDevices(const std::string& backend);
 

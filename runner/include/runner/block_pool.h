@@ -141,7 +141,8 @@ class BlockPool {
 
 class RopeTablesStore;
 
-// What the caches of one model share: a pool for each tier, and the angles that keys turn to.
+// What the caches of one model share: a pool for each tier, and the angles that keys turn to; of
+// each device where its layers lie on several.
 class CachePools {
  public:
   struct Limits {
@@ -150,13 +151,19 @@ class CachePools {
   };
   explicit CachePools(Ops& ops) : CachePools(ops, Limits()) {}
   CachePools(Ops& ops, const Limits& limits);
+  // `device_bytes`: the limit of each device; empty: none.
+  CachePools(std::span<Ops* const> devices, std::span<const int64_t> device_bytes);
 
+  // The first device's.
   BlockPool& of(Tier tier) { return pools_[static_cast<size_t>(tier)]; }
   RopeTablesStore& rope_tables() { return *rope_tables_; }
+  // The same of a device, counted from 0.
+  CachePools& on(size_t device) { return device == 0 ? *this : *others_.at(device - 1); }
 
  private:
   std::array<BlockPool, 3> pools_;
   std::shared_ptr<RopeTablesStore> rope_tables_;
+  std::vector<std::unique_ptr<CachePools>> others_;
 };
 
 }  // namespace kvgauge

@@ -41,7 +41,7 @@ class PrefillCapture final : public LayerHook {
   // must outlive the prefill, not the capture; so must the prompt that the rows come from, which
   // may be null where it has no pictures.
   PrefillCapture(const ModelConfig& config, const KvCache& cache, const Needs& needs, int64_t rows,
-                 Ops& ops, const Prompt* prompt = nullptr);
+                 const Prompt* prompt = nullptr);
   ~PrefillCapture() override;
 
   bool wants_log_sum_exp() const override;
@@ -118,7 +118,6 @@ class PrefillCapture final : public LayerHook {
   void FoldSquares(int64_t layer, const Tensor& q, const Tensor& log_sum_exp);
   const ModelConfig& config_;
   const KvCache& cache_;
-  Ops& ops_;
   const Prompt* prompt_;
   Needs needs_;
   int64_t rows_ = 0;        // of the prefill
@@ -134,7 +133,7 @@ class PrefillCapture final : public LayerHook {
   std::map<int64_t, Buffer> last_rows_;  // by layer: [query_heads, width]
   std::vector<int64_t> layer_rows_;      // [layers] of the prefill
   std::vector<int64_t> folded_;          // [layers] width with the last chunk that is in the sums
-  Buffer part_;                          // one chunk's contribution
+  std::vector<Buffer> parts_;            // of each device: one chunk's contribution
   Buffer surprise_;                      // [rows]
   std::vector<std::unique_ptr<ChunkSums>> chunks_;           // as declared
   std::vector<std::unique_ptr<QueryMoments>> moments_;       // as declared
@@ -147,7 +146,7 @@ class PrefillCapture final : public LayerHook {
 // last rows, where a method looks back from them.
 class StepCapture {
  public:
-  StepCapture(const ModelConfig& config, const Needs& needs, Ops& ops);
+  StepCapture(const ModelConfig& config, const Needs& needs, const LayerDevices& devices);
   ~StepCapture();
 
   bool wanted() const {
@@ -204,14 +203,16 @@ class StepCapture {
   int64_t row_size() const { return config_.query_heads * config_.key_dim; }
   // Column block of one layer: [step_window, query_heads * key_dim].
   Tensor LastOf(int64_t layer) const;
+  // [step_window, layers of the piece * query_heads * key_dim]
+  Tensor RowsOf(const LayerNumbers::Piece& last) const;
   const ModelConfig& config_;
-  Ops& ops_;
+  const LayerDevices devices_;
   Needs needs_;
-  Buffer queries_;                    // [layers, query_heads, key_dim]
-  std::vector<Buffer> guesses_;       // [layers] of [query_heads, key_dim]
-  Buffer last_;                       // [step_window, layers * query_heads * key_dim], by position
-  Buffer log_sums_;                   // [layers, query_heads]
-  std::vector<Left> attention_;       // [layers]
+  LayerNumbers queries_;         // [query_heads, key_dim] of each layer
+  std::vector<Buffer> guesses_;  // [layers] of [query_heads, key_dim]
+  LayerNumbers last_;            // of a device: [step_window, its layers' queries], by position
+  LayerNumbers log_sums_;        // [query_heads] of each layer
+  std::vector<Left> attention_;  // [layers]
   std::unique_ptr<GateFolds> gates_;  // those that are declared
 };
 

@@ -179,6 +179,8 @@ struct MemoryPlan {
   int64_t lane_bytes = 0;         // the largest contender's own cache
   int64_t pool_lanes = 0;         // how many fit together
   int64_t cache_limit_bytes = 0;  // what the pool of caches may hold; 0: no limit
+  // The same of each device, where layers lie on several.
+  std::vector<int64_t> device_limits = {};
   int64_t total_bytes() const {
     return weight_bytes + working_bytes + snapshot_bytes + pool_lanes * lane_bytes;
   }
@@ -199,7 +201,9 @@ struct PlannedModel {
   ModelShape shape = {};
   ModelShape checkpoint_shape = {};  // before a method prepares it: what budgets are of
   int64_t weight_bytes = 0;
-  const Ops* ops = nullptr;
+  Ops* ops = nullptr;
+  // How its layers are divided over DevicesOf(*ops), where these are several.
+  std::vector<LayerShare> shares = {};
 };
 struct PlannedContender {
   const Method* method = nullptr;
@@ -209,8 +213,9 @@ struct PlannedContender {
 };
 // Refuses, with the numbers, a plan that does not fit into max_memory_bytes even one contender at a
 // time. Without such a limit, the plan must fit into the memory of the device, or on a host into
-// `machine_bytes` (0: not checked). `visual_bytes`: of the samples' visuals. Precondition: there
-// are contenders.
+// `machine_bytes` (0: not checked). Where layers lie on several devices, each has its own limit,
+// and max_memory_bytes is that of each. `visual_bytes`: of the samples' visuals. Precondition:
+// there are contenders.
 Result<MemoryPlan> PlanMemory(std::span<const PlannedContender> contenders,
                               std::span<const SampleLength> lengths, const EngineOptions& options,
                               int64_t machine_bytes = 0, int64_t visual_bytes = 0);

@@ -9,6 +9,7 @@
 // One step: Append(rows), then the forward pass writes and attends layer by layer, then Seal().
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -26,6 +27,7 @@
 #include "runner/block_pool.h"
 #include "runner/config.h"
 #include "runner/kv_basis.h"
+#include "runner/layer_devices.h"
 
 namespace kvgauge {
 
@@ -45,6 +47,8 @@ struct KvCacheOptions {
   const KvBases* bases = nullptr;  // for stores with `latent`; outlive the cache
   // AttentionShape::sinks of each layer, or none; outlive the cache.
   const std::vector<Tensor>* sinks = nullptr;
+  // Where layers lie, by their pools (CachePools::on); null: all on the first device.
+  const LayerDevices* devices = nullptr;
   // Layers of constant state that the sequence has beside its cache, and the numbers of each. Where
   // rows may join entries (ModelConfig::means) there is one for each cache, and it is part of it.
   int64_t states = 0, state_numbers = 0;
@@ -71,7 +75,10 @@ class KvCache {
   // seen so far must stand where they stood. A fork goes on with them.
   void PlaceRope(std::shared_ptr<const RopePlaces> places);
   const RopePlaces* rope_places() const { return places_.get(); }
-  Ops& ops() const { return *ops_; }
+  Ops& ops() const { return devices_.first(); }
+  // That of the device where a layer lies.
+  Ops& ops(int64_t layer) const { return devices_.of(layer); }
+  const LayerDevices& devices() const { return devices_; }
 
   // From now on rows attend to these entries of every head apart from the others (methods/reuse.h).
   // They are plain, and none of them, or before them, is evicted. A fork goes on with that.
@@ -218,8 +225,11 @@ class KvCache {
   // Extends what scores gain by distance to `positions`, where the model counts distances.
   void NeedDistances(int64_t positions);
 
-  std::shared_ptr<const LayerSetup> setup_;
-  Ops* ops_;
+  // Layers of the range, a device's, and their pools.
+  std::span<const std::unique_ptr<CacheLayer>> LayersOf(const LayerDevices::Range& range) const;
+
+  std::shared_ptr<const LayerSetup> setup_;  // of the first device
+  LayerDevices devices_;
   int64_t planned_length_;
   const std::vector<Tensor>* sinks_ = nullptr;
   std::shared_ptr<const RopePlaces> places_;
@@ -228,8 +238,9 @@ class KvCache {
     std::shared_ptr<const RopeTables> numbers;  // what slots turn by
     std::shared_ptr<const RopeTables> placed;   // of tokens at `places_`, or `numbers`
   };
-  Turning turning_[2];  // of all layers but the local ones, and of those
-  std::shared_ptr<const DistanceTable> distances_;  // outlives the layers
+  // [devices] that of all layers but the local ones, and that of those.
+  std::vector<std::array<Turning, 2>> turning_;
+  std::vector<std::shared_ptr<const DistanceTable>> distances_;  // of each; outlive the layers
   std::vector<std::unique_ptr<CacheLayer>> layers_;
   std::unique_ptr<SequenceStates> states_;  // null: none
   int64_t tokens_ = 0;

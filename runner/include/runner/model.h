@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A decoder-only transformer: weights of one checkpoint and its forward pass.
 //
+// Layers may lie on several devices (kernels/devices.h), in ranges: rows go from one to the next.
+//
 // Model definitions are data (ModelConfig and a table of tensor names) interpreted by one forward
 // pass. A Model is immutable after Load except for scratch memory, so one thread drives it.
 #pragma once
@@ -20,6 +22,7 @@
 #include "methods/token_tagger.h"
 #include "runner/config.h"
 #include "runner/kv_cache.h"
+#include "runner/layer_division.h"
 #include "runner/layer_hook.h"
 #include "runner/prompt.h"
 #include "runner/token_classes.h"
@@ -75,7 +78,7 @@ Result<std::string> ModelFingerprint(const ModelConfig& config, const WeightSour
 ModelShape ShapeOf(const ModelConfig& config, DType cache_dtype);
 
 struct ModelWeights;  // as the forward pass uses them
-struct Scratch;       // its working memory
+struct ModelSection;  // its layers on one device
 
 enum class LogitRows { kNone, kLast, kAll };
 
@@ -139,7 +142,7 @@ struct LayerStep {
 class Model {
  public:
   // `directory` holds config.json and, unless random, the weights. What CheckWeights refuses and
-  // non-finite weights are errors.
+  // non-finite weights are errors. Layers are divided over DevicesOf(ops), by what these have free.
   static Result<std::unique_ptr<Model>> Load(const std::string& directory,
                                              const ModelOptions& options, Ops& ops);
   ~Model();
@@ -168,7 +171,12 @@ class Model {
   int64_t weight_bytes() const { return weight_bytes_; }  // as held in memory
   int64_t block_bytes() const { return block_bytes_; }    // of these, what stayed in blocks
   const std::string& fingerprint() const { return fingerprint_; }
+  // The first device's.
   Ops& ops() const { return *ops_; }
+  // Where the layers that have a cache lie, counted among these.
+  const LayerDevices& devices() const { return devices_; }
+  // How all layers are divided over devices, in their order.
+  const std::vector<LayerShare>& shares() const { return shares_; }
   // The output projection of attention in a layer that has a cache, counted among these:
   // [hidden_size, query_heads * value_dim].
   const PackedMatrix& output_projection(int64_t cache) const;
@@ -181,8 +189,8 @@ class Model {
   // uses the model's own, which have no limit.
   KvCache NewCache(int64_t planned_length) { return NewCache(planned_length, *pools_); }
   CachePools& pools() { return *pools_; }
-  // How decode steps were submitted.
-  RepeatedWork::Counts decode_counts() const { return decode_->counts(); }
+  // How decode steps were submitted, to all devices together.
+  RepeatedWork::Counts decode_counts() const;
   // `mla_latent` needs a model that was loaded for it.
   KvCache NewCache(int64_t planned_length, CachePools& pools, bool mla_latent = false) const;
 
@@ -191,6 +199,7 @@ class Model {
   // next call.
   Tensor Forward(std::span<const SequenceStep> steps);
   // The same for one sequence in some layers. Rows have the bits that Forward gives them.
+  // Precondition: all layers lie on one device.
   Tensor ForwardLayers(const LayerStep& step);
 
   // The id of the largest logit in each row of what Forward gave, the lowest among equals. Ids from
@@ -202,7 +211,8 @@ class Model {
   static constexpr int64_t kChunkRows = 512;
 
  private:
-  Model(ModelConfig config, DType dtype, bool mla_latent, Ops& ops);
+  Model(ModelConfig config, DType dtype, bool mla_latent, std::span<Ops* const> devices,
+        std::vector<LayerShare> shares);
 
   Status LoadWeights(const WeightSource& source, bool keep_blocks);
   void FindCaches();
@@ -221,10 +231,11 @@ class Model {
   Taggers taggers_;
   int64_t weight_bytes_ = 0, block_bytes_ = 0;
   std::string fingerprint_;
+  std::vector<LayerShare> shares_;
+  LayerDevices devices_;
   std::unique_ptr<ModelWeights> weights_;
-  std::unique_ptr<Scratch> scratch_;
   std::unique_ptr<CachePools> pools_;
-  std::unique_ptr<RepeatedWork> decode_;  // passes of one row a sequence
+  std::vector<ModelSection> sections_;
 };
 
 }  // namespace kvgauge

@@ -373,4 +373,21 @@ CachePools::CachePools(Ops& ops, const Limits& limits)
              BlockPool(Tier::kDisk, ops, limits.disk_bytes, limits.directory)},
       rope_tables_(std::make_shared<RopeTablesStore>()) {}
 
+namespace {
+
+CachePools::Limits LimitsOf(std::span<const int64_t> device_bytes, size_t device) {
+  CachePools::Limits limits;
+  if (!device_bytes.empty()) limits.device_bytes = device_bytes[device];
+  return limits;
+}
+
+}  // namespace
+
+CachePools::CachePools(std::span<Ops* const> devices, std::span<const int64_t> device_bytes)
+    : CachePools(*devices[0], LimitsOf(device_bytes, 0)) {
+  for (size_t i = 1; i < devices.size(); ++i) {
+    others_.push_back(std::make_unique<CachePools>(*devices[i], LimitsOf(device_bytes, i)));
+  }
+}
+
 }  // namespace kvgauge

@@ -13,9 +13,12 @@
 
 namespace kvgauge {
 KvCache::KvCache(const ModelConfig& config, const KvCacheOptions& options, CachePools& pools)
-    : ops_(&pools.of(Tier::kDevice).ops()),
+    : devices_(options.devices != nullptr ? *options.devices
+                                          : LayerDevices(pools.of(Tier::kDevice).ops())),
       planned_length_(options.planned_length),
-      sinks_(options.sinks) {
+      sinks_(options.sinks),
+      turning_(devices_.ranges().size()),
+      distances_(devices_.ranges().size()) {
   auto setup = std::make_shared<LayerSetup>();
   setup->format = {
       .dtype = options.dtype, .key_dim = config.key_dim, .value_dim = config.value_dim};
@@ -45,6 +48,17 @@ KvCache::KvCache(const ModelConfig& config, const KvCacheOptions& options, Cache
     local->frequencies = options.local_frequencies;
     local->local_rope = true;
   }
+  // The same for each device, with its pools.
+  const auto on_devices = [&](const std::shared_ptr<const LayerSetup>& first) {
+    std::vector<std::shared_ptr<const LayerSetup>> all = {first};
+    for (size_t d = 1; d < devices_.ranges().size() && first != nullptr; ++d) {
+      auto own = std::make_shared<LayerSetup>(*first);
+      own->pools = &pools.on(d);
+      all.push_back(own);
+    }
+    return all;
+  };
+  const auto setups = on_devices(setup_), local_setups = on_devices(local);
   for (int64_t i = 0; i < config.layer_count(); ++i) {
     std::vector<const KvBasis*> bases;
     if (options.bases != nullptr) {
@@ -54,7 +68,9 @@ KvCache::KvCache(const ModelConfig& config, const KvCacheOptions& options, Cache
     }
     const bool is_local = config.layers[static_cast<size_t>(i)].local_rope;
     KVG_CHECK(!is_local || local != nullptr, "a layer with a rope that the config lacks");
-    layers_.push_back(std::make_unique<CacheLayer>(is_local ? local : setup_, bases));
+    const size_t device = devices_.index_of(i);
+    layers_.push_back(
+        std::make_unique<CacheLayer>((is_local ? local_setups : setups)[device], bases));
   }
   if (options.states > 0) {
     states_ = std::make_unique<SequenceStates>(options.states, options.state_numbers,
@@ -64,16 +80,24 @@ KvCache::KvCache(const ModelConfig& config, const KvCacheOptions& options, Cache
 
 KvCache::KvCache(const KvCache& other)
     : setup_(other.setup_),
-      ops_(other.ops_),
+      devices_(other.devices_),
       planned_length_(other.planned_length_),
       sinks_(other.sinks_),
       places_(other.places_),
       apart_(other.apart_),
-      turning_{other.turning_[0], other.turning_[1]},
+      turning_(other.turning_),
       distances_(other.distances_),
       states_(other.states_ ? std::make_unique<SequenceStates>(*other.states_) : nullptr),
       tokens_(other.tokens_) {
   for (const auto& layer : other.layers_) layers_.push_back(std::make_unique<CacheLayer>(*layer));
+}
+
+std::span<const std::unique_ptr<CacheLayer>> KvCache::LayersOf(
+    const LayerDevices::Range& range) const {
+  const int64_t end = std::min(range.end, layer_count());
+  if (range.first >= end) return {};
+  return std::span(layers_).subspan(static_cast<size_t>(range.first),
+                                    static_cast<size_t>(end - range.first));
 }
 
 KvCache::KvCache(KvCache&&) noexcept = default;
@@ -93,7 +117,7 @@ const RopeFrequencies& KvCache::frequencies(int64_t layer) const {
 
 // Without tables no layer's keys wait to be turned: mostly no layer is asked.
 bool KvCache::raw_keys(int64_t layer) const {
-  return turning_[0].numbers != nullptr && layers_[layer]->turn().raw;
+  return turning_[0][0].numbers != nullptr && layers_[layer]->turn().raw;
 }
 
 bool KvCache::slot_positions(int64_t layer) const {
@@ -106,7 +130,8 @@ int64_t KvCache::slot_of(int64_t layer, int64_t head) const {
 
 const DeferredRope* KvCache::rope(int64_t layer) const {
   if (!raw_keys(layer)) return nullptr;
-  const Turning& turning = turning_[layers_[layer]->setup().local_rope ? 1 : 0];
+  const Turning& turning =
+      turning_[devices_.index_of(layer)][layers_[layer]->setup().local_rope ? 1 : 0];
   return slot_positions(layer) ? &turning.numbers->rope() : &turning.placed->rope();
 }
 
@@ -122,18 +147,21 @@ void KvCache::PlaceRope(std::shared_ptr<const RopePlaces> places) {
   }
   places_ = std::move(places);
   for (const auto& layer : layers_) layer->SetPlaces(places_.get());
-  if (turning_[0].numbers == nullptr) return;
-  for (Turning& turning : turning_) turning.placed = nullptr;
+  if (turning_[0][0].numbers == nullptr) return;
+  for (auto& both : turning_) {
+    for (Turning& turning : both) turning.placed = nullptr;
+  }
   NeedRope(std::max<int64_t>(tokens_, 1));
 }
 
 void KvCache::NeedRope(int64_t positions) {
   const int64_t capacity =
       positions <= planned_length_ ? planned_length_ : positions + positions / 2;
-  const auto extend = [&](const RopeFrequencies& frequencies, Turning& turning) {
+  const auto extend = [&](size_t device, const RopeFrequencies& frequencies, Turning& turning) {
     const auto get = [&](const std::shared_ptr<const RopePlaces>& places) {
-      return setup_->pools->rope_tables().Get(*ops_, frequencies, places, setup_->rope_layout,
-                                              positions, capacity);
+      return setup_->pools->on(device).rope_tables().Get(*devices_.ranges()[device].ops,
+                                                         frequencies, places, setup_->rope_layout,
+                                                         positions, capacity);
     };
     if (turning.numbers == nullptr || turning.numbers->capacity() < positions) {
       turning.numbers = get(nullptr);
@@ -144,27 +172,39 @@ void KvCache::NeedRope(int64_t positions) {
       turning.placed = get(places_);
     }
   };
-  extend(setup_->frequencies, turning_[0]);
-  bool local_done = false;
-  for (const auto& layer : layers_) {
-    if (layer->setup().local_rope && !local_done) {
-      extend(layer->setup().frequencies, turning_[1]);
-      local_done = true;
+  for (size_t device = 0; device < turning_.size(); ++device) {
+    auto& [plain, local] = turning_[device];
+    extend(device, setup_->frequencies, plain);
+    bool local_done = false;
+    for (const auto& layer : LayersOf(devices_.ranges()[device])) {
+      if (layer->setup().local_rope && !local_done) {
+        extend(device, layer->setup().frequencies, local);
+        local_done = true;
+      }
+      layer->SetEveryPosition(plain.numbers->every_position());
     }
-    layer->SetEveryPosition(turning_[0].numbers->every_position());
   }
 }
 
 void KvCache::NeedDistances(int64_t positions) {
-  if (setup_->slopes.empty() || (distances_ != nullptr && distances_->capacity() >= positions)) {
+  if (setup_->slopes.empty() ||
+      (distances_[0] != nullptr && distances_[0]->capacity() >= positions)) {
     return;
   }
   const int64_t capacity =
       positions <= planned_length_ ? planned_length_ : positions + positions / 2;
   // What layers point into stays until all of them point into this one.
-  auto table = std::make_shared<const DistanceTable>(*ops_, setup_->slopes, capacity);
-  for (const auto& layer : layers_) layer->SetDistances(table.get());
-  distances_ = std::move(table);
+  // A device without room leaves all of them as they were.
+  std::vector<std::shared_ptr<const DistanceTable>> tables;
+  for (const LayerDevices::Range& range : devices_.ranges()) {
+    tables.push_back(std::make_shared<const DistanceTable>(*range.ops, setup_->slopes, capacity));
+  }
+  for (size_t device = 0; device < tables.size(); ++device) {
+    for (const auto& layer : LayersOf(devices_.ranges()[device])) {
+      layer->SetDistances(tables[device].get());
+    }
+  }
+  distances_ = std::move(tables);
 }
 
 Status KvCache::Append(int64_t rows) {
@@ -206,11 +246,13 @@ Status KvCache::AppendTo(int64_t first, int64_t end, std::span<const int32_t> po
     return status;
   }
   const std::vector<float> zeros(static_cast<size_t>(rows));
-  std::vector<MemoryOps::CopyJob> copies;
-  for (const auto& layer : layers) {
-    layer->Count(View(positions, {rows}), View(zeros, {rows}), &copies);
+  for (const LayerDevices::Range& range : devices_.ranges()) {
+    std::vector<MemoryOps::CopyJob> copies;
+    for (int64_t i = std::max(first, range.first); i < std::min(end, range.end); ++i) {
+      layers_[i]->Count(View(positions, {rows}), View(zeros, {rows}), &copies);
+    }
+    if (!copies.empty()) range.ops->memory->CopyAll(copies);
   }
-  ops_->memory->CopyAll(copies);
   for (const auto& layer : layers) layer->PlaceDistances();
   tokens_ = std::max(tokens_, seen);
   return {};
@@ -259,11 +301,14 @@ Status KvCache::Seal() {
 }
 
 Status KvCache::Place(const Placement& place) {
-  if (ops_->device == Device::kHost || !place.any() || place.attends) return {};
-  BlockMoves moves(setup_->pools->of(Tier::kDevice));
-  for (size_t i = 0; i < layers_.size(); ++i) {
-    const Status placed = layers_[i]->Place(place, static_cast<int64_t>(i), &moves);
-    if (!placed.ok()) return placed.error().Wrap(StrCat("layer ", i));
+  if (ops().device == Device::kHost || !place.any() || place.attends) return {};
+  for (size_t device = 0; device < devices_.ranges().size(); ++device) {
+    const LayerDevices::Range& range = devices_.ranges()[device];
+    BlockMoves moves(setup_->pools->on(device).of(Tier::kDevice));
+    for (int64_t i = range.first; i < std::min(range.end, layer_count()); ++i) {
+      const Status placed = layers_[i]->Place(place, i, &moves);
+      if (!placed.ok()) return placed.error().Wrap(StrCat("layer ", i));
+    }
   }
   return {};
 }
@@ -317,7 +362,7 @@ Status KvCache::Classify(int64_t layer, const Tensor& classes) {
                 classes.shape[1] == width && classes.IsContiguous(),
             "classes must be i32 [kv_heads, longest head]");
   std::vector<int32_t> host(static_cast<size_t>(heads * width));
-  ops_->memory->Copy(classes, View(host, {heads, width}));
+  ops(layer).memory->Copy(classes, View(host, {heads, width}));
   std::vector<std::vector<int32_t>> of_heads;
   for (int64_t h = 0; h < heads; ++h) {
     const auto begin = host.begin() + h * width;
@@ -358,11 +403,11 @@ void ReadOnDevice(Ops& ops, const Tensor& rows, const std::function<void(const T
 }  // namespace
 
 void KvCache::ReadKeys(int64_t layer, int64_t head, int64_t first, Tensor rows) const {
-  ReadOnDevice(*ops_, rows, [&](const Tensor& out) {
+  ReadOnDevice(ops(layer), rows, [&](const Tensor& out) {
     layers_[layer]->Read(KvSide::kKeys, head, first, out);
     if (!raw_keys(layer)) return;
     std::vector<int32_t> counted;
-    RotateRows(*ops_, frequencies(layer), slot_positions(layer) ? nullptr : places_.get(),
+    RotateRows(ops(layer), frequencies(layer), slot_positions(layer) ? nullptr : places_.get(),
                setup_->rope_layout, RopeDirection::kForward,
                layers_[layer]->RotationsOf(head, first, out.shape[0], &counted), out);
   });
@@ -370,18 +415,18 @@ void KvCache::ReadKeys(int64_t layer, int64_t head, int64_t first, Tensor rows) 
 
 void KvCache::ReadRawKeys(int64_t layer, int64_t head, int64_t first, Tensor rows) const {
   KVG_CHECK(!setup_->mla, "keys of latent attention turn in their last dims only");
-  ReadOnDevice(*ops_, rows, [&](const Tensor& out) {
+  ReadOnDevice(ops(layer), rows, [&](const Tensor& out) {
     layers_[layer]->Read(KvSide::kKeys, head, first, out);
     if (raw_keys(layer)) return;
     std::vector<int32_t> counted;
-    RotateRows(*ops_, frequencies(layer), places_.get(), setup_->rope_layout,
+    RotateRows(ops(layer), frequencies(layer), places_.get(), setup_->rope_layout,
                RopeDirection::kInverse,
                layers_[layer]->PositionsOf(head, first, out.shape[0], &counted), out);
   });
 }
 
 void KvCache::ReadValues(int64_t layer, int64_t head, int64_t first, Tensor rows) const {
-  ReadOnDevice(*ops_, rows,
+  ReadOnDevice(ops(layer), rows,
                [&](const Tensor& out) { layers_[layer]->Read(KvSide::kValues, head, first, out); });
 }
 
@@ -393,7 +438,7 @@ void KvCache::ReadPositions(int64_t layer, int64_t head, int64_t first, Tensor o
   KVG_CHECK(first >= 0 && first + out.shape[0] <= length(layer, head), "entries outside the head");
   std::vector<int32_t> counted;
   if (out.shape[0] == 0) return;
-  ops_->memory->Copy(layers_[layer]->PositionsOf(head, first, out.shape[0], &counted), out);
+  ops(layer).memory->Copy(layers_[layer]->PositionsOf(head, first, out.shape[0], &counted), out);
 }
 
 std::vector<float> KvCache::LogWeights(int64_t layer, int64_t head) const {

@@ -92,8 +92,7 @@ Result<Calibration::Tables> Calibrate(Model& model, const StageChoice& choice,
     for (int64_t i = 0; i < std::ssize(texts); ++i) {
       const Prompt prompt = Prompt::FromTokens(calibrator->Reads(texts[static_cast<size_t>(i)]));
       KvCache cache = model.NewCache(prompt.size());
-      PrefillCapture capture(model.cache_config(), cache, NeedsOf(needs, prompt), prompt.size(),
-                             model.ops());
+      PrefillCapture capture(model.cache_config(), cache, NeedsOf(needs, prompt), prompt.size());
       Buffer memory;
       Tensor last;
       if (wants_last) {

@@ -63,10 +63,9 @@ AttentionShape LayerAttention(const ModelConfig& config, const KvCache& cache, i
 }
 
 PrefillCapture::PrefillCapture(const ModelConfig& config, const KvCache& cache, const Needs& needs,
-                               int64_t rows, Ops& ops, const Prompt* prompt)
+                               int64_t rows, const Prompt* prompt)
     : config_(config),
       cache_(cache),
-      ops_(ops),
       prompt_(prompt),
       needs_(needs),
       rows_(rows),
@@ -74,11 +73,13 @@ PrefillCapture::PrefillCapture(const ModelConfig& config, const KvCache& cache, 
       window_(std::min(needs.window, rows)),
       layer_rows_(static_cast<size_t>(config.layer_count()), rows),
       folded_(static_cast<size_t>(config.layer_count())),
+      parts_(cache.devices().ranges().size()),
       reaches_(static_cast<size_t>(config.layer_count())) {
   const int64_t heads = config.query_heads;
   for (int64_t layer = 0; layer < config.layer_count(); ++layer) {
     const int64_t width = Width(cache, layer) + rows;
     widths_.push_back(width);
+    Ops& ops = cache.ops(layer);
     if (window_ > 0) {
       queries_.push_back(ops.memory->Allocate(window_ * heads * config.key_dim * 4));
       log_sums_.push_back(ops.memory->Allocate(window_ * heads * 4));
@@ -91,21 +92,22 @@ PrefillCapture::PrefillCapture(const ModelConfig& config, const KvCache& cache, 
     if (needs.column_squares) squares_.push_back(ops.memory->Allocate(heads * width * 4));
   }
   for (int64_t layer = 0; needs.inputs && layer < config.layer_count(); ++layer) {
-    inputs_.push_back(ops.memory->Allocate(rows * config.hidden_size * 4));
+    inputs_.push_back(cache.ops(layer).memory->Allocate(rows * config.hidden_size * 4));
   }
-  if (needs.surprise) surprise_ = ops.memory->Allocate(rows * 4);
+  if (needs.surprise) surprise_ = cache.ops().memory->Allocate(rows * 4);
   for (const int64_t layer : needs.last_row_of) {
-    last_rows_[layer] = ops.memory->Allocate(heads * widths_[static_cast<size_t>(layer)] * 4);
+    last_rows_[layer] =
+        cache.ops(layer).memory->Allocate(heads * widths_[static_cast<size_t>(layer)] * 4);
   }
   for (const ChunkAttention& of : needs.chunk_sums) {
-    chunks_.push_back(std::make_unique<ChunkSums>(config, cache, of, rows, ops));
+    chunks_.push_back(std::make_unique<ChunkSums>(config, cache, of, rows));
   }
   for (const int64_t from : needs.query_moments) {
-    moments_.push_back(std::make_unique<QueryMoments>(config, from, ops));
+    moments_.push_back(std::make_unique<QueryMoments>(config, from, cache.devices()));
   }
   if (!needs.gates.empty())
     gates_ = std::make_unique<GateFolds>(config, ShapeOf(config, cache.format().dtype), needs, rows,
-                                         ops);
+                                         cache.ops());
 }
 
 void PrefillCapture::LayerInput(int64_t layer, const Tensor& x) {
@@ -115,16 +117,16 @@ void PrefillCapture::LayerInput(int64_t layer, const Tensor& x) {
     const int64_t begun = last_token_ - rows_;
     const int64_t at = cache_.tokens(layer) - x.shape[0] - begun;
     if (gates_ != nullptr) gates_->Fold(layer, x, at);
-    if (needs_.inputs) ops_.rows->Convert(x, Inputs(layer).Slice(at, at + x.shape[0]));
+    if (needs_.inputs) cache_.ops(layer).rows->Convert(x, Inputs(layer).Slice(at, at + x.shape[0]));
     return {};
   });
 }
 
 void PrefillCapture::TakeSurprise(const Tensor& surprise) {
   const int64_t end = rows_ - (last_token_ - cache_.tokens());
-  ops_.memory->Copy(surprise, Surprise().Slice(end - surprise.shape[0], end));
+  cache_.ops().memory->Copy(surprise, Surprise().Slice(end - surprise.shape[0], end));
   // A question may follow, which is no part of what is captured.
-  if (end == rows_) ops_.memory->Clear(Surprise().Slice(rows_ - 1, rows_));
+  if (end == rows_) cache_.ops().memory->Clear(Surprise().Slice(rows_ - 1, rows_));
 }
 
 Tensor PrefillCapture::Surprise() const {
@@ -170,8 +172,8 @@ void PrefillCapture::TakeRows(int64_t layer, std::span<const KvHead> heads, cons
     request.kind = ColumnReduction::kSumSquares;
     request.rows = item.rows;
     const Tensor part = Part(layer);
-    ops_.attention->ReduceColumns(LayerAttention(config_, cache_, layer), item, q, log_sum_exp,
-                                  request, part);
+    cache_.ops(layer).attention->ReduceColumns(LayerAttention(config_, cache_, layer), item, q,
+                                               log_sum_exp, request, part);
     Add(part, layer, squares_[static_cast<size_t>(layer)]);
     return {};
   });
@@ -204,8 +206,8 @@ void PrefillCapture::SumSeen(int64_t layer, const PromptReach& seen, const Tenso
   const auto index = static_cast<size_t>(layer);
   const auto sum = [&](ColumnReduction kind, const Buffer& sums) {
     const Tensor part = Part(layer);
-    seen.SumColumns(ops_, LayerAttention(config_, cache_, layer), cache_.Layer(layer), kind, q,
-                    log_sum_exp, part);
+    seen.SumColumns(cache_.ops(layer), LayerAttention(config_, cache_, layer), cache_.Layer(layer),
+                    kind, q, log_sum_exp, part);
     Add(part, layer, sums);
   };
   if (needs_.column_sums) sum(ColumnReduction::kSum, sums_[index]);
@@ -240,8 +242,8 @@ void PrefillCapture::KeepFirst(int64_t layer, const Tensor& q) {
   const int64_t before = layer_rows_[index] - RowsToCome(layer) - q.shape[0];
   if (before >= most) return;
   const int64_t end = std::min(most, before + q.shape[0]);
-  ops_.rows->Convert(Flat(q).Slice(0, end - before),
-                     memory.As(DType::kF32, {most, row_size}).Slice(before, end));
+  cache_.ops(layer).rows->Convert(Flat(q).Slice(0, end - before),
+                                  memory.As(DType::kF32, {most, row_size}).Slice(before, end));
 }
 
 Tensor PrefillCapture::FirstQueries(int64_t layer, int64_t rows) const {
@@ -263,9 +265,10 @@ void PrefillCapture::KeepWindow(int64_t layer, const Tensor& q, const Tensor& lo
   const int64_t to = window_ - left;
   const auto index = static_cast<size_t>(layer);
   const Tensor rows = queries_[index].As(DType::kF32, {window_, row_size});
-  ops_.rows->Convert(Flat(q).Slice(end - count, end), rows.Slice(to - count, to));
+  cache_.ops(layer).rows->Convert(Flat(q).Slice(end - count, end), rows.Slice(to - count, to));
   const Tensor sums = log_sums_[index].As(DType::kF32, {heads, window_});
-  ops_.rows->Convert(Columns(log_sum_exp, end - count, end), Columns(sums, to - count, to));
+  cache_.ops(layer).rows->Convert(Columns(log_sum_exp, end - count, end),
+                                  Columns(sums, to - count, to));
 }
 
 int64_t PrefillCapture::RowsToCome(int64_t layer) const {
@@ -281,7 +284,7 @@ void PrefillCapture::Begin(int64_t first_layer, int64_t rows) {
     for (const auto* sums : {&sums_, &squares_}) {
       if (sums->empty()) continue;
       const Buffer& memory = (*sums)[index];
-      ops_.memory->Clear(memory.As(DType::kF32, {memory.size_bytes() / 4}));
+      cache_.ops(layer).memory->Clear(memory.As(DType::kF32, {memory.size_bytes() / 4}));
     }
     widths_[index] = Width(cache_, layer) + rows;
     layer_rows_[index] = rows;
@@ -296,26 +299,27 @@ int64_t PrefillCapture::window(int64_t layer) const {
 void PrefillCapture::KeepLastRow(int64_t layer, const Tensor& q, const Tensor& log_sum_exp) {
   if (!last_rows_.contains(layer)) return;
   const int64_t rows = q.shape[0], heads = config_.query_heads;
-  const Buffer memory = ops_.memory->Allocate(heads * 4);
+  const Buffer memory = cache_.ops(layer).memory->Allocate(heads * 4);
   const Tensor last_sum = memory.As(DType::kF32, {heads, 1});
-  ops_.rows->Convert(Columns(log_sum_exp, rows - 1, rows), last_sum);
+  cache_.ops(layer).rows->Convert(Columns(log_sum_exp, rows - 1, rows), last_sum);
   const Tensor out = LastRow(layer);
   const Tensor of_row = out.Reshape({heads, 1, out.shape[1]});
   if (const PromptReach* seen = reach(layer); seen != nullptr && !seen->whole()) {
-    seen->Probabilities(ops_, LayerAttention(config_, cache_, layer), cache_.Layer(layer),
-                        rows_ - 1, q.Slice(rows - 1, rows), last_sum, of_row);
+    seen->Probabilities(cache_.ops(layer), LayerAttention(config_, cache_, layer),
+                        cache_.Layer(layer), rows_ - 1, q.Slice(rows - 1, rows), last_sum, of_row);
     return;
   }
   const AttentionItem item = {
       .first_row = 0, .rows = 1, .token_position = last_token_ - 1, .heads = cache_.Layer(layer)};
-  ops_.attention->WindowProbabilities(LayerAttention(config_, cache_, layer), item,
-                                      q.Slice(rows - 1, rows), last_sum, of_row);
+  cache_.ops(layer).attention->WindowProbabilities(LayerAttention(config_, cache_, layer), item,
+                                                   q.Slice(rows - 1, rows), last_sum, of_row);
 }
 
 Tensor PrefillCapture::Part(int64_t layer) {
   const int64_t width = Width(cache_, layer), bytes = config_.query_heads * width * 4;
-  if (part_.size_bytes() < bytes) part_ = ops_.memory->Allocate(bytes);
-  return part_.As(DType::kF32, {config_.query_heads, width});
+  Buffer& part = parts_[cache_.devices().index_of(layer)];
+  if (part.size_bytes() < bytes) part = cache_.ops(layer).memory->Allocate(bytes);
+  return part.As(DType::kF32, {config_.query_heads, width});
 }
 
 Tensor PrefillCapture::ColumnSumsOfRows(int64_t layer) {
@@ -332,7 +336,7 @@ void PrefillCapture::Add(const Tensor& part, int64_t layer, const Buffer& sums) 
   const Tensor all =
       sums.As(DType::kF32, {config_.query_heads, widths_[static_cast<size_t>(layer)]});
   const Tensor reached = Columns(all, 0, part.shape[1]);
-  ops_.rows->Combine(reached, part, Binary::kAdd, reached);
+  cache_.ops(layer).rows->Combine(reached, part, Binary::kAdd, reached);
 }
 
 void PrefillCapture::FoldSquares(int64_t layer, const Tensor& q, const Tensor& log_sum_exp) {
@@ -348,8 +352,8 @@ void PrefillCapture::FoldSquares(int64_t layer, const Tensor& q, const Tensor& l
   request.kind = ColumnReduction::kSumSquares;
   request.rows = item.rows;
   const Tensor part = Part(layer);
-  ops_.attention->ReduceColumns(LayerAttention(config_, cache_, layer), item, q, log_sum_exp,
-                                request, part);
+  cache_.ops(layer).attention->ReduceColumns(LayerAttention(config_, cache_, layer), item, q,
+                                             log_sum_exp, request, part);
   Add(part, layer, squares_[static_cast<size_t>(layer)]);
 }
 
@@ -398,13 +402,12 @@ const QueryMoments& PrefillCapture::MomentsFrom(int64_t from) const {
 }
 
 int64_t PrefillCapture::bytes() const {
-  int64_t bytes =
-      part_.size_bytes() + surprise_.size_bytes() + (gates_ != nullptr ? gates_->bytes() : 0);
+  int64_t bytes = surprise_.size_bytes() + (gates_ != nullptr ? gates_->bytes() : 0);
   for (const auto& chunks : chunks_) bytes += chunks->bytes();
   for (const auto& moments : moments_) bytes += moments->bytes();
   for (const auto& [layer, buffer] : last_rows_) bytes += buffer.size_bytes();
   for (const auto* buffers :
-       {&queries_, &log_sums_, &first_queries_, &inputs_, &sums_, &squares_}) {
+       {&queries_, &log_sums_, &first_queries_, &inputs_, &sums_, &squares_, &parts_}) {
     for (const Buffer& buffer : *buffers) bytes += buffer.size_bytes();
   }
   return bytes;
@@ -435,17 +438,19 @@ int64_t PrefillCapture::PlannedBytes(const ModelConfig& config, const Needs& nee
              QueryMoments::PlannedBytes(config, std::min(rows, Model::kChunkRows));
 }
 
-StepCapture::StepCapture(const ModelConfig& config, const Needs& needs, Ops& ops)
-    : config_(config), ops_(ops), needs_(needs) {
-  if (wants_guesses()) guesses_.resize(static_cast<size_t>(config.layer_count()));
+StepCapture::StepCapture(const ModelConfig& config, const Needs& needs, const LayerDevices& devices)
+    : config_(config), devices_(devices), needs_(needs) {
+  const int64_t layers = config.layer_count();
+  if (wants_guesses()) guesses_.resize(static_cast<size_t>(layers));
   if (!wanted()) return;
-  const int64_t heads = config.layer_count() * config.query_heads;
-  queries_ = ops.memory->Allocate(heads * config.key_dim * 4);
-  if (slides()) last_ = ops.memory->Allocate(PlannedBytesOfLast(config, needs));
-  if (wants_inputs())
-    gates_ = std::make_unique<GateFolds>(config, ShapeOf(config, DType::kF32), needs, 1, ops);
+  queries_.Allocate(devices_, layers, DType::kF32, row_size());
+  if (slides()) last_.Allocate(devices_, layers, DType::kF32, needs.step_window * row_size());
+  if (wants_inputs()) {
+    gates_ = std::make_unique<GateFolds>(config, ShapeOf(config, DType::kF32), needs, 1,
+                                         devices_.first());
+  }
   if (!needs.step_attention) return;
-  log_sums_ = ops.memory->Allocate(heads * 4);
+  log_sums_.Allocate(devices_, layers, DType::kF32, config.query_heads);
   attention_.resize(static_cast<size_t>(config.layer_count()));
 }
 
@@ -453,11 +458,12 @@ Tensor StepCapture::AttentionOf(int64_t layer, const KvCache& cache) {
   if (attention_.empty()) return {};
   Left& own = attention_[static_cast<size_t>(layer)];
   own.left = {};
-  if (!ops_.attention->SumsColumns({.heads = cache.Layer(layer)})) return {};
+  if (!devices_.of(layer).attention->SumsColumns({.heads = cache.Layer(layer)})) return {};
   const int64_t width = Width(cache, layer), bytes = config_.query_heads * width * 4;
   // Steps add an entry each: room for some more.
   if (own.memory.size_bytes() < bytes) {
-    own.memory = ops_.memory->Allocate(bytes + config_.query_heads * kKvPageEntries * 4);
+    own.memory =
+        devices_.of(layer).memory->Allocate(bytes + config_.query_heads * kKvPageEntries * 4);
   }
   // The sums over one row are its attention.
   own.left = own.memory.As(DType::kF32, {config_.query_heads, width});
@@ -466,8 +472,8 @@ Tensor StepCapture::AttentionOf(int64_t layer, const KvCache& cache) {
 
 void StepCapture::Keep(int64_t layer, const Tensor& q, const Tensor& log_sum_exp) {
   const int64_t heads = config_.query_heads;
-  ops_.rows->Convert(q[0], Queries(layer));
-  if (needs_.step_attention) ops_.rows->Convert(log_sum_exp, LogSumExp(layer));
+  devices_.of(layer).rows->Convert(q[0], Queries(layer));
+  if (needs_.step_attention) devices_.of(layer).rows->Convert(log_sum_exp, LogSumExp(layer));
   KVG_CHECK(q.shape[0] == 1 && q.shape[1] == heads, "a step has one row");
 }
 
@@ -483,8 +489,8 @@ Tensor StepCapture::GateScores(const Gate& gate, int64_t layer) const {
 void StepCapture::KeepGuess(int64_t layer, const Tensor& q) {
   KVG_CHECK(q.shape[0] == 1, "a step has one row");
   Buffer& own = guesses_[static_cast<size_t>(layer)];
-  if (own.size_bytes() == 0) own = ops_.memory->Allocate(q.shape[1] * q.shape[2] * 4);
-  ops_.rows->Convert(q[0], own.As(DType::kF32, {q.shape[1], q.shape[2]}));
+  if (own.size_bytes() == 0) own = devices_.of(layer).memory->Allocate(q.shape[1] * q.shape[2] * 4);
+  devices_.of(layer).rows->Convert(q[0], own.As(DType::kF32, {q.shape[1], q.shape[2]}));
 }
 
 Tensor StepCapture::Guess(int64_t layer) const {
@@ -500,26 +506,36 @@ int64_t StepCapture::PlannedBytesOfGuesses(const ModelConfig& config, const Need
   return config.layer_count() * config.query_heads * config.key_dim * 4;
 }
 
+// The piece of a device is [step_window, its layers * query_heads * key_dim].
 Tensor StepCapture::LastOf(int64_t layer) const {
-  const Tensor all =
-      last_.As(DType::kF32, {needs_.step_window, config_.layer_count() * row_size()});
-  return Columns(all, layer * row_size(), (layer + 1) * row_size());
+  for (const LayerNumbers::Piece& piece : last_.pieces()) {
+    const int64_t at = layer - piece.first;
+    if (at >= piece.layers) continue;
+    return Columns(RowsOf(piece), at * row_size(), (at + 1) * row_size());
+  }
+  KVG_CHECK(false, "no such layer");
 }
 
-// All layers of a row lie side by side, so that a step takes one copy, outside of what a device
-// repeats.
+Tensor StepCapture::RowsOf(const LayerNumbers::Piece& last) const {
+  return last_.All(last).Reshape({needs_.step_window, last.layers * row_size()});
+}
+
+// All layers of a row lie side by side, so that a step takes one copy on each device, outside of
+// what it repeats.
 void StepCapture::KeepLast(int64_t at) {
-  const int64_t numbers = config_.layer_count() * row_size();
-  const Tensor all = last_.As(DType::kF32, {needs_.step_window, numbers});
-  ops_.memory->Copy(queries_.As(DType::kF32, {numbers}), all[at % needs_.step_window]);
+  for (size_t i = 0; i < last_.pieces().size(); ++i) {
+    const LayerNumbers::Piece& last = last_.pieces()[i];
+    const Tensor newest = queries_.All(queries_.pieces()[i]);
+    last.ops->memory->Copy(newest.Reshape({newest.Numel()}), RowsOf(last)[at % needs_.step_window]);
+  }
 }
 
 void StepCapture::KeepRows(int64_t layer, const Tensor& q, int64_t end) {
   const int64_t window = needs_.step_window, begin = end - q.shape[0];
   const Tensor rows = Flat(q), last = LastOf(layer);
   for (int64_t at = std::max(begin, end - window); at < end; ++at) {
-    ops_.rows->Convert(rows.Slice(at - begin, at - begin + 1),
-                       last.Slice(at % window, at % window + 1));
+    devices_.of(layer).rows->Convert(rows.Slice(at - begin, at - begin + 1),
+                                     last.Slice(at % window, at % window + 1));
   }
 }
 
@@ -531,9 +547,7 @@ void StepCapture::KeepPrompt(const PrefillCapture& prompt, int64_t end) {
 }
 
 void StepCapture::ContinueFrom(const StepCapture& other) {
-  const int64_t numbers = last_.size_bytes() / 4;
-  if (numbers == 0) return;
-  ops_.memory->Copy(other.last_.As(DType::kF32, {numbers}), last_.As(DType::kF32, {numbers}));
+  if (!last_.empty()) last_.CopyFrom(other.last_);
 }
 
 void StepCapture::LastQueries(int64_t layer, int64_t end, Tensor out) const {
@@ -543,7 +557,7 @@ void StepCapture::LastQueries(int64_t layer, int64_t end, Tensor out) const {
   for (int64_t done = 0; done < rows;) {
     const int64_t at = (end - rows + done) % window;
     const int64_t count = std::min(rows - done, window - at);
-    ops_.rows->Convert(last.Slice(at, at + count), flat.Slice(done, done + count));
+    devices_.of(layer).rows->Convert(last.Slice(at, at + count), flat.Slice(done, done + count));
     done += count;
   }
 }
@@ -554,13 +568,12 @@ int64_t StepCapture::PlannedBytesOfLast(const ModelConfig& config, const Needs& 
 
 Tensor StepCapture::Queries(int64_t layer) const {
   KVG_CHECK(wanted(), "no stage declared step queries");
-  return queries_.As(DType::kF32,
-                     {config_.layer_count(), config_.query_heads, config_.key_dim})[layer];
+  return queries_.Of(layer).Reshape({config_.query_heads, config_.key_dim});
 }
 
 Tensor StepCapture::LogSumExp(int64_t layer) const {
   KVG_CHECK(needs_.step_attention, "no stage declared step attention");
-  return log_sums_.As(DType::kF32, {config_.layer_count(), config_.query_heads, 1})[layer];
+  return log_sums_.Of(layer).Reshape({config_.query_heads, 1});
 }
 
 }  // namespace kvgauge

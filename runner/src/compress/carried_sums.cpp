@@ -7,48 +7,49 @@
 
 namespace kvgauge {
 
-CarriedSums::CarriedSums(const ModelShape& shape, const Needs& needs, Ops& ops)
-    : shape_(shape), ops_(ops) {
+CarriedSums::CarriedSums(const ModelShape& shape, const Needs& needs, const LayerDevices& devices)
+    : shape_(shape), devices_(devices) {
   const auto layers = static_cast<size_t>(shape.layers);
   if (needs.column_sums) sums_.resize(layers);
   if (needs.column_squares) squares_.resize(layers);
 }
 
 void CarriedSums::GiveTo(PrefillCapture& capture) const {
-  const auto give = [&](const Sums& from, const Tensor& to) {
+  const auto give = [&](size_t layer, const Sums& from, const Tensor& to) {
     if (from.width == 0) return;
     const Tensor before = from.memory.As(DType::kF32, {shape_.query_heads, from.width});
-    ops_.rows->Convert(before, Columns(to, 0, from.width));
+    devices_.of(static_cast<int64_t>(layer)).rows->Convert(before, Columns(to, 0, from.width));
   };
   for (size_t layer = 0; layer < sums_.size(); ++layer) {
-    give(sums_[layer], capture.ColumnSums(static_cast<int64_t>(layer)));
+    give(layer, sums_[layer], capture.ColumnSums(static_cast<int64_t>(layer)));
   }
   for (size_t layer = 0; layer < squares_.size(); ++layer) {
-    give(squares_[layer], capture.ColumnSquares(static_cast<int64_t>(layer)));
+    give(layer, squares_[layer], capture.ColumnSquares(static_cast<int64_t>(layer)));
   }
 }
 
 void CarriedSums::Take(const PrefillCapture& capture, int64_t layer,
                        std::span<const HeadPlan> plan) {
   const auto index = static_cast<size_t>(layer);
-  if (!sums_.empty()) Keep(capture.ColumnSums(layer), plan, sums_[index]);
-  if (!squares_.empty()) Keep(capture.ColumnSquares(layer), plan, squares_[index]);
+  if (!sums_.empty()) Keep(devices_.of(layer), capture.ColumnSums(layer), plan, sums_[index]);
+  if (!squares_.empty())
+    Keep(devices_.of(layer), capture.ColumnSquares(layer), plan, squares_[index]);
 }
 
 // all: [query_heads, width].
-void CarriedSums::Keep(const Tensor& all, std::span<const HeadPlan> plan, Sums& kept) {
+void CarriedSums::Keep(Ops& ops, const Tensor& all, std::span<const HeadPlan> plan, Sums& kept) {
   int64_t width = plan.empty() ? all.shape[1] : 0;
   for (const HeadPlan& head : plan) width = std::max(width, head.keep.Numel());
-  Buffer memory = ops_.memory->Allocate(std::max<int64_t>(all.shape[0] * width, 1) * 4);
+  Buffer memory = ops.memory->Allocate(std::max<int64_t>(all.shape[0] * width, 1) * 4);
   const Tensor left = memory.As(DType::kF32, {all.shape[0], width});
   if (plan.empty()) {
-    ops_.rows->Convert(all, left);
+    ops.rows->Convert(all, left);
   } else {
     const int64_t group = all.shape[0] / std::ssize(plan);
     for (int64_t q = 0; q < all.shape[0]; ++q) {
       const Tensor& keep = plan[static_cast<size_t>(q / group)].keep;
       const int64_t count = keep.Numel();
-      if (count > 0) ops_.select->Gather(AsColumn(all[q]), keep, AsColumn(left[q].Slice(0, count)));
+      if (count > 0) ops.select->Gather(AsColumn(all[q]), keep, AsColumn(left[q].Slice(0, count)));
     }
   }
   kept = {std::move(memory), width};

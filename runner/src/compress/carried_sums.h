@@ -14,7 +14,7 @@ namespace kvgauge {
 
 class CarriedSums {
  public:
-  CarriedSums(const ModelShape& shape, const Needs& needs, Ops& ops);
+  CarriedSums(const ModelShape& shape, const Needs& needs, const LayerDevices& devices);
 
   // Into the capture of the next chunk, before any of its rows.
   void GiveTo(PrefillCapture& capture) const;
@@ -28,10 +28,10 @@ class CarriedSums {
     Buffer memory;
     int64_t width = 0;  // [query_heads, width]
   };
-  void Keep(const Tensor& all, std::span<const HeadPlan> plan, Sums& kept);
+  static void Keep(Ops& ops, const Tensor& all, std::span<const HeadPlan> plan, Sums& kept);
 
   const ModelShape& shape_;
-  Ops& ops_;
+  const LayerDevices devices_;
   std::vector<Sums> sums_, squares_;  // [layers]; empty where they are not declared
 };
 

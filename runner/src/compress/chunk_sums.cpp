@@ -17,24 +17,25 @@ int64_t ChunkWorkNumbers(const ModelConfig& config, int64_t chunk) {
 }  // namespace
 
 ChunkSums::ChunkSums(const ModelConfig& config, const KvCache& cache, const ChunkAttention& kind,
-                     int64_t rows, Ops& ops)
+                     int64_t rows)
     : config_(config),
       cache_(cache),
       kind_(kind),
-      ops_(ops),
       begin_(std::max(cache.tokens(), kind.first)),
       end_(cache.tokens() + rows - kind.last),
       chunk_(kind.padded ? kind.rows : std::min(kind.rows, rows)),
-      pending_(static_cast<size_t>(config.layer_count())) {
+      pending_(static_cast<size_t>(config.layer_count())),
+      work_(cache.devices().ranges().size()) {
   for (int64_t layer = 0; layer < config.layer_count(); ++layer) {
     int64_t width = 0;
     for (const KvHead& head : cache.Layer(layer)) width = std::max(width, head.length());
     widths_.push_back(width + rows);
-    sums_.push_back(ops.memory->Allocate(config.query_heads * widths_.back() * 4));
+    sums_.push_back(cache.ops(layer).memory->Allocate(config.query_heads * widths_.back() * 4));
   }
 }
 
 void ChunkSums::Add(int64_t layer, const Tensor& q) {
+  Ops& ops = cache_.ops(layer);
   KVG_CHECK(q.stride[1] == q.shape[2], "heads of a query row must lie side by side");
   const int64_t row = config_.query_heads * config_.key_dim;
   Tensor all = q;
@@ -50,9 +51,9 @@ void ChunkSums::Add(int64_t layer, const Tensor& q) {
     if (at == first && stop == last) {
       Fold(layer, rows, first);
     } else {
-      if (memory.size_bytes() == 0) memory = ops_.memory->Allocate(chunk_ * row * 4);
+      if (memory.size_bytes() == 0) memory = ops.memory->Allocate(chunk_ * row * 4);
       const Tensor pending = memory.As(DType::kF32, {chunk_, row});
-      ops_.rows->Convert(rows, pending.Slice(at - first, stop - first));
+      ops.rows->Convert(rows, pending.Slice(at - first, stop - first));
       if (stop == last) Fold(layer, pending.Slice(0, last - first), first);
     }
     at = stop;
@@ -62,8 +63,12 @@ void ChunkSums::Add(int64_t layer, const Tensor& q) {
 void ChunkSums::Fold(int64_t layer, const Tensor& rows, int64_t begin) {
   const int64_t n = rows.shape[0], count = kind_.padded ? kind_.rows : n;
   const int64_t dim = config_.key_dim, group = config_.query_heads / cache_.kv_heads();
-  if (work_.size_bytes() == 0) work_ = ops_.memory->Allocate(ChunkWorkNumbers(config_, chunk_) * 4);
-  Tensor work = work_.As(DType::kF32, {ChunkWorkNumbers(config_, chunk_)});
+  Ops& ops = cache_.ops(layer);
+  Buffer& memory = work_[cache_.devices().index_of(layer)];
+  if (memory.size_bytes() == 0) {
+    memory = ops.memory->Allocate(ChunkWorkNumbers(config_, chunk_) * 4);
+  }
+  const Tensor work = memory.As(DType::kF32, {ChunkWorkNumbers(config_, chunk_)});
   int64_t taken = 0;
   const auto take = [&](int64_t m, int64_t width) {
     taken += m * width;
@@ -72,8 +77,8 @@ void ChunkSums::Fold(int64_t layer, const Tensor& rows, int64_t begin) {
   const Tensor queries = take(group * count, dim), keys = take(count, dim);
   const Tensor scores = take(group * count, count);
   if (n < count) {
-    ops_.rows->Fill(0.0f, queries);
-    ops_.rows->Fill(0.0f, keys);
+    ops.rows->Fill(0.0f, queries);
+    ops.rows->Fill(0.0f, keys);
   }
   const Tensor sums = sums_[static_cast<size_t>(layer)].As(
       DType::kF32, {config_.query_heads, widths_[static_cast<size_t>(layer)]});
@@ -82,14 +87,14 @@ void ChunkSums::Fold(int64_t layer, const Tensor& rows, int64_t begin) {
     cache_.ReadKeys(layer, h, entry, keys.Slice(0, n));
     for (int64_t g = 0; g < group; ++g) {
       const int64_t from = (h * group + g) * dim;
-      ops_.rows->Convert(Columns(rows, from, from + dim), queries.Slice(g * count, g * count + n));
+      ops.rows->Convert(Columns(rows, from, from + dim), queries.Slice(g * count, g * count + n));
     }
-    ops_.linear->MatMulNT(queries.Reshape({1, group * count, dim}), keys.Reshape({1, count, dim}),
-                          1.0f, scores.Reshape({1, group * count, count}));
-    ops_.rows->Softmax(scores, 1.0f, scores);
+    ops.linear->MatMulNT(queries.Reshape({1, group * count, dim}), keys.Reshape({1, count, dim}),
+                         1.0f, scores.Reshape({1, group * count, count}));
+    ops.rows->Softmax(scores, 1.0f, scores);
     for (int64_t g = 0; g < group; ++g) {
-      ops_.rows->ReduceColumns(Columns(scores.Slice(g * count, (g + 1) * count), 0, n),
-                               Reduction::kSum, sums[h * group + g].Slice(entry, entry + n));
+      ops.rows->ReduceColumns(Columns(scores.Slice(g * count, (g + 1) * count), 0, n),
+                              Reduction::kSum, sums[h * group + g].Slice(entry, entry + n));
     }
   }
 }
@@ -100,8 +105,8 @@ Tensor ChunkSums::Of(int64_t layer) const {
 }
 
 int64_t ChunkSums::bytes() const {
-  int64_t bytes = work_.size_bytes();
-  for (const auto* buffers : {&sums_, &pending_}) {
+  int64_t bytes = 0;
+  for (const auto* buffers : {&sums_, &pending_, &work_}) {
     for (const Buffer& buffer : *buffers) bytes += buffer.size_bytes();
   }
   return bytes;

@@ -18,7 +18,7 @@ class ChunkSums {
  public:
   // For a prefill of `rows` rows into `cache`, which outlives the prefill.
   ChunkSums(const ModelConfig& config, const KvCache& cache, const ChunkAttention& kind,
-            int64_t rows, Ops& ops);
+            int64_t rows);
 
   const ChunkAttention& kind() const { return kind_; }
   // q: [rows, query_heads, key_dim], rotated, of the newest rows of the cache.
@@ -35,13 +35,12 @@ class ChunkSums {
   const ModelConfig& config_;
   const KvCache& cache_;
   const ChunkAttention kind_;
-  Ops& ops_;
   int64_t begin_ = 0, end_ = 0;  // the tokens that are in chunks
   int64_t chunk_ = 0;            // rows of the largest chunk
   std::vector<int64_t> widths_;  // [layers]
   std::vector<Buffer> sums_;     // [layers] of [query_heads, width]
   std::vector<Buffer> pending_;  // [layers] queries of a chunk that is not complete
-  Buffer work_;
+  std::vector<Buffer> work_;     // of each device
 };
 
 }  // namespace kvgauge

@@ -84,7 +84,7 @@ Status Compressor::Impl::ReducePrompt(const PromptState& state, const PromptScor
       for (const int64_t length : view.lengths()) even &= length == views[0]->width();
       width = std::max(width, view.width());
       if (!after_prefill && !ages()) continue;
-      memory.push_back(ops_.memory->Allocate(shape_.kv_heads * view.width() * 4));
+      memory.push_back(view.ops().memory->Allocate(shape_.kv_heads * view.width() * 4));
       own.push_back(memory.back().As(DType::kF32, {shape_.kv_heads, view.width()}));
       if (shared.empty()) {
         KVG_CHECK(!ProbesPrompt(method_), "scores of a probe come with those of the prompt");
@@ -138,7 +138,7 @@ Status Compressor::Impl::ReducePrompt(const PromptState& state, const PromptScor
 Status Compressor::Impl::CheckGates(const StageChoice& choice, CacheView& view,
                                     const Tensor& scores) const {
   const Tensor sums = view.Scratch(DType::kF32, {shape_.kv_heads});
-  ops_.rows->ReduceRows(scores, Reduction::kSumAbs, sums);
+  view.ops().rows->ReduceRows(scores, Reduction::kSumAbs, sums);
   const std::vector<float> fetched = Fetch(ops_, sums);
   // Heads are exchanged with rows by a product, so one that is no number leaves none of its row.
   if (std::ranges::all_of(fetched, [](float sum) { return std::isfinite(sum); })) return {};
@@ -202,14 +202,15 @@ void Compressor::Impl::KeepClassScores(CacheView& view, const Tensor& scores,
   for (const HeadPlan& one : plan) width = std::max(width, kept_of(one));
   const auto layer = static_cast<size_t>(view.layer());
   if (width == 0) return;
-  class_memory_[layer] = ops_.memory->Allocate(shape_.kv_heads * width * 4);
+  class_memory_[layer] = view.ops().memory->Allocate(shape_.kv_heads * width * 4);
   const Tensor kept = class_memory_[layer].As(DType::kF32, {shape_.kv_heads, width});
-  ops_.rows->Fill(0.0f, kept);
+  view.ops().rows->Fill(0.0f, kept);
   for (int64_t head = 0; head < shape_.kv_heads; ++head) {
     const HeadPlan& one = plan[static_cast<size_t>(head)];
     const int64_t count = kept_of(one);
     if (count == 0) continue;
-    ops_.select->Gather(AsColumn(scores[head]), one.keep, AsColumn(kept[head].Slice(0, count)));
+    view.ops().select->Gather(AsColumn(scores[head]), one.keep,
+                              AsColumn(kept[head].Slice(0, count)));
   }
   class_scores_[layer] = kept;
 }

@@ -18,7 +18,7 @@ void Compressor::Impl::ScoreAsked(const PromptState& asked, int64_t layer,
   CacheView view(source, layer);
   const Tensor all = view.Scratch(DType::kF32, {shape_.kv_heads, view.width()});
   pipeline_.score->Score(view, all);
-  ops_.rows->Convert(Columns(all, 0, out.shape[1]), out);
+  view.ops().rows->Convert(Columns(all, 0, out.shape[1]), out);
 }
 
 // What a chunk leaves of itself and of those before. Layers may differ in what they hold, and heads

@@ -27,10 +27,10 @@ class Compressor::Impl final : public LayerHook {
         ops_(model.ops()),
         needs_(method.needs()),
         pipeline_(MakePipeline(method)),
-        step_(model.cache_config(), StepNeeds(), ops_),
-        reads_(pipeline_.read.get(), method_.place, shape_, ops_),
+        step_(model.cache_config(), StepNeeds(), model.devices()),
+        reads_(pipeline_.read.get(), method_.place, shape_, model.devices()),
         recorder_(model, method, budget_, shape_),
-        carried_(shape_, needs_, ops_) {
+        carried_(shape_, needs_, model.devices()) {
     for (int64_t i = 0; i < shape_.layers && pipeline_.reduce != nullptr; ++i) {
       reduce_states_.push_back(pipeline_.reduce->Begin());
       if (pipeline_.decode_reduce != nullptr) {
@@ -38,7 +38,8 @@ class Compressor::Impl final : public LayerHook {
       }
     }
     if (ages())
-      question_ = std::make_unique<QuestionRows>(model.cache_config(), shape_, needs_, ops_);
+      question_ =
+          std::make_unique<QuestionRows>(model.cache_config(), shape_, needs_, model.devices());
     if (step_.slides()) last_rows_ = std::make_unique<LastRows>(step_, question_.get());
   }
 
@@ -144,7 +145,7 @@ class Compressor::Impl final : public LayerHook {
   const Method& method_;
   const Budget budget_;
   const ModelShape shape_;
-  Ops& ops_;
+  Ops& ops_;  // of the first device: for copies and waits, which are alike on all
   const Needs needs_;
   Pipeline pipeline_;
   StepCapture step_;

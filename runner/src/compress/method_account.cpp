@@ -128,10 +128,10 @@ void Recorder::AddMerged(int64_t layer, std::span<const HeadPlan> plan) {
 
 Tensor Recorder::OutcomeOf(int64_t layer, const KvCache& cache) {
   const int64_t heads = cache.kv_heads();
-  if (outcomes_.size_bytes() == 0) {
-    outcomes_ = ops_.memory->Allocate(shape_.layers * heads * kKvKeptNumbers * SizeOf(DType::kI32));
+  if (outcomes_.empty()) {
+    outcomes_.Allocate(model_.devices(), shape_.layers, DType::kI32, heads * kKvKeptNumbers);
   }
-  return outcomes_.As(DType::kI32, {shape_.layers, heads, kKvKeptNumbers})[layer];
+  return outcomes_.Of(layer).Reshape({heads, kKvKeptNumbers});
 }
 
 void Recorder::AddStore(const StorePlan& plan) {
@@ -150,15 +150,8 @@ void Recorder::ContinueFrom(const Recorder& other) {
   other.AddMergedOnDevice(record_.merged);
 }
 
-std::vector<int32_t> Recorder::Outcomes() const {
-  std::vector<int32_t> kept(static_cast<size_t>(outcomes_.size_bytes() / SizeOf(DType::kI32)));
-  const int64_t size = std::ssize(kept);
-  if (size > 0) ops_.memory->Copy(outcomes_.As(DType::kI32, {size}), View(kept, {size}));
-  return kept;
-}
-
 void Recorder::AddMergedOnDevice(std::vector<int64_t>& merged) const {
-  const std::vector<int32_t> kept = Outcomes();
+  const std::vector<int32_t> kept = outcomes_.ToHost<int32_t>();
   for (size_t layer = 0; layer < merged.size() && !kept.empty(); ++layer) {
     const size_t row = kept.size() / merged.size();
     for (size_t i = 0; i < row; i += kKvKeptNumbers) {
@@ -169,7 +162,7 @@ void Recorder::AddMergedOnDevice(std::vector<int64_t>& merged) const {
 
 // Devices are not asked in a step, so what is wrong with its plan is known when there is time.
 Status Recorder::CheckSteps(const KvCache& cache) const {
-  const std::vector<int32_t> kept = Outcomes();
+  const std::vector<int32_t> kept = outcomes_.ToHost<int32_t>();
   for (size_t i = 0; i < kept.size(); i += kKvKeptNumbers) {
     const auto number = [&](KvKept what) { return kept[i + static_cast<size_t>(what)]; };
     if (number(KvKept::kRefused) == 0) continue;

@@ -49,7 +49,6 @@ class Recorder {
  private:
   int64_t IndexOnHost() const;
   std::vector<std::vector<int64_t>> Entries(const KvCache& cache) const;
-  std::vector<int32_t> Outcomes() const;
   void AddMergedOnDevice(std::vector<int64_t>& merged) const;
 
   const Model& model_;
@@ -61,8 +60,8 @@ class Recorder {
   int64_t weight_bytes_ = 0;
   bool stores_otherwise_ = false;  // a plan that is more than the plain store
   bool dropped_ = false, weighted_ = false;
-  bool sparse_ = false;  // rows of the prompt saw less than everything
-  Buffer outcomes_;      // [layers, kv_heads] rows of KvKept, once there was one
+  bool sparse_ = false;    // rows of the prompt saw less than everything
+  LayerNumbers outcomes_;  // [kv_heads] rows of KvKept of each layer, once there was one
   ModalityCounts modalities_;
   CompressionRecord record_;
 };

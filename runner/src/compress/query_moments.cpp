@@ -19,17 +19,24 @@ int64_t WorkNumbers(const ModelConfig& config, int64_t rows) {
 
 }  // namespace
 
-QueryMoments::QueryMoments(const ModelConfig& config, int64_t from, Ops& ops)
-    : config_(config), from_(from), ops_(ops), rows_(static_cast<size_t>(config.layer_count())) {
+QueryMoments::QueryMoments(const ModelConfig& config, int64_t from, const LayerDevices& devices)
+    : config_(config),
+      from_(from),
+      devices_(devices),
+      rows_(static_cast<size_t>(config.layer_count())),
+      work_(devices.ranges().size()) {
   const int64_t dim = config.key_dim, heads = config.query_heads;
   for (int64_t layer = 0; layer < config.layer_count(); ++layer) {
-    means_.push_back(ops.memory->Allocate(heads * dim * 4));
-    products_.push_back(ops.memory->Allocate(heads * dim * dim * 4));
+    MemoryOps& memory = *devices_.of(layer).memory;
+    means_.push_back(memory.Allocate(heads * dim * 4));
+    products_.push_back(memory.Allocate(heads * dim * dim * 4));
   }
   std::vector<float> unit(static_cast<size_t>(dim * dim));
   for (int64_t i = 0; i < dim; ++i) unit[static_cast<size_t>(i * dim + i)] = 1.0f;
-  unit_ = ops.memory->Allocate(dim * dim * 4);
-  ops.memory->Copy(View(unit, {dim, dim}), unit_.As(DType::kF32, {dim, dim}));
+  for (const LayerDevices::Range& range : devices_.ranges()) {
+    units_.push_back(range.ops->memory->Allocate(dim * dim * 4));
+    range.ops->memory->Copy(View(unit, {dim, dim}), units_.back().As(DType::kF32, {dim, dim}));
+  }
 }
 
 void QueryMoments::Add(int64_t layer, const Tensor& q, int64_t begin,
@@ -38,8 +45,10 @@ void QueryMoments::Add(int64_t layer, const Tensor& q, int64_t begin,
   if (n <= 0) return;
   const int64_t heads = config_.query_heads, dim = config_.key_dim, width = heads * dim;
   const int64_t bytes = WorkNumbers(config_, n) * 4;
-  if (work_.size_bytes() < bytes) work_ = ops_.memory->Allocate(bytes);
-  const Tensor work = work_.As(DType::kF32, {WorkNumbers(config_, n)});
+  Ops& ops = devices_.of(layer);
+  const size_t device = devices_.index_of(layer);
+  if (work_[device].size_bytes() < bytes) work_[device] = ops.memory->Allocate(bytes);
+  const Tensor work = work_[device].As(DType::kF32, {WorkNumbers(config_, n)});
   int64_t taken = 0;
   const auto take = [&](int64_t numbers) {
     taken += numbers;
@@ -52,45 +61,45 @@ void QueryMoments::Add(int64_t layer, const Tensor& q, int64_t begin,
   const Tensor outer = take(dim * dim).Reshape({dim, dim});
   const Tensor mean = take(width), change = take(width);
 
-  ops_.rows->Convert(q.Slice(first - begin, end - begin), raw);
+  ops.rows->Convert(q.Slice(first - begin, end - begin), raw);
   if (!frequencies.inverse.empty()) {
     std::vector<int32_t> positions(static_cast<size_t>(n)), placed;
     std::iota(positions.begin(), positions.end(), static_cast<int32_t>(first));
     Buffer memory;
     const Tensor tables = MakeRotations(
-        ops_, frequencies, 1.0 / frequencies.attention_factor,
-        PlacedPositions(ops_, frequencies, places, View(positions, {n}), &placed), &memory);
-    ops_.rows->Rope(tables[0], tables[1], config_.rope->layout, RopeDirection::kInverse, raw);
+        ops, frequencies, 1.0 / frequencies.attention_factor,
+        PlacedPositions(ops, frequencies, places, View(positions, {n}), &placed), &memory);
+    ops.rows->Rope(tables[0], tables[1], config_.rope->layout, RopeDirection::kInverse, raw);
   }
   const Tensor flat = raw.Reshape({n, width});
-  ops_.rows->ReduceColumns(flat, Reduction::kMean, mean);
-  ops_.rows->Combine(flat, mean, Binary::kSubtract, flat);
+  ops.rows->ReduceColumns(flat, Reduction::kMean, mean);
+  ops.rows->Combine(flat, mean, Binary::kSubtract, flat);
 
   // Two sets of rows become one: their products add, and so does that of how their means differ.
   int64_t& before = rows_[static_cast<size_t>(layer)];
   const auto na = static_cast<double>(before), nb = static_cast<double>(n);
   const Tensor total = means_[static_cast<size_t>(layer)].As(DType::kF32, {width});
-  ops_.rows->Combine(mean.Reshape({1, width}), total.Reshape({1, width}), Binary::kSubtract,
-                     change.Reshape({1, width}));
-  const Tensor unit = unit_.As(DType::kF32, {1, dim, dim});
+  ops.rows->Combine(mean.Reshape({1, width}), total.Reshape({1, width}), Binary::kSubtract,
+                    change.Reshape({1, width}));
+  const Tensor unit = units_[device].As(DType::kF32, {1, dim, dim});
   const Tensor sums = Products(layer);
   for (int64_t h = 0; h < heads; ++h) {
-    ops_.rows->Convert(Columns(flat, h * dim, (h + 1) * dim), centred);
+    ops.rows->Convert(Columns(flat, h * dim, (h + 1) * dim), centred);
     // The identity times them transposed: exactly they, with rows and columns exchanged.
-    ops_.linear->MatMulNT(unit, centred.Reshape({1, n, dim}), 1.0f, across.Reshape({1, dim, n}));
-    ops_.linear->MatMulNN(across.Reshape({1, dim, n}), centred.Reshape({1, n, dim}), 1.0f,
-                          products.Reshape({1, dim, dim}));
-    ops_.rows->Combine(sums[h], products, Binary::kAdd, sums[h]);
+    ops.linear->MatMulNT(unit, centred.Reshape({1, n, dim}), 1.0f, across.Reshape({1, dim, n}));
+    ops.linear->MatMulNN(across.Reshape({1, dim, n}), centred.Reshape({1, n, dim}), 1.0f,
+                         products.Reshape({1, dim, dim}));
+    ops.rows->Combine(sums[h], products, Binary::kAdd, sums[h]);
     if (before == 0) continue;
     const Tensor differ = change.Slice(h * dim, (h + 1) * dim);
-    ops_.linear->MatMulNN(differ.Reshape({1, dim, 1}), differ.Reshape({1, 1, dim}),
-                          static_cast<float>(na * nb / (na + nb)), outer.Reshape({1, dim, dim}));
-    ops_.rows->Combine(sums[h], outer, Binary::kAdd, sums[h]);
+    ops.linear->MatMulNN(differ.Reshape({1, dim, 1}), differ.Reshape({1, 1, dim}),
+                         static_cast<float>(na * nb / (na + nb)), outer.Reshape({1, dim, dim}));
+    ops.rows->Combine(sums[h], outer, Binary::kAdd, sums[h]);
   }
-  ops_.rows->Affine(change.Reshape({1, width}), static_cast<float>(nb / (na + nb)), 0.0f,
-                    change.Reshape({1, width}));
-  ops_.rows->Combine(total.Reshape({1, width}), change.Reshape({1, width}), Binary::kAdd,
-                     total.Reshape({1, width}));
+  ops.rows->Affine(change.Reshape({1, width}), static_cast<float>(nb / (na + nb)), 0.0f,
+                   change.Reshape({1, width}));
+  ops.rows->Combine(total.Reshape({1, width}), change.Reshape({1, width}), Binary::kAdd,
+                    total.Reshape({1, width}));
   before += n;
 }
 
@@ -107,13 +116,13 @@ Tensor QueryMoments::Mean(int64_t layer) const {
 void QueryMoments::Covariance(int64_t layer, Tensor out) const {
   const int64_t rows = rows_[static_cast<size_t>(layer)];
   KVG_CHECK(rows > 0, "moments of no row");
-  ops_.rows->Affine(Products(layer), static_cast<float>(1.0 / static_cast<double>(rows)), 0.0f,
-                    out);
+  devices_.of(layer).rows->Affine(Products(layer),
+                                  static_cast<float>(1.0 / static_cast<double>(rows)), 0.0f, out);
 }
 
 int64_t QueryMoments::bytes() const {
-  int64_t bytes = unit_.size_bytes() + work_.size_bytes();
-  for (const auto* buffers : {&means_, &products_}) {
+  int64_t bytes = 0;
+  for (const auto* buffers : {&means_, &products_, &units_, &work_}) {
     for (const Buffer& buffer : *buffers) bytes += buffer.size_bytes();
   }
   return bytes;

@@ -14,7 +14,7 @@ namespace kvgauge {
 // Means and covariances of the rows from position `from` on. One thread.
 class QueryMoments {
  public:
-  QueryMoments(const ModelConfig& config, int64_t from, Ops& ops);
+  QueryMoments(const ModelConfig& config, int64_t from, const LayerDevices& devices);
 
   int64_t from() const { return from_; }
   // q: [rows, query_heads, key_dim], rotated, of the tokens from `begin` on; `places`: as the cache
@@ -34,11 +34,11 @@ class QueryMoments {
 
   const ModelConfig& config_;
   int64_t from_;
-  Ops& ops_;
+  const LayerDevices devices_;
   std::vector<int64_t> rows_;             // [layers] folded so far
   std::vector<Buffer> means_, products_;  // [layers]
-  Buffer unit_;                           // the identity, [key_dim, key_dim]
-  Buffer work_;
+  std::vector<Buffer> units_;             // of each device: the identity, [key_dim, key_dim]
+  std::vector<Buffer> work_;              // of each device
 };
 
 }  // namespace kvgauge

@@ -8,12 +8,12 @@
 namespace kvgauge {
 
 QuestionRows::QuestionRows(const ModelConfig& config, const ModelShape& shape, const Needs& needs,
-                           Ops& ops)
+                           const LayerDevices& devices)
     : config_(config),
-      ops_(ops),
+      devices_(devices),
       queries_(static_cast<size_t>(config.layer_count())),
       log_sums_(static_cast<size_t>(config.layer_count())),
-      gates_(config, shape, needs, kMostRows, ops) {}
+      gates_(config, shape, needs, kMostRows, devices.first()) {}
 
 // The first thing that a pass shows of a layer.
 void QuestionRows::LayerInput(int64_t layer, const Tensor& x) {
@@ -36,15 +36,15 @@ void QuestionRows::AfterAttend(int64_t layer, const Tensor& q, const Tensor& log
     rows_ = q.shape[0];
     if (queries_[index].size_bytes() < rows_ * width * 4) {
       const int64_t room = std::max(rows_, kMostRows);
-      queries_[index] = ops_.memory->Allocate(room * width * 4);
-      log_sums_[index] = ops_.memory->Allocate(room * heads * 4);
+      queries_[index] = devices_.of(layer).memory->Allocate(room * width * 4);
+      log_sums_[index] = devices_.of(layer).memory->Allocate(room * heads * 4);
     }
     Tensor flat = q;  // rows may be strided, the heads of a row are not
     flat.rank = 2;
     flat.shape = {rows_, width, 0, 0};
     flat.stride = {q.stride[0], 1, 0, 0};
-    ops_.rows->Convert(flat, queries_[index].As(DType::kF32, {rows_, width}));
-    ops_.rows->Convert(log_sum_exp, log_sums_[index].As(DType::kF32, {heads, rows_}));
+    devices_.of(layer).rows->Convert(flat, queries_[index].As(DType::kF32, {rows_, width}));
+    devices_.of(layer).rows->Convert(log_sum_exp, log_sums_[index].As(DType::kF32, {heads, rows_}));
     return {};
   });
 }
@@ -88,7 +88,8 @@ Status QuestionRows::AgeLayer(const ViewSource& source, int64_t layer, const Sco
       for (int64_t i = 0; i < numbers * kv_heads; ++i) {
         const int64_t h = i % kv_heads, n = seen.lengths()[static_cast<size_t>(h)];
         if (n > 0)
-          ops_.memory->Copy(from[i / kv_heads][h].Slice(0, n), to[i / kv_heads][h].Slice(0, n));
+          devices_.of(layer).memory->Copy(from[i / kv_heads][h].Slice(0, n),
+                                          to[i / kv_heads][h].Slice(0, n));
       }
     };
     copy(scores, own);

@@ -18,7 +18,8 @@ class QuestionRows final : public LayerHook {
   // each entry is held for one layer at a time.
   static constexpr int64_t kMostRows = 32;
 
-  QuestionRows(const ModelConfig& config, const ModelShape& shape, const Needs& needs, Ops& ops);
+  QuestionRows(const ModelConfig& config, const ModelShape& shape, const Needs& needs,
+               const LayerDevices& devices);
 
   bool wants_log_sum_exp() const override { return true; }
   bool wants_inputs() const override { return !gates_.empty(); }
@@ -37,7 +38,7 @@ class QuestionRows final : public LayerHook {
   Status AgeLayer(const ViewSource& source, int64_t layer, const Scorer& scorer, KvCache& cache);
 
   const ModelConfig& config_;
-  Ops& ops_;
+  const LayerDevices devices_;
   int64_t rows_ = 0;                        // of the newest pass
   std::vector<Buffer> queries_, log_sums_;  // [layers] of [rows, heads * key_dim], [heads, rows]
   GateFolds gates_;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "src/compress/reads.h"
 
+#include <numeric>
+
 #include "methods/tensors.h"
 #include "methods/turn_taking_reader.h"
 #include "src/compress/stopwatch.h"
@@ -8,15 +10,15 @@
 namespace kvgauge {
 
 StepReads::StepReads(const Reader* reader, const Placement& place, const ModelShape& shape,
-                     Ops& ops)
+                     const LayerDevices& devices)
     : reader_(reader),
       joining_(dynamic_cast<const JoiningReader*>(reader)),
       biasing_(dynamic_cast<const BiasingReader*>(reader)),
       absorbing_(dynamic_cast<const AbsorbingReader*>(reader)),
       takes_turns_(dynamic_cast<const TurnTakingReader*>(reader) != nullptr),
       shape_(shape),
-      ops_(ops),
-      tiers_(place, shape, ops) {}
+      devices_(devices),
+      tiers_(place, shape, devices) {}
 
 void StepReads::Begin(const ViewSource& source) {
   const auto layers = static_cast<size_t>(shape_.layers);
@@ -57,7 +59,8 @@ void StepReads::CopyAbsorbed(const StepReads& other) {
   if (absorbing_ == nullptr) return;
   states_.clear();
   for (const auto& state : other.states_) {
-    states_.push_back(state != nullptr ? absorbing_->Copy(*state, ops_) : nullptr);
+    Ops& ops = devices_.of(std::ssize(states_));
+    states_.push_back(state != nullptr ? absorbing_->Copy(*state, ops) : nullptr);
   }
 }
 
@@ -74,20 +77,21 @@ void StepReads::CountFrom(const StepReads& other) {
   whole_ = other.whole_;
   held_ = other.held_;
   tiers_.CountFrom(other.tiers_);
-  if (other.counts_[0].size_bytes() == 0) return;
+  if (other.counts_[0].empty()) return;
   AllocateCounts();
-  for (size_t which : {0, 1}) ops_.memory->Copy(other.Counts(0), Counts(which));
+  for (LayerNumbers& counts : counts_) counts.CopyFrom(other.counts_[0]);
 }
 
 void StepReads::AllocateCounts() {
-  for (Buffer& counts : counts_) {
-    if (counts.size_bytes() > 0) continue;
-    counts = ops_.memory->Allocate(shape_.layers * shape_.query_heads * SizeOf(DType::kI64));
+  for (LayerNumbers& counts : counts_) {
+    if (!counts.empty()) continue;
+    counts.Allocate(devices_, shape_.layers, DType::kI64, shape_.query_heads);
   }
 }
 
 void StepReads::BeginStep() {
-  step_whole_ = step_held_ = 0;
+  step_whole_.assign(static_cast<size_t>(shape_.layers), 0);
+  step_held_ = step_whole_;
   tiers_.BeginStep();
 }
 
@@ -98,14 +102,14 @@ void StepReads::Choose(const ViewSource& source, KvCache& cache, int64_t layer, 
   for (int64_t head = 0; head < cache.kv_heads(); ++head) {
     held += static_cast<double>(cache.length(layer, head) * readers);
   }
-  step_held_ += held;
+  step_held_[static_cast<size_t>(layer)] = held;
   bool chosen = false;
   if (reader_ != nullptr) {
-    const Stopwatch watch(ops_, seconds, During::kStep);
+    const Stopwatch watch(devices_.of(layer), seconds, During::kStep);
     chosen = ChooseEntries(source, cache, layer, q[0]);
   }
   if (chosen) return;
-  step_whole_ += held;
+  step_whole_[static_cast<size_t>(layer)] = held;
   tiers_.AddWhole(cache, layer);
 }
 
@@ -127,12 +131,13 @@ bool StepReads::ChooseEntries(const ViewSource& source, KvCache& cache, int64_t 
   }
   if (!chosen_[index]) return false;
   cache.SetRead(layer, words, bias);
-  ops_.select->CountBits(words, Counts(0)[layer], Counts(1)[layer]);
+  const Tensor before = counts_[0].Of(layer), counted = counts_[1].Of(layer);
+  view.ops().select->CountBits(words, before, counted);
   Tensor joined;
   if (joining_ != nullptr) {
     joined = view.Scratch(DType::kI64, {words.shape[0], words.shape[1]});
     joining_->MarkJoined(view, *states_[leader], joined);
-    ops_.select->CountBits(joined, Counts(1)[layer], Counts(1)[layer]);
+    view.ops().select->CountBits(joined, counted, counted);
   }
   tiers_.AddRead(view, cache, words, joined);
   step_chosen_ = true;
@@ -151,29 +156,26 @@ void StepReads::Correct(const ViewSource& source, int64_t layer, const Tensor& q
   if (!joins()) return reader_->Correct(view, state, out);
   // Rows of it may be far apart.
   const Tensor own = view.Scratch(DType::kF32, {shape_.query_heads, 1});
-  ops_.rows->Convert(log_sum_exp, own);
+  view.ops().rows->Convert(log_sum_exp, own);
   joining_->Join(view, state, q[0], own.Reshape({shape_.query_heads}), out);
 }
 
 void StepReads::EndPass() {
-  whole_ += step_whole_;
-  held_ += step_held_;
+  whole_ = std::accumulate(step_whole_.begin(), step_whole_.end(), whole_);
+  held_ = std::accumulate(step_held_.begin(), step_held_.end(), held_);
   tiers_.EndPass();
 }
 
 void StepReads::KeepCounts() {
-  if (step_chosen_) ops_.memory->Copy(Counts(1), Counts(0));
+  if (step_chosen_) counts_[0].CopyFrom(counts_[1]);
   step_chosen_ = false;
   tiers_.KeepCounts();
 }
 
 double StepReads::read() const {
   double reads = whole_;
-  if (counts_[0].size_bytes() == 0) return reads;
-  std::vector<int64_t> counts(static_cast<size_t>(shape_.layers * shape_.query_heads));
-  ops_.memory->Copy(Counts(0),
-                    Tensor(counts.data(), DType::kI64, {shape_.layers, shape_.query_heads}));
-  for (const int64_t count : counts) reads += static_cast<double>(count);
+  if (counts_[0].empty()) return reads;
+  for (const int64_t count : counts_[0].ToHost<int64_t>()) reads += static_cast<double>(count);
   return reads;
 }
 

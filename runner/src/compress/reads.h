@@ -18,7 +18,8 @@ namespace kvgauge {
 class StepReads {
  public:
   // `reader` may be null: everything is read. It outlives this.
-  StepReads(const Reader* reader, const Placement& place, const ModelShape& shape, Ops& ops);
+  StepReads(const Reader* reader, const Placement& place, const ModelShape& shape,
+            const LayerDevices& devices);
 
   bool chooses() const { return reader_ != nullptr; }
   // Indexes all entries anew, of all layers or of one. What a reader absorbed stays.
@@ -64,9 +65,6 @@ class StepReads {
  private:
   void AllocateCounts();
   bool ChooseEntries(const ViewSource& source, KvCache& cache, int64_t layer, const Tensor& q);
-  Tensor Counts(size_t which) const {
-    return counts_[which].As(DType::kI64, {shape_.layers, shape_.query_heads});
-  }
 
   const Reader* reader_;
   const JoiningReader* joining_;  // the same, or null
@@ -74,14 +72,14 @@ class StepReads {
   const AbsorbingReader* absorbing_;
   const bool takes_turns_;
   const ModelShape& shape_;
-  Ops& ops_;
+  const LayerDevices devices_;
   std::vector<std::shared_ptr<Reader::State>> states_;  // [layers]
   std::vector<std::vector<int64_t>> indexed_;  // [layers][kv_heads] entries the reader has seen
   std::vector<bool> chosen_;                   // [layers] of this step: not everything is read
   // All that were held, and those of layers that were read whole.
   double whole_ = 0, held_ = 0;
-  double step_whole_ = 0, step_held_ = 0;
-  Buffer counts_[2];  // [layers, query_heads] i64 until the last step, and with this one
+  std::vector<double> step_whole_, step_held_;  // [layers]; a layer may come twice in a step
+  LayerNumbers counts_[2];  // [query_heads] i64 until the last step, and with this one
   bool step_chosen_ = false;
   TierCounts tiers_;
 };

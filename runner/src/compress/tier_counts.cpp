@@ -44,8 +44,8 @@ Tensor Together(LayerView& view, int64_t heads, const Tensor& a, const Tensor& b
 
 }  // namespace
 
-TierCounts::TierCounts(const Placement& place, const ModelShape& shape, Ops& ops)
-    : place_(place), shape_(shape), ops_(ops) {
+TierCounts::TierCounts(const Placement& place, const ModelShape& shape, const LayerDevices& devices)
+    : place_(place), shape_(shape), devices_(devices) {
   if (!counts()) return;
   whole_.resize(static_cast<size_t>(shape.layers * shape.kv_heads));
   step_whole_ = whole_;
@@ -54,9 +54,9 @@ TierCounts::TierCounts(const Placement& place, const ModelShape& shape, Ops& ops
 }
 
 void TierCounts::Allocate() {
-  for (Buffer& counts : counts_) {
-    if (counts.size_bytes() > 0) continue;
-    counts = ops_.memory->Allocate(kKinds * shape_.layers * shape_.kv_heads * SizeOf(DType::kI64));
+  for (LayerNumbers& counts : counts_) {
+    if (!counts.empty()) continue;
+    counts.Allocate(devices_, shape_.layers, DType::kI64, kKinds * shape_.kv_heads);
   }
 }
 
@@ -69,7 +69,7 @@ void TierCounts::AddWhole(const KvCache& cache, int64_t layer) {
   if (!counts()) return;
   for (int64_t head = 0; head < cache.kv_heads(); ++head) {
     const EntryRange range = place_.OnHost(layer, cache.length(layer, head));
-    step_whole_[At(layer, head)] += static_cast<double>(range.count());
+    step_whole_[At(layer, head)] = static_cast<double>(range.count());
   }
 }
 
@@ -86,8 +86,8 @@ void TierCounts::AddRead(LayerView& view, const KvCache& cache, const Tensor& wo
   }
   const Tensor range = Upload(view, std::span<const int32_t>(ends)).Reshape({heads, 2});
   const auto count = [&](const Tensor& any, Kind kind) {
-    ops_.select->CountAnyBits(any, range, Counts(0, kind)[layer].Slice(0, heads),
-                              Counts(1, kind)[layer].Slice(0, heads));
+    view.ops().select->CountAnyBits(any, range, Counts(0, kind, layer).Slice(0, heads),
+                                    Counts(1, kind, layer).Slice(0, heads));
   };
   step_read_ = true;
   const Tensor read = joined.empty() ? words : Together(view, heads, words, joined);
@@ -104,11 +104,11 @@ void TierCounts::AddRead(LayerView& view, const KvCache& cache, const Tensor& wo
   Words& now = step_[static_cast<size_t>(layer)];
   const int64_t size_bytes = read.Numel() * SizeOf(DType::kI64);
   if (now.memory.size_bytes() < size_bytes) {
-    now.memory = ops_.memory->Allocate(size_bytes + size_bytes / 4);
+    now.memory = view.ops().memory->Allocate(size_bytes + size_bytes / 4);
   }
   now.rows = read.shape[0];
   now.columns = read.shape[1];
-  ops_.memory->Copy(read, now.view());
+  view.ops().memory->Copy(read, now.view());
 }
 
 void TierCounts::Forget(int64_t layer) {
@@ -120,30 +120,29 @@ void TierCounts::EndPass() {
 }
 
 void TierCounts::KeepCounts() {
-  if (step_read_) ops_.memory->Copy(All(1), All(0));
+  if (step_read_) counts_[0].CopyFrom(counts_[1]);
   step_read_ = false;
   std::swap(last_, step_);
 }
 
 void TierCounts::CountFrom(const TierCounts& other) {
   whole_ = other.whole_;
-  if (other.counts_[0].size_bytes() == 0) return;
+  if (other.counts_[0].empty()) return;
   Allocate();
-  for (size_t which : {0, 1}) ops_.memory->Copy(other.All(0), All(which));
+  for (LayerNumbers& counts : counts_) counts.CopyFrom(other.counts_[0]);
 }
 
 double TierCounts::FetchedBytes(const KvCache& cache) const {
   if (!counts()) return 0;
-  std::vector<int64_t> read(kKinds * whole_.size());
-  if (counts_[0].size_bytes() > 0) {
-    ops_.memory->Copy(All(0),
-                      Tensor(read.data(), DType::kI64, {kKinds, shape_.layers, shape_.kv_heads}));
-  }
+  std::vector<int64_t> read(kKinds * whole_.size());  // [layers, kinds, kv_heads]
+  if (!counts_[0].empty()) read = counts_[0].ToHost<int64_t>();
   double bytes = 0;
   for (int64_t layer = 0; layer < shape_.layers; ++layer) {
     for (int64_t head = 0; head < cache.kv_heads(); ++head) {
       const size_t at = At(layer, head);
-      const int64_t fetched = read[at] - read[whole_.size() + at];
+      const size_t of_kind = At(kKinds * layer, head);
+      const auto heads = static_cast<size_t>(shape_.kv_heads);
+      const int64_t fetched = read[of_kind + kRead * heads] - read[of_kind + kKept * heads];
       const double entries = whole_[at] + static_cast<double>(fetched);
       if (entries == 0) continue;
       // Where none is left there, those of the head are like them.

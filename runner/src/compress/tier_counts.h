@@ -16,8 +16,8 @@ namespace kvgauge {
 
 class TierCounts {
  public:
-  // `shape` and `ops` outlive this.
-  TierCounts(const Placement& place, const ModelShape& shape, Ops& ops);
+  // `shape` outlives this.
+  TierCounts(const Placement& place, const ModelShape& shape, const LayerDevices& devices);
 
   // A step begins, perhaps once more.
   void BeginStep();
@@ -50,10 +50,9 @@ class TierCounts {
   // Whether steps fetch anything.
   bool counts() const { return place_.any() && !place_.attends; }
   void Allocate();
-  // [layers, kv_heads]
-  Tensor Counts(size_t which, Kind kind) const { return All(which)[kind]; }
-  Tensor All(size_t which) const {
-    return counts_[which].As(DType::kI64, {kKinds, shape_.layers, shape_.kv_heads});
+  // [kv_heads] of a layer.
+  Tensor Counts(size_t which, Kind kind, int64_t layer) const {
+    return counts_[which].Of(layer).Reshape({kKinds, shape_.kv_heads})[kind];
   }
   size_t At(int64_t layer, int64_t head) const {
     return static_cast<size_t>(layer * shape_.kv_heads + head);
@@ -61,10 +60,10 @@ class TierCounts {
 
   const Placement place_;
   const ModelShape& shape_;
-  Ops& ops_;
+  const LayerDevices devices_;
   // [layers, kv_heads] entries of layers that were read whole, until now and of this step.
   std::vector<double> whole_, step_whole_;
-  Buffer counts_[2];  // until the last step, and with this one
+  LayerNumbers counts_[2];  // [kinds, kv_heads] until the last step, and with this one
   bool step_read_ = false;
   std::vector<Words> last_, step_;  // [layers], of the last step and of this one
 };

@@ -28,11 +28,14 @@ int32_t PlaceAlong(VisualAxis axis, const VisualSpan& span, int64_t position) {
 }  // namespace
 
 void ViewMemory::Begin() {
-  std::erase_if(
-      chunks_, [this](const Chunk& chunk) { return chunk.memory.size_bytes() > most_kept_bytes_; });
-  for (Chunk& chunk : chunks_) chunk.used = true;
-  current_ = 0;
-  cut_bytes_ = 0;
+  for (Place& place : places_) {
+    std::erase_if(place.chunks, [this](const Chunk& chunk) {
+      return chunk.memory.size_bytes() > most_kept_bytes_;
+    });
+    for (Chunk& chunk : place.chunks) chunk.used = true;
+    place.current = 0;
+    place.cut_bytes = 0;
+  }
 }
 
 // Stages ask for many small pieces: they are cut from larger ones, each twice as large as the one
@@ -41,26 +44,34 @@ Tensor ViewMemory::Take(Ops& ops, DType dtype, std::initializer_list<int64_t> di
   constexpr int64_t kCutAlignment = 64, kFirst = 16 << 10;
   int64_t bytes = SizeOf(dtype);
   for (const int64_t d : dims) bytes *= d;
-  while (current_ < chunks_.size() && cut_bytes_ + bytes > chunks_[current_].memory.size_bytes()) {
-    ++current_;
-    cut_bytes_ = 0;
+  auto found = std::find_if(places_.begin(), places_.end(),
+                            [&](const Place& place) { return place.ops == &ops; });
+  if (found == places_.end()) found = places_.insert(found, {.ops = &ops});
+  auto& [own, chunks, current, cut_bytes] = *found;
+  while (current < chunks.size() && cut_bytes + bytes > chunks[current].memory.size_bytes()) {
+    ++current;
+    cut_bytes = 0;
   }
-  if (current_ == chunks_.size()) {
-    const int64_t doubled = chunks_.empty() ? kFirst : 2 * chunks_.back().memory.size_bytes();
-    chunks_.push_back({ops.memory->Allocate(
+  if (current == chunks.size()) {
+    const int64_t doubled = chunks.empty() ? kFirst : 2 * chunks.back().memory.size_bytes();
+    chunks.push_back({ops.memory->Allocate(
         std::max(std::min(doubled, kChunkBytes), std::max<int64_t>(bytes, 1)))});
   }
-  const Chunk& chunk = chunks_[current_];
+  const Chunk& chunk = chunks[current];
   Tensor piece = chunk.memory.As(DType::kU8, {chunk.memory.size_bytes()});
-  piece = piece.Slice(cut_bytes_, cut_bytes_ + bytes);
+  piece = piece.Slice(cut_bytes, cut_bytes + bytes);
   if (chunk.used) ops.memory->Clear(piece);
-  cut_bytes_ += (bytes + kCutAlignment - 1) / kCutAlignment * kCutAlignment;
+  cut_bytes += (bytes + kCutAlignment - 1) / kCutAlignment * kCutAlignment;
   return Tensor(piece.data, dtype, dims, piece.device);
 }
 
 template <class T, class Append>
-Tensor TokenMarks::Grown(Ops& ops, Marks& marks, int64_t size, Append append) {
+Tensor TokenMarks::Grown(Ops& ops, OnDevices& all_marks, int64_t size, Append append) {
   constexpr DType kType = std::is_same_v<T, float> ? DType::kF32 : DType::kI32;
+  auto found = std::find_if(all_marks.begin(), all_marks.end(),
+                            [&](const Marks& marks) { return marks.ops == &ops; });
+  if (found == all_marks.end()) found = all_marks.insert(found, {.ops = &ops});
+  Marks& marks = *found;
   if (marks.memory.size_bytes() < size * SizeOf(kType)) {
     marks.memory = ops.memory->Allocate((size + size / 2) * SizeOf(kType));
     marks.count = 0;

@@ -34,14 +34,20 @@ class ViewMemory {
   };
   static constexpr int64_t kChunkBytes = 256 << 10;
 
+  // The pieces of one device.
+  struct Place {
+    const Ops* ops = nullptr;
+    std::vector<Chunk> chunks = {};
+    size_t current = 0;
+    int64_t cut_bytes = 0;  // of the current chunk
+  };
+
   const int64_t most_kept_bytes_;
-  std::vector<Chunk> chunks_;
-  size_t current_ = 0;
-  int64_t cut_bytes_ = 0;  // of the current chunk
+  std::vector<Place> places_;
 };
 
-// What the tokens of a sequence are, on the device, as far as it has come. What came since the last
-// call is sent there. All are [prompt.size()].
+// What the tokens of a sequence are, on each device, as far as it has come. What came since the
+// last call is sent there. All are [prompt.size()].
 class TokenMarks {
  public:
   // 1 for tokens of the class or modality, 0 for others; f32.
@@ -52,16 +58,18 @@ class TokenMarks {
 
  private:
   struct Marks {
-    Buffer memory;
+    const Ops* ops = nullptr;
+    Buffer memory = {};
     int64_t count = 0;
   };
+  using OnDevices = std::vector<Marks>;
   // The numbers of positions [begin, end), as the function appends them.
   template <class T, class Append>
-  static Tensor Grown(Ops& ops, Marks& marks, int64_t size, Append append);
+  static Tensor Grown(Ops& ops, OnDevices& all, int64_t size, Append append);
 
-  std::array<Marks, kTokenClasses> classes_;
-  std::array<Marks, kModalities> modalities_;
-  std::array<Marks, kVisualAxes> places_;
+  std::array<OnDevices, kTokenClasses> classes_;
+  std::array<OnDevices, kModalities> modalities_;
+  std::array<OnDevices, kVisualAxes> places_;
 };
 
 // One of the newest rows, as if it had been the last: entries of later ones are hidden.
@@ -99,7 +107,7 @@ class CacheView final : public LayerView {
 
   const ModelShape& shape() const override { return *source_.shape; }
   int64_t layer() const override { return layer_; }
-  Ops& ops() const override { return source_.model->ops(); }
+  Ops& ops() const override { return source_.model->devices().of(layer_); }
   int64_t tokens() const override { return source_.cache->tokens() - later(); }
   std::span<const int64_t> lengths() const override { return lengths_; }
   int64_t width() const override { return width_; }

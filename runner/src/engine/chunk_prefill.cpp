@@ -106,7 +106,7 @@ void ChunkPrefill::BeginChunk() {
   chunk_end_ = begin + most + (chunk_ <= longer ? 1 : 0);
   capture_ = std::make_unique<PrefillCapture>(model_.cache_config(), cache_,
                                               NeedsOf(method_.needs(), prompt_), chunk_end_ - begin,
-                                              model_.ops(), &prompt_);
+                                              &prompt_);
   compressor_.BeginChunk(*capture_);
 }
 
@@ -132,7 +132,7 @@ Status ChunkPrefill::EndChunk() {
   const Prompt asked = Prompt::FromTokens(ids);
   KvCache fork = cache_.Fork();
   PrefillCapture capture(model_.cache_config(), fork, NeedsOf(method_.needs(), asked), behind_,
-                         model_.ops(), &asked);
+                         &asked);
   while (fork.tokens() < end) {
     const int64_t begin = fork.tokens();
     const int64_t next = PassEnd(model_.config(), asked, begin, Model::kChunkRows);

@@ -6,6 +6,7 @@
 
 #include "core/clock.h"
 #include "core/rng.h"
+#include "kernels/devices.h"
 #include "src/engine/engine_run.h"
 
 namespace kvgauge {
@@ -74,9 +75,15 @@ EngineRun::EngineRun(std::span<const Contender> contenders, const EngineOptions&
       pool_lanes_(plan.pool_lanes),
       bounded_(plan.cache_limit_bytes > 0),
       on_result_(on_result),
-      pools_(plan.cache_limit_bytes > 0 ? bounded_pools_.emplace(contenders[0].model->ops(),
-                                                                 Limits(plan.cache_limit_bytes))
+      pools_(plan.cache_limit_bytes > 0 ? BoundedPools(contenders[0].model->ops(), plan)
                                         : contenders[0].model->pools()) {}
+
+CachePools& EngineRun::BoundedPools(Ops& ops, const MemoryPlan& plan) {
+  if (plan.device_limits.empty()) {
+    return bounded_pools_.emplace(ops, Limits(plan.cache_limit_bytes));
+  }
+  return bounded_pools_.emplace(DevicesOf(ops), plan.device_limits);
+}
 
 void EngineRun::PlanJobs() {
   std::vector<SampleLength> lengths;

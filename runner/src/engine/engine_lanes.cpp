@@ -165,7 +165,7 @@ Status EngineRun::AskNext(Lane& lane) {
           model.cache_config(), *lane.cache,
           NeedsOf(contenders_[static_cast<size_t>(lane.contender)].method->needs(), lane.prompt,
                   model.cache_config().layer_count()),
-          lane.prompt.size() - lane.cache->tokens(), model.ops(), &lane.prompt);
+          lane.prompt.size() - lane.cache->tokens(), &lane.prompt);
       return {};
     });
     if (!begun.ok()) return FailLane(lane, begun);

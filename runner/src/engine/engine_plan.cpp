@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a run will hold, before it starts; and samples that cannot be run at all.
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <set>
 #include <string>
@@ -8,6 +9,7 @@
 #include "core/json.h"
 #include "core/memory.h"
 #include "core/strings.h"
+#include "kernels/devices.h"
 #include "methods/absorbing_reader.h"
 #include "runner/chunk_prefill.h"
 #include "runner/reuse_texts.h"
@@ -439,6 +441,44 @@ Result<MemoryPlan> FitInto(MemoryPlan plan, int64_t free_bytes, int64_t machine_
   return plan;
 }
 
+// The same where layers lie on several devices. Each holds its layers' part of every cache and
+// capture, of one layer more to be on the safe side, and the working memory of a pass.
+Result<MemoryPlan> FitIntoDevices(MemoryPlan plan, std::span<const PlannedModel* const> loaded,
+                                  int64_t asked_bytes) {
+  const std::vector<Ops*> devices = DevicesOf(*loaded[0]->ops);
+  for (size_t d = 0; d < devices.size(); ++d) {
+    int64_t weights = 0;
+    double part = 0;
+    for (const PlannedModel* model : loaded) {
+      const LayerShare& share = model->shares.at(d);
+      weights += share.weight_bytes;
+      const auto layers = static_cast<double>(model->shares.back().end);
+      part = std::max(part, static_cast<double>(share.end - share.first + 1) / layers);
+    }
+    const auto own = [part](int64_t bytes) {
+      return static_cast<int64_t>(std::ceil(std::min(part, 1.0) * static_cast<double>(bytes)));
+    };
+    const int64_t limit = asked_bytes > 0 ? asked_bytes : weights + devices[d]->memory->FreeBytes();
+    const int64_t snapshot = own(plan.snapshot_bytes),
+                  lane = std::max<int64_t>(own(plan.lane_bytes), 1);
+    const int64_t left = limit - weights - plan.working_bytes - snapshot;
+    const int64_t lanes = std::max<int64_t>(left, 0) / lane;
+    plan.pool_lanes = std::min(plan.pool_lanes, lanes);
+    plan.device_limits.push_back(limit - weights - plan.working_bytes);
+    if (lanes > 0) continue;
+    const LayerShare& share = loaded[0]->shares[d];
+    return ResourceError(StrCat(
+        "device ", d + 1, " of ", devices.size(), ", which has layers ", share.first, " to ",
+        share.end - 1, ", needs ", HumanBytes(weights + plan.working_bytes + snapshot + lane),
+        " (weights ", HumanBytes(weights), ", working memory ", HumanBytes(plan.working_bytes),
+        ", its part of the longest prompt ", HumanBytes(snapshot), ", of one row ",
+        HumanBytes(lane), "); ", asked_bytes > 0 ? "--max-memory is " : "the device has ",
+        HumanBytes(limit)));
+  }
+  plan.cache_limit_bytes = plan.device_limits[0];
+  return plan;
+}
+
 }  // namespace
 
 struct SequencePlan::State {
@@ -568,6 +608,12 @@ Result<MemoryPlan> PlanMemory(std::span<const PlannedContender> contenders,
                          contender.model->config->vocab_size));
     }
   }
+  const bool layered = DevicesOf(*contenders[0].model->ops).size() > 1;
+  for (const PlannedContender& contender : contenders) {
+    if (!layered) break;
+    KVG_TRY(CheckLayered(*contender.method, contender.model->config->layer_count(),
+                         contender.model->shape));
+  }
   MemoryPlan plan;
   plan.pool_lanes = options.max_pool_lanes;
   // Bytes of the whole prompt beside the snapshot, against which fidelity is measured.
@@ -611,6 +657,10 @@ Result<MemoryPlan> PlanMemory(std::span<const PlannedContender> contenders,
   plan.working_bytes = std::max(plan.working_bytes, options.pixel_bytes);
   plan.working_bytes += visual_bytes + options.vision_bytes;
   if (visual_bytes > 0) plan.snapshot_bytes += LastRowBytes(models, lengths);
+  if (layered) {
+    const std::vector<const PlannedModel*> all(loaded.begin(), loaded.end());
+    return FitIntoDevices(plan, all, options.max_memory_bytes);
+  }
   return FitInto(plan, contenders[0].model->ops->memory->FreeBytes(), machine_bytes,
                  std::ssize(contenders) * std::ssize(lengths) * options.draws,
                  options.max_memory_bytes);
@@ -629,7 +679,8 @@ Result<MemoryPlan> Engine::PlanMemory(std::span<const EngineSample> samples) con
                        .shape = model->shape(),
                        .checkpoint_shape = model->checkpoint_shape(),
                        .weight_bytes = model->weight_bytes(),
-                       .ops = &model->ops()};
+                       .ops = &model->ops(),
+                       .shares = model->shares()};
     }
   }
   std::vector<PlannedContender> contenders;

@@ -86,7 +86,7 @@ Status EngineRun::BeginPrefill(const Job& job) {
   s.capture = std::make_unique<PrefillCapture>(
       s.model->cache_config(), *s.cache,
       NeedsOf(group.needs, s.prompt, s.model->cache_config().layer_count()), s.prompt.size(),
-      s.model->ops(), &s.prompt);
+      &s.prompt);
   if (group.attend != nullptr) {
     s.sparse = std::make_unique<SparsePrefill>(*s.model, *group.attend, s.prompt, *s.cache,
                                                *s.capture, s.seed);

@@ -85,6 +85,7 @@ class EngineRun {
     int32_t BestOf(int64_t row) const { return best.empty() ? -1 : best[static_cast<size_t>(row)]; }
   };
 
+  CachePools& BoundedPools(Ops& ops, const MemoryPlan& plan);
   void PlanJobs();
   // Contenders that cannot run on their model as it was prepared have that as their results.
   Status RefuseContenders();

@@ -530,9 +530,10 @@ void ForwardPass::CheckRows() {
 
 Tensor ForwardPass::Run() {
   CheckRows();
-  const Tensor residual =
-      part_ != nullptr ? part_->hidden
-                       : Take(ScratchSlot::kResidual, DType::kF32, {rows_, config_.hidden_size});
+  if (hidden_.empty()) {
+    hidden_ = Take(ScratchSlot::kResidual, DType::kF32, {rows_, config_.hidden_size});
+  }
+  const Tensor residual = hidden_;
   FindReadyRows();
   FindAdaptedRows();
   const bool rest = Runs(LayerPass::kRest);
@@ -550,28 +551,41 @@ Tensor ForwardPass::Run() {
     if (config_.halve_every > 0 && (i + 1) % config_.halve_every == 0) Multiply(residual, 0.5f);
     if (!Runs(LayerPass::kQueries)) AddDeepstack(i, residual);
   }
+  const bool ends = end_layer_ == config_.layer_count();
+  if (!ends && part_ == nullptr) return {};  // another section goes on
   if (config_.streams) CloseStreams(streams, residual);
   ShowLast(residual);
-  if (end_layer_ == config_.layer_count()) ShowSurprise(residual);
+  if (ends) ShowSurprise(residual);
   return Logits(residual);
 }
 
 Tensor Model::Forward(std::span<const SequenceStep> steps) {
   KVG_CHECK(!steps.empty(), "nothing to run");
-  Tensor logits;
-  const auto pass = [&] {
-    logits = ForwardPass(config_, dtype_, *ops_, *weights_, *scratch_, steps).Run();
-  };
   // The host decides whose rows join an entry, so such passes are not repeated.
   const bool decodes =
       !config_.means && std::all_of(steps.begin(), steps.end(), [](const SequenceStep& step) {
         return step.end - step.begin == 1 && (step.hook == nullptr || step.hook->repeatable());
       });
-  decodes ? decode_->Run(pass) : pass();
+  Tensor logits, hidden;
+  for (const ModelSection& section : sections_) {
+    Tensor from;  // what comes from the section before
+    if (!hidden.empty()) {
+      from = section.scratch->Take(*section.ops, ScratchSlot::kResidual, DType::kF32,
+                                   {hidden.shape[0], hidden.shape[1]});
+      section.ops->memory->Copy(hidden, from);
+    }
+    const auto pass = [&] {
+      ForwardPass rows(config_, dtype_, section, *weights_, steps, from);
+      logits = rows.Run();
+      hidden = rows.hidden();
+    };
+    decodes ? section.decode->Run(pass) : pass();
+  }
   return logits;
 }
 
 Tensor Model::ForwardLayers(const LayerStep& step) {
+  KVG_CHECK(sections_.size() == 1, "layers on several devices go through together");
   const SequenceStep rows = {.cache = step.cache,
                              .prompt = step.prompt,
                              .begin = 0,
@@ -579,7 +593,7 @@ Tensor Model::ForwardLayers(const LayerStep& step) {
                              .logits = step.logits,
                              .hook = step.hook,
                              .last = step.normed};
-  return ForwardPass(config_, dtype_, *ops_, *weights_, *scratch_, step, rows).Run();
+  return ForwardPass(config_, dtype_, *ops_, *weights_, *sections_[0].scratch, step, rows).Run();
 }
 
 std::vector<int32_t> Model::BestTokens(const Tensor& logits, int64_t valid_vocab) {
@@ -587,10 +601,11 @@ std::vector<int32_t> Model::BestTokens(const Tensor& logits, int64_t valid_vocab
   Tensor valid = logits;
   if (valid_vocab > 0) valid.shape[1] = std::min(valid_vocab, logits.shape[1]);
   const int64_t rows = logits.shape[0];
-  const Tensor ids = scratch_->Take(*ops_, ScratchSlot::kIds, DType::kI32, {rows});
-  ops_->rows->ArgMax(valid, ids);
+  const ModelSection& last = sections_.back();
+  const Tensor ids = last.scratch->Take(*last.ops, ScratchSlot::kIds, DType::kI32, {rows});
+  last.ops->rows->ArgMax(valid, ids);
   std::vector<int32_t> host(static_cast<size_t>(rows));
-  ops_->memory->Copy(ids, View(host, {rows}));
+  last.ops->memory->Copy(ids, View(host, {rows}));
   return host;
 }
 

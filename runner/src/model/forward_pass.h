@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "runner/adapted_rows.h"
-#include "src/model/scratch.h"
+#include "src/model/section.h"
 #include "src/model/weights_set.h"
 
 namespace kvgauge {
@@ -28,16 +28,21 @@ inline void ApplyLinear(Ops& ops, const Tensor& x, const Linear& linear, MatMulM
 // The pass itself, as an object so that its many small parts share what one call knows.
 class ForwardPass {
  public:
-  ForwardPass(const ModelConfig& config, DType dtype, Ops& ops, const ModelWeights& weights,
-              Scratch& scratch, std::span<const SequenceStep> steps)
+  // Through the layers of a section. `hidden`: the rows that come to it, [rows, hidden_size] on its
+  // device; empty for the first.
+  ForwardPass(const ModelConfig& config, DType dtype, const ModelSection& section,
+              const ModelWeights& weights, std::span<const SequenceStep> steps,
+              const Tensor& hidden)
       : config_(config),
         dtype_(dtype),
-        ops_(ops),
+        ops_(*section.ops),
         weights_(weights),
-        scratch_(scratch),
+        scratch_(*section.scratch),
         steps_(steps),
         rows_(RowCount(steps)),
-        end_layer_(config.layer_count()) {}
+        first_layer_(section.first_layer),
+        end_layer_(section.end_layer),
+        hidden_(hidden) {}
   // `step` stands for the rows of `part`, places 0 to their number.
   ForwardPass(const ModelConfig& config, DType dtype, Ops& ops, const ModelWeights& weights,
               Scratch& scratch, const LayerStep& part, const SequenceStep& step)
@@ -50,9 +55,13 @@ class ForwardPass {
         rows_(step.end),
         part_(&part),
         first_layer_(part.first_layer),
-        end_layer_(part.end_layer) {}
+        end_layer_(part.end_layer),
+        hidden_(part.hidden) {}
 
+  // The wanted logits behind the last layer; otherwise nothing.
   Tensor Run();
+  // Behind Run: the rows that leave.
+  const Tensor& hidden() const { return hidden_; }
 
  private:
   Tensor Take(ScratchSlot slot, DType dtype, std::initializer_list<int64_t> dims) {
@@ -202,6 +211,7 @@ class ForwardPass {
   int64_t rows_;
   const LayerStep* part_ = nullptr;  // of a pass through some layers
   int64_t first_layer_ = 0, end_layer_;
+  Tensor hidden_;  // [rows, hidden_size] f32
   struct ReadyRows {
     const Prompt* prompt = nullptr;
     int64_t first = 0, count = 0;  // of its embeddings

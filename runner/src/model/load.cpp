@@ -10,9 +10,10 @@
 #include "core/memory.h"
 #include "core/sha256.h"
 #include "core/strings.h"
+#include "kernels/devices.h"
 #include "src/model/model_tensors.h"
 #include "src/model/prepare.h"
-#include "src/model/scratch.h"
+#include "src/model/section.h"
 #include "src/model/weight_loader.h"
 #include "src/model/weights_set.h"
 
@@ -142,32 +143,40 @@ Result<std::string> ModelFingerprint(const ModelConfig& config, const WeightSour
 
 Status Model::LoadWeights(const WeightSource& source, bool keep_blocks) {
   KVG_ASSIGN(const ModelTensors tensors, TensorsIn(config_, source));
-  WeightLoader loader(source, dtype_, *ops_, keep_blocks);
-
-  KVG_TRY(loader.LoadTable(tensors.embedding, weights_->embedding));
-  KVG_TRY(loader.LoadTable(tensors.positions, weights_->positions));
-  KVG_TRY(loader.LoadTable(tensors.layer_embedding, weights_->layer_embedding));
-  KVG_TRY(loader.Load(tensors.layer_projection, weights_->layer_projection));
-  KVG_TRY(loader.Load(tensors.layer_norm, weights_->layer_norm));
-  KVG_TRY(loader.Load(tensors.stream_projections, weights_->stream_projections));
-  KVG_TRY(loader.Load(tensors.stream_returns, weights_->stream_returns));
-  KVG_TRY(loader.Load(tensors.project_in, weights_->project_in));
-  KVG_TRY(loader.Load(tensors.project_out, weights_->project_out));
-  KVG_TRY(loader.Load(tensors.embedding_norm, weights_->embedding_norm));
-  KVG_TRY(loader.Load(tensors.final_norm, weights_->final_norm));
-  KVG_TRY(loader.Load(tensors.head, weights_->head));
+  std::vector<std::unique_ptr<WeightLoader>> loaders;
+  for (const ModelSection& section : sections_) {
+    loaders.push_back(std::make_unique<WeightLoader>(source, dtype_, *section.ops, keep_blocks));
+  }
+  WeightLoader &first = *loaders.front(), &last = *loaders.back();
+  KVG_TRY(first.LoadTable(tensors.embedding, weights_->embedding));
+  KVG_TRY(first.LoadTable(tensors.positions, weights_->positions));
+  KVG_TRY(first.LoadTable(tensors.layer_embedding, weights_->layer_embedding));
+  KVG_TRY(first.Load(tensors.layer_projection, weights_->layer_projection));
+  KVG_TRY(first.Load(tensors.layer_norm, weights_->layer_norm));
+  KVG_TRY(first.Load(tensors.stream_projections, weights_->stream_projections));
+  KVG_TRY(first.Load(tensors.stream_returns, weights_->stream_returns));
+  KVG_TRY(first.Load(tensors.project_in, weights_->project_in));
+  KVG_TRY(last.Load(tensors.project_out, weights_->project_out));
+  KVG_TRY(first.Load(tensors.embedding_norm, weights_->embedding_norm));
+  KVG_TRY(last.Load(tensors.final_norm, weights_->final_norm));
+  KVG_TRY(last.Load(tensors.head, weights_->head));
   weights_->layers.resize(tensors.layers.size());
-  for (size_t i = 0; i < tensors.layers.size(); ++i) {
-    KVG_TRY(LoadLayer(tensors.layers[i], config_, loader, weights_->layers[i]));
-    if (mla_latent_) {
-      KVG_TRY(loader.LoadAbsorbed(tensors.layers[i].kv_up.parts[0], *config_.mla, config_.value_dim,
-                                  weights_->layers[i]));
+  for (size_t s = 0; s < sections_.size(); ++s) {
+    WeightLoader& loader = *loaders[s];
+    for (int64_t layer = sections_[s].first_layer; layer < sections_[s].end_layer; ++layer) {
+      const auto i = static_cast<size_t>(layer);
+      KVG_TRY(LoadLayer(tensors.layers[i], config_, loader, weights_->layers[i]));
+      if (mla_latent_) {
+        KVG_TRY(loader.LoadAbsorbed(tensors.layers[i].kv_up.parts[0], *config_.mla,
+                                    config_.value_dim, weights_->layers[i]));
+      }
     }
+    shares_[s].weight_bytes = loader.bytes();
+    weight_bytes_ += loader.bytes();
+    block_bytes_ += loader.block_bytes();
   }
 
   FindCaches();
-  weight_bytes_ = loader.bytes();
-  block_bytes_ = loader.block_bytes();
   return {};
 }
 
@@ -184,23 +193,68 @@ Status Model::ReadCaches(std::span<const int64_t> reads) {
   if (!bases_.empty()) {
     return Unsupported(StrCat(config_.path, ": caches in bases of their own cannot be shared"));
   }
+  if (sections_.size() > 1 && !reads.empty()) {
+    return Unsupported(
+        StrCat(config_.path, ": caches cannot be shared by layers on several devices"));
+  }
   for (LayerConfig& layer : config_.layers) layer.reads = -1;
   Status shared = reads.empty() ? Status() : config_.ShareCaches(reads);
   FindCaches();
   return shared;
 }
 
-Model::Model(ModelConfig config, DType dtype, bool mla_latent, Ops& ops)
+namespace {
+
+// The layers with a cache that lie on each device.
+LayerDevices DevicesOfCaches(const ModelConfig& config, std::span<Ops* const> devices,
+                             std::span<const LayerShare> shares) {
+  if (devices.size() == 1) return *devices[0];
+  std::vector<LayerDevices::Range> ranges;
+  int64_t caches = 0;
+  for (size_t i = 0; i < devices.size(); ++i) {
+    LayerDevices::Range range = {.ops = devices[i], .first = caches, .end = caches};
+    for (int64_t layer = shares[i].first; layer < shares[i].end; ++layer) {
+      if (config.HasCache(layer)) ++range.end;
+    }
+    caches = range.end;
+    ranges.push_back(range);
+  }
+  return LayerDevices(std::move(ranges));
+}
+
+}  // namespace
+
+Model::Model(ModelConfig config, DType dtype, bool mla_latent, std::span<Ops* const> devices,
+             std::vector<LayerShare> shares)
     : config_(std::move(config)),
       dtype_(dtype),
       mla_latent_(mla_latent),
-      ops_(&ops),
+      ops_(devices[0]),
+      shares_(std::move(shares)),
+      devices_(DevicesOfCaches(config_, devices, shares_)),
       weights_(std::make_unique<ModelWeights>()),
-      scratch_(std::make_unique<Scratch>()),
-      pools_(std::make_unique<CachePools>(ops)),
-      decode_(ops.memory->MakeRepeatedWork()) {}
+      pools_(std::make_unique<CachePools>(devices, std::span<const int64_t>())) {
+  for (size_t i = 0; i < devices.size(); ++i) {
+    sections_.push_back({.ops = devices[i],
+                         .first_layer = shares_[i].first,
+                         .end_layer = shares_[i].end,
+                         .scratch = std::make_unique<Scratch>(),
+                         .decode = devices[i]->memory->MakeRepeatedWork()});
+  }
+}
 
 Model::~Model() = default;
+
+RepeatedWork::Counts Model::decode_counts() const {
+  RepeatedWork::Counts all;
+  for (const ModelSection& section : sections_) {
+    const RepeatedWork::Counts own = section.decode->counts();
+    all.plain += own.plain;
+    all.recorded += own.recorded;
+    all.replayed += own.replayed;
+  }
+  return all;
+}
 
 Result<std::unique_ptr<Model>> Model::Load(const std::string& directory,
                                            const ModelOptions& options, Ops& ops) {
@@ -221,18 +275,25 @@ Result<std::unique_ptr<Model>> Model::Load(const std::string& directory,
     KVG_TRY(CheckWeights(config, *source));
   }
   KVG_ASSIGN(std::string fingerprint, ModelFingerprint(config, *source));
+  const std::vector<Ops*> devices = DevicesOf(ops);
+  KVG_ASSIGN(const std::vector<LayerShare> shares,
+             ShareLayers(config,
+                         CostsOfLayers(config, dtype, options.random_seed ? nullptr : source.get(),
+                                       options.keep_blocks ? &ops : nullptr),
+                         devices));
   const ModelShape checkpoint_shape = ShapeOf(config, dtype);
   std::unique_ptr<Model> model;
   const Status loaded = Guarded([&]() -> Status {
     if (options.prepare == nullptr) {
-      model.reset(new Model(std::move(config), dtype, options.mla_latent, ops));
+      model.reset(new Model(std::move(config), dtype, options.mla_latent, devices, shares));
       return model->LoadWeights(*source, options.keep_blocks);
     }
     KVG_ASSIGN(ModelTensors tensors, TensorsIn(config, *source));
     PreparedWeights prepared(config, dtype, std::move(tensors), *source, ops);
     KVG_TRY(options.prepare->Transform(prepared));
     KVG_TRY(prepared.Finish());
-    model.reset(new Model(prepared.config(), dtype, options.mla_latent, ops));
+    if (devices.size() > 1) KVG_TRY(CheckLayered(prepared.config()));
+    model.reset(new Model(prepared.config(), dtype, options.mla_latent, devices, shares));
     model->bases_ = prepared.TakeBases();
     return model->LoadWeights(prepared, options.keep_blocks);
   });
@@ -266,6 +327,7 @@ KvCache Model::NewCache(int64_t planned_length, CachePools& pools, bool mla_late
   }
   options.mla_latent = mla_latent;
   options.bases = &bases_;
+  options.devices = &devices_;
   if (config_.state) {
     options.states = config_.state_count();
     options.state_numbers = config_.state->numbers();

@@ -2,10 +2,12 @@
 #include "src/model/model_tensors.h"
 
 #include <cmath>
+#include <numeric>
 
 #include "core/strings.h"
 #include "kernels/block_products.h"
 #include "kernels/ops.h"
+#include "runner/layer_division.h"
 
 namespace kvgauge {
 namespace {
@@ -369,7 +371,9 @@ ModelTensors DescribeTensors(const ModelConfig& config, const TensorPlaces& plac
   return tensors;
 }
 
-std::vector<TensorSpec> ListTensors(const ModelTensors& tensors) {
+namespace {
+
+std::vector<TensorSpec> ListBefore(const ModelTensors& tensors) {
   std::vector<TensorSpec> specs = {tensors.embedding};
   if (!tensors.positions.name.empty()) specs.push_back(tensors.positions);
   Append(tensors.project_in, specs);
@@ -379,30 +383,37 @@ std::vector<TensorSpec> ListTensors(const ModelTensors& tensors) {
   Append(tensors.layer_norm, specs);
   for (const LinearSpec& linear : tensors.stream_projections) Append(linear, specs);
   for (const LinearSpec& linear : tensors.stream_returns) Append(linear, specs);
-  for (const LayerSpec& layer : tensors.layers) {
-    Append(layer.input_norm, specs);
-    Append(layer.qkv, specs);
-    Append(layer.q_norm, specs);
-    Append(layer.k_norm, specs);
-    if (!layer.sinks.name.empty()) specs.push_back(layer.sinks);
-    Append(layer.q_latent_norm, specs);
-    Append(layer.q_up, specs);
-    Append(layer.kv_down, specs);
-    Append(layer.kv_latent_norm, specs);
-    Append(layer.kv_up, specs);
-    Append(layer.state, specs);
-    Append(layer.streams, specs);
-    Append(layer.output, specs);
-    Append(layer.attention_norm, specs);
-    Append(layer.mlp_norm, specs);
-    Append(layer.router, specs);
-    if (!layer.router_correction.name.empty()) specs.push_back(layer.router_correction);
-    for (const MlpSpec& expert : layer.experts) Append(expert, specs);
-    Append(layer.mlp_mixed, specs);
-    Append(layer.mlp, specs);
-    Append(layer.shared_gate, specs);
-    Append(layer.mlp_output_norm, specs);
-  }
+  return specs;
+}
+
+void Append(const LayerSpec& layer, std::vector<TensorSpec>& specs) {
+  Append(layer.input_norm, specs);
+  Append(layer.qkv, specs);
+  Append(layer.q_norm, specs);
+  Append(layer.k_norm, specs);
+  if (!layer.sinks.name.empty()) specs.push_back(layer.sinks);
+  Append(layer.q_latent_norm, specs);
+  Append(layer.q_up, specs);
+  Append(layer.kv_down, specs);
+  Append(layer.kv_latent_norm, specs);
+  Append(layer.kv_up, specs);
+  Append(layer.state, specs);
+  Append(layer.streams, specs);
+  Append(layer.output, specs);
+  Append(layer.attention_norm, specs);
+  Append(layer.mlp_norm, specs);
+  Append(layer.router, specs);
+  if (!layer.router_correction.name.empty()) specs.push_back(layer.router_correction);
+  for (const MlpSpec& expert : layer.experts) Append(expert, specs);
+  Append(layer.mlp_mixed, specs);
+  Append(layer.mlp, specs);
+  Append(layer.shared_gate, specs);
+  Append(layer.mlp_output_norm, specs);
+}
+
+// A tied head is listed before the layers.
+std::vector<TensorSpec> ListBehind(const ModelTensors& tensors) {
+  std::vector<TensorSpec> specs;
   Append(tensors.final_norm, specs);
   Append(tensors.project_out, specs);
   if (tensors.head.parts[0].name != tensors.embedding.name) {
@@ -410,6 +421,15 @@ std::vector<TensorSpec> ListTensors(const ModelTensors& tensors) {
   } else {
     specs.insert(specs.end(), tensors.head.biases.begin(), tensors.head.biases.end());
   }
+  return specs;
+}
+
+}  // namespace
+
+std::vector<TensorSpec> ListTensors(const ModelTensors& tensors) {
+  std::vector<TensorSpec> specs = ListBefore(tensors);
+  for (const LayerSpec& layer : tensors.layers) Append(layer, specs);
+  for (TensorSpec& spec : ListBehind(tensors)) specs.push_back(std::move(spec));
   return specs;
 }
 
@@ -427,37 +447,74 @@ int64_t ParameterCount(const ModelConfig& config) {
   return count;
 }
 
-int64_t PlannedWeightBytes(const ModelConfig& config, DType dtype, DType stored) {
+namespace {
+
+int64_t ElementsOf(const TensorSpec& spec) {
+  int64_t size = spec.name.empty() ? 0 : 1;
+  for (const int64_t d : spec.shape) size *= d;
+  return size;
+}
+
+// Bytes of a tensor held as `dtype`, or in the blocks that its file has it in.
+int64_t HeldBytes(const TensorSpec& spec, DType dtype, const WeightSource* blocks) {
+  const int64_t unpacked = ElementsOf(spec) * SizeOf(dtype);
+  if (blocks == nullptr || spec.shape.size() != 2 || !blocks->Contains(spec.name)) return unpacked;
+  const Result<WeightInfo> info = blocks->Describe(spec.name);
+  if (!info.ok() || !info->blocks) return unpacked;
+  const BlockShape& shape = BlockShapeOf(*info->blocks);
+  return spec.shape[0] * spec.shape[1] / shape.elements * shape.bytes;
+}
+
+// `blocks`: whose matrices stay in blocks; null: all are unpacked.
+LayerCosts CostsOf(const ModelConfig& config, DType dtype, DType stored,
+                   const WeightSource* blocks) {
   const ModelTensors tensors = DescribeTensors(config);
-  const auto elements = [](const TensorSpec& spec) {
-    int64_t size = spec.name.empty() ? 0 : 1;
-    for (const int64_t d : spec.shape) size *= d;
-    return size;
+  const auto sum = [&](const std::vector<TensorSpec>& specs) {
+    int64_t bytes = 0;
+    for (const TensorSpec& spec : specs) {
+      const bool table = spec.name == tensors.embedding.name || spec.name == tensors.positions.name;
+      bytes += HeldBytes(spec, table ? stored : dtype, blocks);
+    }
+    return bytes;
   };
-  const int64_t tables = elements(tensors.embedding) + elements(tensors.positions);
+  LayerCosts costs;
+  costs.first_bytes = sum(ListBefore(tensors));
+  for (int64_t layer = 0; layer < config.layer_count(); ++layer) {
+    std::vector<TensorSpec> specs;
+    Append(tensors.layers[static_cast<size_t>(layer)], specs);
+    costs.weight_bytes.push_back(sum(specs));
+    costs.caches.push_back(config.HasCache(layer));
+  }
+  costs.last_bytes = sum(ListBehind(tensors));
   // A tied head is packed beside the table.
-  const int64_t head = config.tied_head ? elements(tensors.embedding) : 0;
-  return tables * SizeOf(stored) + (ParameterCount(config) - tables + head) * SizeOf(dtype);
+  if (config.tied_head) costs.last_bytes += HeldBytes(tensors.embedding, dtype, blocks);
+  return costs;
+}
+
+int64_t TotalOf(const LayerCosts& costs) {
+  return std::accumulate(costs.weight_bytes.begin(), costs.weight_bytes.end(),
+                         costs.first_bytes + costs.last_bytes);
+}
+
+const WeightSource* KeptBlocks(const WeightSource& source, const Ops* keeps) {
+  return keeps != nullptr && BlockProducts::Of(*keeps->linear) != nullptr ? &source : nullptr;
+}
+
+}  // namespace
+
+int64_t PlannedWeightBytes(const ModelConfig& config, DType dtype, DType stored) {
+  return TotalOf(CostsOf(config, dtype, stored, nullptr));
 }
 
 int64_t PlannedWeightBytes(const ModelConfig& config, DType dtype, const WeightSource& source,
                            const Ops* keeps) {
-  const DType stored = config.TableType(dtype);
-  const ModelTensors tensors = DescribeTensors(config);
-  int64_t bytes = PlannedWeightBytes(config, dtype, stored);
-  if (keeps == nullptr || BlockProducts::Of(*keeps->linear) == nullptr) return bytes;
-  for (const TensorSpec& spec : ListTensors(tensors)) {
-    if (spec.shape.size() != 2 || !source.Contains(spec.name)) continue;
-    const Result<WeightInfo> info = source.Describe(spec.name);
-    if (!info.ok() || !info->blocks) continue;
-    const BlockShape& shape = BlockShapeOf(*info->blocks);
-    const int64_t elements = spec.shape[0] * spec.shape[1];
-    const int64_t kept = elements / shape.elements * shape.bytes;
-    const bool table = spec.name == tensors.embedding.name;
-    bytes -= elements * SizeOf(table ? stored : dtype) - kept;
-    if (table && config.tied_head) bytes -= elements * SizeOf(dtype) - kept;
-  }
-  return bytes;
+  return TotalOf(CostsOf(config, dtype, config.TableType(dtype), KeptBlocks(source, keeps)));
+}
+
+LayerCosts CostsOfLayers(const ModelConfig& config, DType dtype, const WeightSource* source,
+                         const Ops* keeps) {
+  if (source == nullptr) return CostsOf(config, dtype, dtype, nullptr);
+  return CostsOf(config, dtype, config.TableType(dtype), KeptBlocks(*source, keeps));
 }
 
 bool IsDraftTensor(const ModelConfig& config, const std::string& name) {
