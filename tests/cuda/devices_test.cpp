@@ -196,6 +196,42 @@ TEST_F(SeveralDevices, GiveTheBitsOfOne) {
   EXPECT_EQ((*ParseJson(again.out, "output"))["had"], kSamples);
 }
 
+// One process, and the layers of the model on two devices.
+TEST_F(SeveralDevices, HaveTheLayersOfAModel) {
+  ASSERT_EQ(Run("one.db", {"--quiet"}).exit_code, kExitOk);
+  const Ended two = Run("layers.db", {"--backend", "cuda:2+0", "--json"});
+  ASSERT_EQ(two.exit_code, kExitOk) << two.err;
+  EXPECT_EQ(Recorded("layers.db"), kSamples * kRows);
+  EXPECT_EQ(Digest("layers.db"), Digest("one.db"));
+  EXPECT_THAT(two.err, HasSubstr("tiny: emulated device 1 of 2: layers 0 to 0, "));
+  EXPECT_THAT(two.err, HasSubstr("; emulated device 2 of 2: layers 1 to 1, "));
+  const auto runs = *Open("layers.db")->Runs();
+  ASSERT_EQ(runs.size(), 1u);
+  EXPECT_TRUE(HasEvent("layers.db", runs[0].id, "layers"));
+  EXPECT_THAT(runs[0].run.machine.facts,
+              HasSubstr(R"("devices":["emulated device","emulated device"])"));
+  // The cells are those of one device: nothing is left to do.
+  const Ended again = Run("one.db", {"--backend", "cuda:0+1", "--json"});
+  ASSERT_EQ(again.exit_code, kExitOk) << again.err;
+  EXPECT_EQ((*ParseJson(again.out, "output"))["cells"], 0);
+
+  // A device that is too small is said before anything runs.
+  setenv("KVG_EMULATED_CAPACITY", "1:200000", 1);
+  const Ended small = Run("small.db", {"--backend", "cuda:0+1"});
+  EXPECT_NE(small.exit_code, kExitOk);
+  EXPECT_THAT(small.err, HasSubstr("the weights fit on these devices in no division"));
+  EXPECT_EQ(Recorded("small.db"), 0);
+  unsetenv("KVG_EMULATED_CAPACITY");
+
+  // A method that looks across layers is refused with its reason; the others run.
+  std::string text = Config("");
+  text.replace(text.find("kivi_2bit"), 9, "minicache");
+  Write("run.json", text);
+  const Ended mixed = Run("mixed.db", {"--backend", "cuda:0+1"});
+  EXPECT_THAT(mixed.out + mixed.err, HasSubstr("method minicache stores several layers together"));
+  EXPECT_EQ(Recorded("mixed.db"), kSamples * 2);
+}
+
 TEST_F(SeveralDevices, ShareShardsAndChosenSamples) {
   ASSERT_EQ(Run("a.db", {"--quiet", "--shard", "2/3"}).exit_code, kExitOk);
   ASSERT_EQ(Run("b.db", {"--quiet", "--shard", "2/3", "--devices", "0,1"}).exit_code, kExitOk);
@@ -314,6 +350,11 @@ TEST_F(SeveralDevices, WrongChoicesAreRefused) {
        "--devices: backend cpu has no devices to choose from, expected --backend cuda"},
       {{"--devices", "0,1", "--backend", "cuda:1"},
        "--devices: backend cuda:1 is one device already, expected --backend cuda"},
+      {{"--devices", "0,1", "--backend", "cuda:0+1"},
+       "--devices: backend cuda:0+1 is one model on several devices, expected --backend cuda"},
+      {{"--backend", "cuda:0+0"}, "backend 'cuda:0+0': device 0 is named twice"},
+      {{"--backend", "cuda:0+"}, "or several for the layers of one model, such as cuda:0+1"},
+      {{"--backend", "cuda:0+7"}, "device 7 does not exist: there are 3, devices 0 to 2"},
       {{"--devices", "0,1", "--only", "snapkvv"}, "snapkvv"},
       {{"--worker", "3:0"}, "--worker: '3:0' names no run"},
       {{"--worker", "x"}, "--worker: 'x' names no run"}};

@@ -19,7 +19,8 @@ struct ModelFlags {
   std::string weights = "file";  // "file" or "random:SEED"
   std::string weights_memory = "packed";  // or "unpacked"
   std::string backend = "cpu";
-  int threads = 0;  // 0: one per processor
+  int threads = 0;       // 0: one per processor
+  bool divides = false;  // whether the command takes the layers of a model on several devices
 };
 
 // Flags that every command with a method shares.

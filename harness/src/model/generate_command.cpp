@@ -349,13 +349,15 @@ Status RunGenerate(const GenerateFlags& flags) {
     KVG_ASSIGN(ids, PromptIds(flags, config, tokenizer.get(), input));
   }
   KVG_TRY(CheckPlaceholders(input, config, ids));
+  ModelFlags divided = flags.model;
+  divided.divides = true;
   LoadedModel loaded;
   std::optional<ChosenMethod> chosen;
   if (flags.method.method.empty()) {
-    KVG_ASSIGN(loaded, LoadModel(flags.model));
+    KVG_ASSIGN(loaded, LoadModel(divided));
   } else {
     KVG_ASSIGN(chosen, ChooseMethod(flags.method));
-    KVG_ASSIGN(loaded, LoadModelFor(*chosen, flags.model, std::ssize(ids)));
+    KVG_ASSIGN(loaded, LoadModelFor(*chosen, divided, std::ssize(ids)));
   }
   Model& model = *loaded.model;
   const auto prompt_tokens = static_cast<int64_t>(ids.size());

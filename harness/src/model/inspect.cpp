@@ -7,6 +7,7 @@
 #include "core/json.h"
 #include "core/strings.h"
 #include "images/decode.h"
+#include "kernels/devices.h"
 #include "runner/chat_template.h"
 #include "runner/tokenizer.h"
 #include "runner/vision.h"
@@ -208,6 +209,7 @@ struct ModelFacts {
   std::string tokenizer = "none";
   int64_t tokenizer_vocab = 0;
   std::string chat_template = "none";
+  std::vector<LayerShare> shares = {};  // where the backend names several devices
 };
 
 Status ReadTextFacts(const std::string& directory, ModelFacts& facts) {
@@ -222,6 +224,24 @@ Status ReadTextFacts(const std::string& directory, ModelFacts& facts) {
     facts.chat_template = StrCat(chat->name(), ", sha256 ", chat->sha256().substr(0, 16));
   }
   return {};
+}
+
+// How the layers would be divided over the devices that the backend names, which must be there.
+Result<std::vector<LayerShare>> ReadShares(const InspectOptions& options, const ModelFacts& facts) {
+  KVG_ASSIGN(const std::unique_ptr<Ops> ops,
+             MakeLayeredOps(options.model.backend, MakeThreadSettings(1)));
+  return ShareLayers(facts.config, CostsOfLayers(facts.config, facts.dtype, nullptr, nullptr),
+                     DevicesOf(*ops));
+}
+
+// Tokens of the full cache that a share has room for beside its weights, of one sequence.
+int64_t FullCacheTokens(const LayerShare& share, const ModelFacts& facts) {
+  int64_t caches = 0;
+  for (int64_t layer = share.first; layer < share.end; ++layer) {
+    if (facts.config.HasCache(layer)) ++caches;
+  }
+  const int64_t of_token = facts.kv_bytes * caches / facts.config.cache_count();
+  return of_token == 0 ? 0 : std::max<int64_t>(share.free_bytes - share.weight_bytes, 0) / of_token;
 }
 
 // Reads shapes and no weights, so that a large checkpoint takes no time.
@@ -243,7 +263,7 @@ Result<ModelFacts> ReadFacts(const InspectOptions& options) {
     KVG_TRY(CheckWeights(facts.config, *source));
     KVG_ASSIGN(facts.fingerprint, ModelFingerprint(facts.config, *source));
     // A backend that is not here is no reason to say nothing.
-    const auto ops = MakeOps(options.model.backend, MakeThreadSettings(1));
+    const auto ops = MakeLayeredOps(options.model.backend, MakeThreadSettings(1));
     const Ops* keeps = ops.ok() && model_options.keep_blocks ? ops->get() : nullptr;
     const int64_t unpacked = PlannedWeightBytes(facts.config, facts.dtype, *source, nullptr);
     facts.held_bytes = PlannedWeightBytes(facts.config, facts.dtype, *source, keeps);
@@ -256,6 +276,9 @@ Result<ModelFacts> ReadFacts(const InspectOptions& options) {
   facts.weight_bytes = facts.parameters * SizeOf(facts.dtype);
   if (!stored) facts.held_bytes = PlannedWeightBytes(facts.config, facts.dtype, facts.dtype);
   facts.kv_bytes = facts.config.KvBytesPerToken(facts.dtype);
+  if (NamesSeveralDevices(options.model.backend)) {
+    KVG_ASSIGN(facts.shares, ReadShares(options, facts));
+  }
   KVG_TRY(ReadTextFacts(options.model.model, facts));
   return facts;
 }
@@ -296,8 +319,17 @@ Json FactsJson(const std::string& model, const ModelFacts& facts) {
   for (const TensorSpec& spec : ExpectedTensors(config)) {
     tensors.push_back({{"name", spec.name}, {"shape", spec.shape}});
   }
+  Json devices = Json::array();
+  for (const LayerShare& share : facts.shares) {
+    devices.push_back({{"first_layer", share.first},
+                       {"end_layer", share.end},
+                       {"weight_bytes", share.weight_bytes},
+                       {"free_bytes", share.free_bytes},
+                       {"full_cache_tokens", FullCacheTokens(share, facts)}});
+  }
   return {
       {"model", model},
+      {"devices", devices},
       {"family", config.family},
       {"vision", facts.vision ? VisionJson(*facts.vision, facts.kv_bytes) : Json(nullptr)},
       {"parameters", facts.parameters},
@@ -385,6 +417,12 @@ void PrintModelFacts(const std::string& model, const ModelFacts& facts) {
   if (facts.vision) {
     const Lines seen = VisionLines(*facts.vision, facts.kv_bytes);
     lines.insert(lines.begin() + 2, seen.begin(), seen.end());
+  }
+  for (size_t i = 0; i < facts.shares.size(); ++i) {
+    const LayerShare& share = facts.shares[i];
+    lines.push_back({StrCat("device ", i + 1),
+                     StrCat(Describe(share), ": ", WithCommas(FullCacheTokens(share, facts)),
+                            " tokens of the full cache at most")});
   }
   PrintFacts(lines);
   Print("\n");

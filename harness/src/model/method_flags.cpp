@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "core/strings.h"
+#include "kernels/devices.h"
 #include "runner/calibrate.h"
 #include "runner/tokenizer.h"
 #include "src/cli/print.h"
@@ -105,7 +106,10 @@ Result<LoadedModel> LoadModelFor(const ChosenMethod& chosen, const ModelFlags& f
     options.spell = SpellerOf(shared);
   }
   LoadedModel loaded;
-  KVG_ASSIGN(loaded.ops, MakeOps(flags.backend, MakeThreadSettings(flags.threads)));
+  KVG_ASSIGN(loaded.ops, MakeOpsFor(flags));
+  if (DevicesOf(*loaded.ops).size() > 1) {
+    KVG_TRY(CheckLayered(chosen.method, config.layer_count(), shape));
+  }
   const Method* method = &chosen.method;
   KVG_ASSIGN(options.drafters, LoadDrafters({&method, 1}, *loaded.ops));
   KVG_ASSIGN(options.taggers, LoadTaggers({&method, 1}, *loaded.ops));

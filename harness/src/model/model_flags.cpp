@@ -5,6 +5,7 @@
 
 #include "core/json.h"
 #include "core/strings.h"
+#include "kernels/devices.h"
 #include "runner/tokenizer.h"
 
 namespace kvgauge {
@@ -45,11 +46,16 @@ ModelShape ShapeFor(const ModelFlags& flags, const ModelConfig& config,
   return shape;
 }
 
+Result<std::unique_ptr<Ops>> MakeOpsFor(const ModelFlags& flags) {
+  const ThreadSettings threads = MakeThreadSettings(flags.threads);
+  return flags.divides ? MakeLayeredOps(flags.backend, threads) : MakeOps(flags.backend, threads);
+}
+
 Result<LoadedModel> LoadModel(const ModelFlags& flags, const Prepare* prepare) {
   KVG_ASSIGN(ModelOptions options, ParseModelOptions(flags));
   options.prepare = prepare;
   LoadedModel loaded;
-  KVG_ASSIGN(loaded.ops, MakeOps(flags.backend, MakeThreadSettings(flags.threads)));
+  KVG_ASSIGN(loaded.ops, MakeOpsFor(flags));
   KVG_ASSIGN(loaded.model, Model::Load(flags.model, options, *loaded.ops));
   return loaded;
 }

@@ -23,6 +23,8 @@ struct LoadedModel {
 };
 
 Result<ModelOptions> ParseModelOptions(const ModelFlags& flags);
+// They are those of one device, or of several if the command takes them.
+Result<std::unique_ptr<Ops>> MakeOpsFor(const ModelFlags& flags);
 // `prepare` sees the weights before the model is made of them.
 Result<LoadedModel> LoadModel(const ModelFlags& flags, const Prepare* prepare = nullptr);
 // The shape of the model that the flags name, before the model is loaded.

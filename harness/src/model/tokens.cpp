@@ -51,7 +51,9 @@ Status RunLogits(const LogitsOptions& options) {
   if (ids.empty()) return BadInput(StrCat(options.ids_file, ": holds no token ids"));
   KVG_ASSIGN(VisualInput input, ReadVisualInput(options.visual, options.model.model, config));
   KVG_TRY(CheckPlaceholders(input, config, ids));
-  KVG_ASSIGN(const LoadedModel loaded, LoadModel(options.model));
+  ModelFlags divided = options.model;
+  divided.divides = true;
+  KVG_ASSIGN(const LoadedModel loaded, LoadModel(divided));
   Model& model = *loaded.model;
 
   const auto rows = static_cast<int64_t>(ids.size());

@@ -17,6 +17,7 @@
 #include "core/log.h"
 #include "core/strings.h"
 #include "kernels/device_number.h"
+#include "kernels/devices.h"
 #include "kernels/ops.h"
 #include "src/cluster/subprocess.h"
 #include "src/run/run_outcome.h"
@@ -223,10 +224,11 @@ Result<WorkersOutcome> Workers::Wait() {
 
 Result<std::vector<int>> ChooseDevices(const std::string& text, const std::string& backend) {
   if (backend != "cuda") {
-    return BadInput(StrCat(
-        "--devices: backend ", backend,
-        backend.starts_with("cuda:") ? " is one device already" : " has no devices to choose from",
-        ", expected --backend cuda"));
+    return BadInput(StrCat("--devices: backend ", backend,
+                           NamesSeveralDevices(backend)   ? " is one model on several devices"
+                           : backend.starts_with("cuda:") ? " is one device already"
+                                                          : " has no devices to choose from",
+                           ", expected --backend cuda"));
   }
   const Result<std::vector<DeviceReport>> listed = ListDevices();
   if (!listed.ok()) return listed.error().Wrap("--devices");

@@ -10,6 +10,7 @@
 #include "core/memory.h"
 #include "core/strings.h"
 #include "core/threads.h"
+#include "kernels/devices.h"
 
 namespace kvgauge {
 namespace {
@@ -38,7 +39,7 @@ std::string SystemName() {
   return StrCat(name.sysname, " ", name.release, " ", name.machine);
 }
 
-Json MachineFacts(const Ops& ops, int threads) {
+Json MachineFacts(Ops& ops, int threads) {
   Json facts = {{"system", SystemName()},
                 {"processor", ProcessorName()},
                 {"processors", AvailableProcessors()},
@@ -47,6 +48,12 @@ Json MachineFacts(const Ops& ops, int threads) {
                 {"isa", ops.variant},
                 {"threads", MakeThreadSettings(threads).threads}};
   if (!ops.hardware.empty()) facts["device"] = ops.hardware;
+  if (const std::vector<Ops*> devices = DevicesOf(ops); devices.size() > 1) {
+    // What the layers of a model are divided over, in their order.
+    Json names = Json::array();
+    for (const Ops* device : devices) names.push_back(device->hardware);
+    facts["devices"] = names;
+  }
   const std::string governor = FirstLine("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor");
   if (!governor.empty()) facts["governor"] = governor;
   return facts;

@@ -16,7 +16,7 @@ std::string SystemName();
 // The same on every call on one machine with the same backend and thread count, however busy it is:
 // system, processor, processors, memory_bytes, backend, isa, threads, and the name of the device
 // where there is one. For MachineRow::facts, as canonical JSON.
-Json MachineFacts(const Ops& ops, int threads);
+Json MachineFacts(Ops& ops, int threads);
 // What of the environment moves times: how threads wait and where they are bound. The program
 // itself sets OMP_WAIT_POLICY on a busy machine, so it is a fact of the run.
 Json ThreadEnvironment();

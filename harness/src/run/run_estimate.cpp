@@ -136,7 +136,8 @@ class MemoryPlanner {
             .shape = of.shape,
             .checkpoint_shape = of.shape,
             .weight_bytes = of.weight_bytes,
-            .ops = plan.ops.get()};
+            .ops = plan.ops.get(),
+            .shares = of.shares};
   }
 
   EngineOptions options_;

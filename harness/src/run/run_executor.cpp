@@ -13,6 +13,7 @@
 #include "core/log.h"
 #include "core/strings.h"
 #include "core/threads.h"
+#include "kernels/devices.h"
 #include "src/cli/print.h"
 #include "src/latency/run_latency.h"
 #include "src/run/machine_facts.h"
@@ -88,6 +89,7 @@ class Executor {
   // Asks what the answers lead to, and hands the cells on.
   Status Conclude(std::vector<FinishedCell> cells);
   Status NeedModel();
+  Status TellDivision();
   // Records a sample that could not be shown to the model as failed, for all of the block.
   Status FailSample(const std::shared_ptr<RunSample>& sample, const CellBlock& block,
                     const Error& why);
@@ -157,7 +159,7 @@ Status Executor::Event(const std::string& kind, const std::string& message) {
 
 Status Executor::Start() {
   KVG_ASSIGN(const std::unique_ptr<Ops> ops,
-             MakeOps(plan_.config->backend, MakeThreadSettings(plan_.config->threads)));
+             MakeLayeredOps(plan_.config->backend, MakeThreadSettings(plan_.config->threads)));
   RunRow run;
   run.key = RandomKey();
   run.machine.facts =
@@ -373,6 +375,20 @@ Status Executor::SkipUnfit(Pending& pending) {
   return {};
 }
 
+// Where the layers of the model lie, if on several devices.
+Status Executor::TellDivision() {
+  const std::vector<Ops*> devices = DevicesOf(*model_.ops);
+  if (devices.size() == 1) return {};
+  std::vector<std::string> lines;
+  for (size_t i = 0; i < devices.size(); ++i) {
+    lines.push_back(StrCat(devices[i]->hardware, " ", i + 1, " of ", devices.size(), ": ",
+                           Describe(model_.model->shares()[i])));
+  }
+  const std::string text = StrCat(ModelOf().spec->name, ": ", Join(lines, "; "));
+  progress_.Note(text);
+  return Event("layers", text);
+}
+
 Status Executor::NeedModel() {
   const std::pair<size_t, std::string> wanted = {group_->model, PrefillOf().weights};
   if (model_.model != nullptr && loaded_ == wanted) return {};
@@ -380,6 +396,7 @@ Status Executor::NeedModel() {
   model_ = {};
   original_ = {};
   KVG_ASSIGN(model_, LoadPlanned(plan_, group_->model, group_->prefill));
+  KVG_TRY(TellDivision());
   // The full cache's prefill comes first; others are held against it where fidelity is asked for.
   if (plan_.config->fidelity_steps > 0 && ModelOf().prefills[0].weights != wanted.second) {
     KVG_ASSIGN(original_, LoadPlanned(plan_, group_->model, 0));

@@ -10,6 +10,7 @@
 #include "core/sha256.h"
 #include "core/strings.h"
 #include "datasets/metric.h"
+#include "kernels/devices.h"
 #include "reports/drawn_by.h"
 #include "runner/chunk_prefill.h"
 #include "runner/vision.h"
@@ -31,7 +32,7 @@ constexpr int64_t kTemplateTokens = 64;
 // again.
 constexpr int64_t kLongPrompt = int64_t{1} << 24;
 
-Result<PlanModel> OpenModel(const RunModel& spec, const Ops& ops) {
+Result<PlanModel> OpenModel(const RunModel& spec, Ops& ops) {
   PlanModel model;
   model.spec = &spec;
   KVG_ASSIGN(const ModelOptions options,
@@ -52,6 +53,11 @@ Result<PlanModel> OpenModel(const RunModel& spec, const Ops& ops) {
   } else {
     KVG_ASSIGN(source, OpenWeights(spec.path, model.dtype));
     model.weight_bytes = PlannedWeightBytes(model.config, model.dtype, *source, &ops);
+  }
+  if (const std::vector<Ops*> devices = DevicesOf(ops); devices.size() > 1) {
+    const LayerCosts costs = CostsOfLayers(model.config, model.dtype,
+                                           options.random_seed ? nullptr : source.get(), &ops);
+    KVG_ASSIGN(model.shares, ShareLayers(model.config, costs, devices));
   }
   KVG_ASSIGN(model.fingerprint, ModelFingerprint(model.config, *source));
   if (!HasTokenizer(spec.directory())) {
@@ -76,6 +82,9 @@ void FindPrefills(const RunConfig& config, PlanModel& model, std::vector<PlanRef
     if (fits.ok()) {
       fits = CheckDraftModels(contender.method, model.spec->directory(), model.config,
                               model.tokenizer.get());
+    }
+    if (fits.ok() && !model.shares.empty()) {
+      fits = CheckLayered(contender.method, model.config.layer_count(), model.shape);
     }
     if (!fits.ok()) {
       refused.push_back({model.spec->name, contender.Name(), fits.error().message});
@@ -433,7 +442,11 @@ Result<RunPlan> MakeRunPlan(const RunConfig& config) {
   RunPlan plan;
   plan.config = &config;
   for (const RunTask& task : config.tasks) KVG_TRY(CheckTask(config, task));
-  KVG_ASSIGN(plan.ops, MakeOps(config.backend, MakeThreadSettings(1)));
+  KVG_ASSIGN(plan.ops, MakeLayeredOps(config.backend, MakeThreadSettings(1)));
+  if (config.latency != nullptr && NamesSeveralDevices(config.backend)) {
+    return BadInput(StrCat(config.path, ": latency: is measured on one device, and the backend is ",
+                           Quoted(config.backend), "; leave it out, or use one device"));
+  }
   // Two instruction sets may differ in the last bits.
   const Json numerics = {{"backend", plan.ops->backend}, {"isa", plan.ops->variant}};
   for (size_t m = 0; m < config.models.size(); ++m) {
@@ -531,7 +544,8 @@ Result<LoadedModel> LoadPlanned(const RunPlan& plan, size_t model, size_t prefil
     options.spell = SpellerOf(planned.tokenizer);
   }
   LoadedModel loaded;
-  KVG_ASSIGN(loaded.ops, MakeOps(plan.config->backend, MakeThreadSettings(plan.config->threads)));
+  KVG_ASSIGN(loaded.ops,
+             MakeLayeredOps(plan.config->backend, MakeThreadSettings(plan.config->threads)));
   std::vector<const Method*> methods;
   for (const size_t contender : contenders) {
     methods.push_back(&plan.config->contenders[contender].method);

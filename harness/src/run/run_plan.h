@@ -35,6 +35,8 @@ struct PlanModel {
   ModelConfig config;
   DType dtype = DType::kF32;
   int64_t weight_bytes = 0;  // planned
+  // How the layers are divided, where the backend names several devices; otherwise empty.
+  std::vector<LayerShare> shares = {};
   std::string fingerprint;
   ModelShape shape;
   std::shared_ptr<const Tokenizer> tokenizer;
