@@ -52,7 +52,7 @@ struct GraphOfQueries {
   std::vector<int32_t> nearest, best;
 };
 
-std::vector<int32_t> KeysOf(const KeyGraph::Walk& walk) {
+std::vector<int32_t> FoundKeys(const KeyGraph::Walk& walk) {
   std::vector<int32_t> keys;
   for (const KeyGraph::Reached& reached : walk.found()) keys.push_back(reached.key);
   return keys;
@@ -98,9 +98,9 @@ TEST(KeyGraphTest, FindsNearlyAllThatAScanFinds) {
     const float* query = searches.data() + 16 * q;
     const std::vector<int32_t> order = of.Ordered(query);
     none.Search(of.Keys(), query, 10, scan);
-    EXPECT_EQ(KeysOf(scan), std::vector<int32_t>(order.begin(), order.begin() + 10));
+    EXPECT_EQ(FoundKeys(scan), std::vector<int32_t>(order.begin(), order.begin() + 10));
     graph.Search(of.Keys(), query, 10, walk);
-    const std::vector<int32_t> found = KeysOf(walk);
+    const std::vector<int32_t> found = FoundKeys(walk);
     ASSERT_EQ(found.size(), 10u);
     for (int64_t i = 0; i < 10; ++i) {
       hits += std::find(found.begin(), found.end(), order[i]) != found.end() ? 1 : 0;
@@ -128,7 +128,7 @@ TEST(KeyGraphTest, WhatWasSearchedBeforeLeavesNoTrace) {
   graph.Search(of.Keys(), searches.data(), 40, used);
   graph.Search(of.Keys(), searches.data() + 16, 7, used);
   again.Search(of.Keys(), searches.data() + 16, 7, fresh);
-  EXPECT_EQ(KeysOf(used), KeysOf(fresh));
+  EXPECT_EQ(FoundKeys(used), FoundKeys(fresh));
   for (int64_t key = 0; key < 100; ++key) EXPECT_EQ(used.Saw(key), fresh.Saw(key)) << key;
 }
 
@@ -139,11 +139,11 @@ TEST(KeyGraphTest, AmongEqualsTheLowerIndexIsNearer) {
   EXPECT_EQ(graph.entry(), 0);
   KeyGraph::Walk walk;
   graph.Search(of.Keys(), keys.data(), 4, walk);
-  const std::vector<int32_t> found = KeysOf(walk);
+  const std::vector<int32_t> found = FoundKeys(walk);
   EXPECT_TRUE(std::ranges::is_sorted(found));
   const KeyGraph none = KeyGraph::Build(of.Keys(), Tensor(), Tensor(), {});
   none.Search(of.Keys(), keys.data(), 4, walk);
-  EXPECT_THAT(KeysOf(walk), ElementsAre(0, 1, 2, 3));
+  EXPECT_THAT(FoundKeys(walk), ElementsAre(0, 1, 2, 3));
 }
 
 TEST(KeyGraphTest, KeysThatAreNoNumbersAreTheFarthest) {
@@ -153,7 +153,7 @@ TEST(KeyGraphTest, KeysThatAreNoNumbersAreTheFarthest) {
   KeyGraph::Walk walk;
   const std::vector<float> query = RandomValues(16, 9);
   none.Search(View(keys, {50, 16}), query.data(), 50, walk);
-  EXPECT_EQ(KeysOf(walk).back(), 20);
+  EXPECT_EQ(FoundKeys(walk).back(), 20);
   const std::vector<int32_t> nearest = {1, 2, 20, 3}, best = {2};
   const KeyGraph graph =
       KeyGraph::Build(View(keys, {50, 16}), View(nearest, {1, 4}), View(best, {1}), {4, 10});
