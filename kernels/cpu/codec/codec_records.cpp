@@ -2,8 +2,10 @@
 #include "cpu/codec/codec_records.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
+#include <cstring>
 #include <numbers>
 
 #include "src/record_code.h"
@@ -124,6 +126,57 @@ void DecodeSized(const RecordView& view, const CodedLayout& layout, uint8_t* pag
   }
 }
 
+using Eight [[gnu::vector_size(16)]] = int16_t;
+
+// Eight signs, a byte of bits that are 1 for -1, after the Hadamard transform.
+constexpr auto kTurnedSigns = [] {
+  std::array<std::array<int16_t, 8>, 256> turned = {};
+  for (unsigned bits = 0; bits < 256; ++bits) {
+    for (unsigned d = 0; d < 8; ++d) {
+      int sum = 0;
+      for (unsigned i = 0; i < 8; ++i) {
+        sum += ((bits >> i & 1) + static_cast<unsigned>(std::popcount(i & d))) % 2 == 0 ? 1 : -1;
+      }
+      turned[bits][d] = static_cast<int16_t>(sum);
+    }
+  }
+  return turned;
+}();
+
+// The signs of an entry are turned together. Their sums are integers, so their order is free.
+void DecodeSketches(const RecordView& view, const CodedLayout& layout, uint8_t* page, float* tile) {
+  const int bytes = view.dim / 8, block = record::SketchBlock(view.dim) / 8;
+  const float factor = record::SketchFactor<HostMath>(view.dim);
+  Eight turned[kMostRecordDims / 8];
+  float levels[kMostRecordLevels];
+  for (int e = 0; e < kRecordPage; ++e) {
+    const uint8_t* one = record::RecordAt(view, page, e);
+    const uint8_t *codes = one + 4, *signs = codes + record::SignBit(view, 0) / 8;
+    for (int b = 0; b < bytes; ++b) {
+      std::memcpy(&turned[b], kTurnedSigns[signs[b]].data(), sizeof turned[b]);
+    }
+    for (int span = 1; span < block; span *= 2) {
+      for (int b = 0; b < bytes; ++b) {
+        if ((b % block & span) != 0) continue;
+        const Eight first = turned[b], second = turned[b + span];
+        turned[b] = first + second;
+        turned[b + span] = first - second;
+      }
+    }
+    const float scale = F16ToF32(record::HalfAt(one));
+    const float length = F16ToF32(record::HalfAt(one + 2)) * factor;
+    for (int code = 0; code < 1 << view.bits; ++code) levels[code] = scale * view.levels[code];
+    const uint32_t mask = (1u << view.bits) - 1u;
+    for (int b = 0; b < bytes; ++b) {
+      uint32_t eight = record::FieldAt(codes, int64_t{8} * b * view.bits, 8 * view.bits);
+      for (int i = 0; i < 8; ++i, eight >>= view.bits) {
+        const float sketched = length * static_cast<float>(turned[b][i]);
+        Put(layout, tile, e, 8 * b + i, levels[eight & mask] + sketched);
+      }
+    }
+  }
+}
+
 }  // namespace
 
 void EncodeRecords(const RecordView& view, const float* x, int64_t stride, int begin, int end,
@@ -158,6 +211,9 @@ void DecodeRecords(const RecordView& view, const CodedLayout& layout, const void
   }
   if (view.kind == KvCodecKind::kPolarTree) return DecodeTrees(view, layout, bytes, tile);
   if (view.kind == KvCodecKind::kMeanSizes) return DecodeSized(view, layout, bytes, tile);
+  if (view.kind == KvCodecKind::kSketched && view.dim % 8 == 0) {
+    return DecodeSketches(view, layout, bytes, tile);
+  }
   for (int e = 0; e < kRecordPage; ++e) {
     for (int d = 0; d < view.dim; ++d) {
       Put(layout, tile, e, d, record::RecordNumber<HostMath>(view, bytes, e, d));
