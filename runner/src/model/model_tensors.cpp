@@ -183,7 +183,7 @@ void DescribeMlp(const ModelConfig& config, int64_t index, const Scope& scope, L
   }
 }
 
-void DescribeStreams(const ModelConfig& config, const Scope& scope, StreamSpec& spec) {
+void DescribeStreams(const ModelConfig& config, const Scope& scope, LayerStreamSpec& spec) {
   const StreamsConfig& streams = *config.streams;
   const int64_t d = config.hidden_size, count = streams.streams;
   const Scope altup = scope.In("altup"), laurel = scope.In("laurel");
@@ -295,7 +295,7 @@ void Append(const StateSpec& state, std::vector<TensorSpec>& out) {
   Append(state.output, out);
 }
 
-void Append(const StreamSpec& streams, std::vector<TensorSpec>& out) {
+void Append(const LayerStreamSpec& streams, std::vector<TensorSpec>& out) {
   for (const LinearSpec* linear :
        {&streams.router, &streams.predicts, &streams.corrects, &streams.gate, &streams.projection,
         &streams.laurel_left, &streams.laurel_right}) {

@@ -64,7 +64,7 @@ struct StateSpec {
 };
 
 // What a layer of a residual of several streams has besides (StreamWeights).
-struct StreamSpec {
+struct LayerStreamSpec {
   NormSpec router_norm;
   LinearSpec router, predicts, corrects;
   TensorSpec scale;
@@ -93,7 +93,7 @@ struct LayerSpec {
   LinearSpec kv_up;
 
   StateSpec state;
-  StreamSpec streams;
+  LayerStreamSpec streams;
 
   std::vector<MixedSpec> mlp_mixed;  // instead of mlp.up
   MlpSpec mlp;                       // dense, or the shared experts of a MoE layer (may be absent)

@@ -296,7 +296,7 @@ Status WeightLoader::Load(const std::vector<LinearSpec>& specs, std::vector<Line
   return {};
 }
 
-Status WeightLoader::Load(const StreamSpec& spec, StreamWeights& out) {
+Status WeightLoader::Load(const LayerStreamSpec& spec, StreamWeights& out) {
   for (const auto& [linear, of] : {std::pair{&spec.router, &out.router},
                                    {&spec.predicts, &out.predicts},
                                    {&spec.corrects, &out.corrects},

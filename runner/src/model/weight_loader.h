@@ -33,7 +33,7 @@ class WeightLoader {
   Status Load(const NormSpec& spec, Norm& out);
   Status Load(const MlpSpec& spec, MlpWeights& out);
   Status Load(const std::vector<LinearSpec>& specs, std::vector<Linear>& out);
-  Status Load(const StreamSpec& spec, StreamWeights& out);
+  Status Load(const LayerStreamSpec& spec, StreamWeights& out);
   Status Load(const StateSpec& spec, const StateConfig& state, StateWeights& out);
   Status Load(const std::vector<MixedSpec>& specs, std::vector<MixedWeights>& out);
   Status LoadRetention(const StateSpec& spec, const StateConfig& state, StateWeights& out);
