@@ -286,8 +286,7 @@ TEST_P(PromptGolden, LogitsAreTheOracles) {
     ASSERT_TRUE(loaded.method.thin.has_value());
     Prompt prompt = Prompt::FromTokens(ReadOrStop(IdsOf(one)).get<std::vector<int32_t>>());
     KvCache cache = model.NewCache(prompt.size());
-    PrefillCapture capture(model.cache_config(), cache, loaded.method.needs(), prompt.size(),
-                           *loaded.ops);
+    PrefillCapture capture(model.cache_config(), cache, loaded.method.needs(), prompt.size());
     ThinPrefill prefill(model, *loaded.method.thin, prompt, cache, capture, 0);
     std::vector<float> got;
     while (!prefill.done()) {

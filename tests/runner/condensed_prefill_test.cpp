@@ -36,7 +36,7 @@ struct Condensed {
             std::span<const int64_t> passages = {})
       : prompt(Prompt::FromTokens(ids)), cache(model.NewCache(prompt.size() + 8)) {
     PrefillCapture capture(model.config(), cache, NeedsOf(method.needs(), prompt), prompt.size(),
-                           model.ops(), &prompt);
+                           &prompt);
     ThinPrefill prefill(model, *method.thin, prompt, cache, capture, 7, context, passages);
     while (!prefill.done()) {
       const Result<Tensor> last = prefill.Next();

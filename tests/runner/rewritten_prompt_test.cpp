@@ -49,8 +49,8 @@ const StageRegistrar kTestRewriting(StageSpec{
     .version = 1,
     .paper = "",
     .summary = "other tokens",
-    .params = {ChoiceParam(
-        "way", "right", {"right", "nothing", "long", "beyond", "last", "twice", "asks"}, "")},
+    .params = {ChoiceParam("way", "right",
+                           {"right", "nothing", "long", "beyond", "last", "twice", "asks"}, "")},
     .make = Make<TestRewriting>()});
 
 Method RewritingBy(const std::string& way) {
@@ -73,8 +73,7 @@ struct RewrittenPrefill {
   RewrittenPrefill(Model& model, const Method& method, Prompt of)
       : prompt(std::move(of)),
         cache(model.NewCache(prompt.size() + 8)),
-        capture(model.config(), cache, NeedsOf(method.needs(), prompt), prompt.size(), model.ops(),
-                &prompt) {
+        capture(model.config(), cache, NeedsOf(method.needs(), prompt), prompt.size(), &prompt) {
     cache.PlaceRope(RopePlaces::Of(prompt));
     ThinPrefill prefill(model, *method.thin, prompt, cache, capture, 7);
     while (!prefill.done()) {
@@ -131,8 +130,9 @@ TEST(RewrittenPromptTest, WrongChangesAreErrors) {
     const Status status = RewrittenPrefill(*tiny.model, RewritingBy(way), prompt).status;
     return status.ok() ? "" : status.error().message;
   };
-  EXPECT_THAT(fault("long"), AllOf(HasSubstr("thin.test_rewriting: 8 tokens in the place of 7 rows"),
-                                   HasSubstr("expected at most as many")));
+  EXPECT_THAT(fault("long"),
+              AllOf(HasSubstr("thin.test_rewriting: 8 tokens in the place of 7 rows"),
+                    HasSubstr("expected at most as many")));
   EXPECT_THAT(fault("beyond"), HasSubstr("token 101 in the place of rows from 2 on; the model's ids"
                                          " are 0 .. 100"));
   EXPECT_THAT(fault("last"), HasSubstr("rows 2 to 11 after row -1 of 12; changes ascend, and the "

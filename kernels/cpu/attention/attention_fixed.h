@@ -14,6 +14,7 @@
 
 #include "cpu/attention/attention_kernels.h"
 #include "cpu/codec/codec_layout.h"
+#include "cpu/isa/inline.h"
 
 namespace kvgauge {
 
@@ -76,15 +77,25 @@ template <class V, int kRows>
     total[r] = U{} - kRoundingBits * static_cast<uint32_t>(steps / V::kLanes);
   }
   const F rounding = V::Set(kRounding);
-  for (int c = 0; c < steps; c += V::kLanes) {
-    const F scale = V::LoadF16(scales + c);
+  const auto round = [&](int r, int c, F scale) KVG_INLINE_LAMBDA {
+    const F x = V::Mul(V::Load(in[r] + c), scale);
+    const U rounded = (U)V::Fma(x, inverse[r], rounding);
+    total[r] += rounded;
+    return rounded;
+  };
+  int c = 0;
+  for (; c + 2 * V::kLanes <= steps; c += 2 * V::kLanes) {
+    const F scale = V::LoadF16(scales + c), next_scale = V::LoadF16(scales + c + V::kLanes);
 #pragma GCC unroll 4
     for (int r = 0; r < kRows; ++r) {
-      const F x = V::Mul(V::Load(in[r] + c), scale);
-      const U rounded = (U)V::Fma(x, inverse[r], rounding);
-      total[r] += rounded;
-      V::StoreWords(out[r] + c, rounded);
+      const U rounded = round(r, c, scale);
+      V::StoreWords(out[r] + c, rounded, round(r, c + V::kLanes, next_scale));
     }
+  }
+  for (; c < steps; c += V::kLanes) {
+    const F scale = V::LoadF16(scales + c);
+#pragma GCC unroll 4
+    for (int r = 0; r < kRows; ++r) V::StoreWords(out[r] + c, round(r, c, scale));
   }
 #pragma GCC unroll 4
   for (int r = 0; r < kRows; ++r) {

@@ -27,7 +27,8 @@ void ScaleRows(const ScaleRowsArgs& args) {
 }
 
 // How the words of a block become numbers, and meet a pair of rows' elements. kVectors vectors lie
-// in a block.
+// in a block. Tables and bytes shift words by whole bytes where they load them, so what stands
+// behind the codes is loaded, too: their scales.
 
 // Float8 by way of halves, which are the numbers over kUnit: even and odd steps lie side by side in
 // their word, so a sum has both in neighbouring lanes until the end.
@@ -43,7 +44,9 @@ struct Float8Numbers {
   };
 
   explicit Float8Numbers(const NumberProductArgs&) {}
-  [[gnu::always_inline]] Numbers Take(U words, int vector) const {
+  template <bool>
+  [[gnu::always_inline]] Numbers Take(const char* block, int vector) const {
+    const U words = V::LoadU(block);
     // Through the first-level cache: a shuffle more would cost what the others wait for.
     alignas(64) uint16_t halves[2 * V::kLanes];
     V::StoreU(halves, V::template HalvesOfFloat8<kMantissa>(words, vector));
@@ -83,8 +86,9 @@ struct ByteNumbers : PairedNumbers<V> {
   static constexpr int kField = 8;
   F offset;
   explicit ByteNumbers(const NumberProductArgs& args) : offset(V::Set(args.offset)) {}
-  [[gnu::always_inline]] typename PairedNumbers<V>::Numbers Take(U words, int vector) const {
-    const U even = (words >> (8 * vector)) & 0xffu, odd = (words >> (8 * vector + 16)) & 0xffu;
+  template <bool>
+  [[gnu::always_inline]] typename PairedNumbers<V>::Numbers Take(const char* block, int v) const {
+    const U even = V::LoadU(block + v) & 0xffu, odd = V::LoadU(block + v + 2) & 0xffu;
     return {V::Sub(V::IntsAsF(even), offset), V::Sub(V::IntsAsF(odd), offset)};
   }
 };
@@ -96,21 +100,27 @@ struct TableNumbers : PairedNumbers<V> {
   static constexpr int kField = 4;
   typename V::Table table;
   explicit TableNumbers(const NumberProductArgs& args) : table(V::LoadTable(args.table)) {}
-  [[gnu::always_inline]] typename PairedNumbers<V>::Numbers Take(U words, int vector) const {
-    return {V::template Lookup<4>(table, words >> (4 * vector)),
-            V::template Lookup<4>(table, words >> (4 * vector + 16))};
+  template <bool kLoads>
+  [[gnu::always_inline]] typename PairedNumbers<V>::Numbers Take(const char* block, int v) const {
+    const int byte = kLoads ? v / 2 : 0, shift = 4 * v - 8 * byte;
+    const U odd = kLoads ? V::LoadU(block + byte + 2) : V::LoadU(block) >> 16;
+    return {Number(V::LoadU(block + byte) >> shift), Number(odd >> shift)};
   }
+  [[gnu::always_inline]] F Number(U codes) const { return V::template Lookup<4>(table, codes); }
 };
 
 // kRows rows times a block of vectors of every step. One output element is one chain over the steps
-// of a group, or two that are joined, then one over the groups.
-template <class V, class P, int kRows>
+// of a group, or two that are joined, then one over the groups. kShared: all vectors meet the same
+// rows, whose elements are then loaded once.
+template <class V, class P, int kRows, bool kShared>
 [[gnu::noinline]] void NumberTile(const NumberProductArgs& args, int row, int vector,
                                   const float* rows, const char* next, const char* next_end) {
   using F = typename V::F;
   constexpr int kParts = kCodeLanes / V::kLanes;
   constexpr int kVectors = V::kLanes == kCodeLanes ? 16 / P::kField : 1;
   constexpr int kSlots = 16 / P::kField;
+  // Otherwise loads of rows' elements leave no time for more of codes, or shifts cost nothing.
+  constexpr bool kLoads = kShared && kRows > 1;
   const P numbers(args);
   // The first of the block; known here where tiles are whole blocks, for shifts by constants.
   const int first_vector = kVectors == kSlots ? 0 : vector % kSlots;
@@ -118,12 +128,13 @@ template <class V, class P, int kRows>
   // until memory has answered.
   const auto pairs = static_cast<unsigned>(args.pairs);
   const unsigned fetch = (static_cast<unsigned>(next_end - next) / 64 + pairs - 1) / pairs * 64;
+  const int64_t a_stride = args.a_stride, out_stride = args.out_stride;
   const float* a[kVectors];
   for (int v = 0; v < kVectors; ++v) {
-    a[v] = rows + row * args.a_stride;
+    a[v] = rows + row * a_stride;
     if ((vector + v + 1) % args.vectors_of_rows == 0) rows += args.rows_stride;
   }
-  float* out = args.out + row * args.out_stride + vector * kCodeLanes;
+  float* const out = args.out + row * out_stride + vector * kCodeLanes;
   const float* scales = args.scales == nullptr ? nullptr : args.scales + vector * kCodeLanes;
   bool adds = args.accumulate;
   for (int first = 0; first < args.pairs; first += args.group_pairs) {
@@ -146,15 +157,18 @@ template <class V, class P, int kRows>
       for (unsigned i = 0; i < fetch && next < next_end; i += 64, next += 64) {
         __builtin_prefetch(next, 0, 2);
       }
+      int64_t stride = a_stride;
+      // Else GCC keeps a pointer for every row of every vector, which are more than registers.
+      if constexpr (!kShared) asm("" : "+r"(stride));
 #pragma GCC unroll 4
       for (int p = 0; p < kParts; ++p) {
-        const typename V::U words = V::LoadU(block + p * 4 * V::kLanes);
 #pragma GCC unroll 4
         for (int v = 0; v < kVectors; ++v) {
-          const typename P::Numbers b = numbers.Take(words, first_vector + v);
+          const typename P::Numbers b =
+              numbers.template Take<kLoads>(block + p * 4 * V::kLanes, first_vector + v);
 #pragma GCC unroll 4
           for (int r = 0; r < kRows; ++r) {
-            P::Add(a[v] + r * args.a_stride + 2 * pair, b, sum[r][v][p]);
+            P::Add(a[kShared ? 0 : v] + r * stride + 2 * pair, b, sum[r][v][p]);
           }
         }
       }
@@ -169,7 +183,7 @@ template <class V, class P, int kRows>
         if (scales != nullptr) scale = V::Mul(V::Load(scales + column), scale);
 #pragma GCC unroll 4
         for (int r = 0; r < kRows; ++r) {
-          float* to = out + r * args.out_stride + column;
+          float* to = out + r * out_stride + column;
           const F product = V::Mul(P::Join(sum[r][v][p]), scale);
           V::Store(to, adds ? V::Add(V::Load(to), product) : product);
         }
@@ -178,6 +192,15 @@ template <class V, class P, int kRows>
     adds = true;
     if (scales != nullptr) scales += args.scale_stride;
   }
+}
+
+template <class V, class P, int kRows>
+void NumberTileOf(const NumberProductArgs& args, int row, int vector, const float* rows,
+                  const char* next, const char* next_end) {
+  constexpr int kVectors = V::kLanes == kCodeLanes ? 16 / P::kField : 1;
+  args.vectors_of_rows % kVectors == 0
+      ? NumberTile<V, P, kRows, true>(args, row, vector, rows, next, next_end)
+      : NumberTile<V, P, kRows, false>(args, row, vector, rows, next, next_end);
 }
 
 template <class V, class P>
@@ -196,11 +219,11 @@ void NumberProduct(const NumberProductArgs& args) {
       const bool last = vector + kVectors == args.vectors;
       const char* end = t > 0 ? next : last ? args.next + args.next_bytes : next + share;
       const float* a = args.a + vector / args.vectors_of_rows * args.rows_stride;
-      if (rows == 1) NumberTile<V, P, 1>(args, row, vector, a, next, end);
-      if (rows == 2) NumberTile<V, P, 2>(args, row, vector, a, next, end);
+      if (rows == 1) NumberTileOf<V, P, 1>(args, row, vector, a, next, end);
+      if (rows == 2) NumberTileOf<V, P, 2>(args, row, vector, a, next, end);
       if constexpr (P::kMostRows > 2) {
-        if (rows == 3) NumberTile<V, P, 3>(args, row, vector, a, next, end);
-        if (rows == 4) NumberTile<V, P, 4>(args, row, vector, a, next, end);
+        if (rows == 3) NumberTileOf<V, P, 3>(args, row, vector, a, next, end);
+        if (rows == 4) NumberTileOf<V, P, 4>(args, row, vector, a, next, end);
       }
       next = end;
     }

@@ -7,6 +7,7 @@
 #include <bit>
 #include <cstring>
 #include <limits>
+#include <type_traits>
 
 #include "cpu/attention/attention_chosen.h"
 #include "cpu/attention/attention_codes.h"
@@ -14,6 +15,7 @@
 #include "cpu/attention/attention_kernels.h"
 #include "cpu/attention/attention_numbers.h"
 #include "cpu/attention/attention_products.h"
+#include "cpu/isa/inline.h"
 #include "cpu/isa/vector_math.h"
 
 namespace kvgauge {
@@ -60,6 +62,7 @@ template <class V, bool kSoftcap, bool kEntropy, bool kBf16, bool kExtras, bool 
 SoftmaxState SoftmaxRow(const SoftmaxArgs& args) {
   using F = typename V::F;
   constexpr float kNothing = -std::numeric_limits<float>::infinity();
+  constexpr int kGroup = V::kRegisters / 8;  // vectors side by side
   const ScoreRule<V, kSoftcap, kExtras> rule(args);
   float* scores = args.scores;
   const int from = args.begin / kVectorFloats * kVectorFloats;
@@ -78,7 +81,21 @@ SoftmaxState SoftmaxRow(const SoftmaxArgs& args) {
   };
   if (inner <= inner_end) {
     if (from < inner) edge(from, inner);
-    for (int j = inner; j < inner_end; j += V::kLanes) {
+    F max_of[kGroup];
+#pragma GCC unroll 4
+    for (F& one : max_of) one = max;
+    int j = inner;
+    for (; j + kGroup * V::kLanes <= inner_end; j += kGroup * V::kLanes) {
+#pragma GCC unroll 4
+      for (int v = 0; v < kGroup; ++v) {
+        const F s = rule(V::Load(scores + j + v * V::kLanes), j + v * V::kLanes);
+        V::Store(scores + j + v * V::kLanes, s);
+        max_of[v] = V::Max(max_of[v], s);
+      }
+    }
+#pragma GCC unroll 4
+    for (const F& one : max_of) max = V::Max(max, one);
+    for (; j < inner_end; j += V::kLanes) {
       const F s = rule(V::Load(scores + j), j);
       V::Store(scores + j, s);
       max = V::Max(max, s);
@@ -106,13 +123,32 @@ SoftmaxState SoftmaxRow(const SoftmaxArgs& args) {
   };
   F sum = V::Set(0.0f), weighted = V::Set(0.0f);
   for (int j = args.first; j < from; j += V::kLanes) put(j, V::Set(0.0f));
-  for (int j = from; j < to; j += V::kLanes) {
-    const F x = V::Sub(V::Load(scores + j), shift);
-    const F p = Exp<V>(x);
-    sum = V::Add(sum, p);
-    // x may be -inf where p is 0.
-    if constexpr (kEntropy) weighted = V::Fma(p, V::Max(V::Set(kExpUnderflow), x), weighted);
-    put(j, p);
+  const auto take = [&](int begin, auto& x) KVG_INLINE_LAMBDA {
+    constexpr int kCount = std::extent_v<std::remove_reference_t<decltype(x)>>;
+    F p[kCount];
+#pragma GCC unroll 4
+    for (int v = 0; v < kCount; ++v) {
+      p[v] = x[v] = V::Sub(V::Load(scores + begin + v * V::kLanes), shift);
+    }
+    ExpEach<V>(p);
+#pragma GCC unroll 4
+    for (int v = 0; v < kCount; ++v) {
+      sum = V::Add(sum, p[v]);
+      // x may be -inf where p is 0.
+      if constexpr (kEntropy) {
+        weighted = V::Fma(p[v], V::Max(V::Set(kExpUnderflow), x[v]), weighted);
+      }
+      put(begin + v * V::kLanes, p[v]);
+    }
+  };
+  int next = from;
+  for (; next + kGroup * V::kLanes <= to; next += kGroup * V::kLanes) {
+    F x[kGroup];
+    take(next, x);
+  }
+  for (; next < to; next += V::kLanes) {
+    F x[1];
+    take(next, x);
   }
   for (int j = to; j < args.last; j += V::kLanes) put(j, V::Set(0.0f));
   state.sum = V::SumLanes(sum);

@@ -163,6 +163,13 @@ struct Avx2Vector {
         reinterpret_cast<__m128i*>(p),
         _mm_packs_epi32(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1)));
   }
+  // Those of a, then those of b.
+  static void StoreWords(int16_t* p, U a, U b) {
+    const auto words = [](U x) { return _mm256_srai_epi32((__m256i)(x << 16), 16); };
+    // Packed by halves: quarters come as 0, 2, 1, 3.
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p),
+                        _mm256_permute4x64_epi64(_mm256_packs_epi32(words(a), words(b)), 0xd8));
+  }
   static void Prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
   static float SumLanes(F a) {
     __m128 x = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));

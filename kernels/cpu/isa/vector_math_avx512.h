@@ -102,14 +102,16 @@ struct Avx512Vector {
   // the odd ones. A half is 2^-8 times the number of e4m3.
   template <int kMantissa>
   static U HalvesOfFloat8(U words, int odd) {
-    __m512i codes = (__m512i)words;
-    if (odd == 0) codes = _mm512_slli_epi16(codes, 8);
+    const __m512i codes = (__m512i)words;
     if constexpr (kMantissa == 2) {
-      return odd == 0 ? (U)codes : (U)_mm512_and_si512(codes, _mm512_set1_epi16(-256));
+      return odd == 0 ? (U)_mm512_mullo_epi16(codes, _mm512_set1_epi16(256))
+                      : (U)_mm512_and_si512(codes, _mm512_set1_epi16(-256));
     }
-    // The sign is copied into the exponent's top bit, which e4m3 does not have.
-    const __m512i kept = _mm512_set1_epi16(static_cast<int16_t>(0xbf80u));
-    return (U)_mm512_and_si512(_mm512_srai_epi16(codes, 1), kept);
+    // Times 128, with signs: both take either port, and shifts only one. The sign is then in the
+    // exponent's top bit, too, which e4m3 does not have.
+    const __m512i shifted =
+        _mm512_maddubs_epi16(_mm512_set1_epi16(odd == 0 ? 0x80 : int16_t(0x8000)), codes);
+    return (U)_mm512_and_si512(shifted, _mm512_set1_epi16(static_cast<int16_t>(0xbf80u)));
   }
   // Two floats, again and again.
   static F SetPair(const float* p) {
@@ -173,6 +175,13 @@ struct Avx512Vector {
   // Stores the low 16 bits of each lane.
   static void StoreWords(int16_t* p, U x) {
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtepi32_epi16((__m512i)x));
+  }
+  // Those of a, then those of b.
+  static void StoreWords(int16_t* p, U a, U b) {
+    const __m512i index = _mm512_setr_epi32(0x20000, 0x60004, 0xa0008, 0xe000c, 0x120010, 0x160014,
+                                            0x1a0018, 0x1e001c, 0x220020, 0x260024, 0x2a0028,
+                                            0x2e002c, 0x320030, 0x360034, 0x3a0038, 0x3e003c);
+    _mm512_storeu_si512(p, _mm512_permutex2var_epi16((__m512i)a, index, (__m512i)b));
   }
   static void Prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
   static float SumLanes(F a) {
