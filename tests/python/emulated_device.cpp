@@ -31,7 +31,7 @@ void Write(uintptr_t address, const std::string& bytes) {
 }
 
 uintptr_t Allocate(int64_t size_bytes) {
-  return reinterpret_cast<uintptr_t>(cuda::Malloc(size_bytes));
+  return reinterpret_cast<uintptr_t>(cuda::Malloc(size_bytes, nullptr));
 }
 
 }  // namespace
