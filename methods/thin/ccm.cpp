@@ -89,7 +89,7 @@ class Ccm final : public CondensingThin {
   bool averages_;
 };
 
-constexpr std::string_view kPeftModel = "base_model.model.model.";
+constexpr char kPeftModel[] = "base_model.model.model.";
 
 // "layers.3.self_attn.q_proj.lora_A.weight", also with the adapter's name "default" in it, as the
 // name of a table; "": it is none of the four projections.
@@ -116,7 +116,7 @@ Result<Calibration::Tables> ImportAdapter(const Calibration::Tables& published) 
   std::string first;
   for (const auto& [name, table] : published) {
     const bool prefixed = name.starts_with(kPeftModel);
-    const std::string own = prefixed ? name.substr(kPeftModel.size()) : "";
+    const std::string own = prefixed ? name.substr(std::string_view(kPeftModel).size()) : "";
     // The older name is that of the code it grew from.
     if (own == "embed_tokens.comp_embeddings.weight" ||
         own == "embed_tokens.gist_embeddings.weight") {

@@ -92,8 +92,8 @@ TEST(TokenClassifierTest, ItsTokenizerAndWeightsMustFit) {
   for (const char* file : {"tokenizer.json", "tokenizer_config.json"}) {
     spoilt.Write(file, *ReadFile(StrCat(kEncoders, "xlmr/", file)));
   }
-  EXPECT_THAT(spoilt.Refusal(), AllOf(HasSubstr("its tokenizer is Unigram"),
-                                      HasSubstr("has a WordPiece tokenizer")));
+  EXPECT_THAT(spoilt.Refusal(),
+              AllOf(HasSubstr("its tokenizer is Unigram"), HasSubstr("has a WordPiece tokenizer")));
   spoilt.Remove("tokenizer.json");
   EXPECT_THAT(spoilt.Refusal(), HasSubstr("no tokenizer; looked for tokenizer.json"));
   spoilt.Write("tokenizer.json", own);

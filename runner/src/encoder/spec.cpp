@@ -108,8 +108,8 @@ Result<EncoderSpec> ReadEncoderConfig(const std::string& directory) {
   spec.prefix = family->prefix;
   spec.word_spelling = family->word_spelling;
   if (const int64_t labels = CountLabels(reader); labels != 2) {
-    return BadInput(StrCat(path, ": ", labels,
-                           labels == 1 ? " class" : " classes", " of tokens (id2label); expected "
+    return BadInput(StrCat(path, ": ", labels, labels == 1 ? " class" : " classes",
+                           " of tokens (id2label); expected "
                            "2: tokens that leave, and tokens that stay"));
   }
   spec.vocab_size = reader.Int("vocab_size", 30522, 1, INT32_MAX - TokenTagger::kMarks);
@@ -120,12 +120,12 @@ Result<EncoderSpec> ReadEncoderConfig(const std::string& directory) {
   if (spec.width % spec.heads != 0) {
     reader.Fail("num_attention_heads", StrCat("a divisor of hidden_size (", spec.width, ")"));
   }
-  const int64_t padding = reader.Int("pad_token_id", family->behind_padding ? 1 : 0, 0,
-                                     spec.vocab_size - 1);
+  const int64_t padding =
+      reader.Int("pad_token_id", family->behind_padding ? 1 : 0, 0, spec.vocab_size - 1);
   spec.first_position = family->behind_padding ? padding + 1 : 0;
   // A pass has the two tokens around a text and one of it.
-  spec.positions = reader.Int("max_position_embeddings", 512, spec.first_position + 3,
-                              kMostEncoderTokens);
+  spec.positions =
+      reader.Int("max_position_embeddings", 512, spec.first_position + 3, kMostEncoderTokens);
   spec.types = reader.Int("type_vocab_size", 2, 1, kMostEncoderTokens);
   spec.norm_eps = static_cast<float>(reader.Real("layer_norm_eps", 1e-12, 0, 0.5));
   const std::optional<Activation> known = ActivationFromName(reader.Text("hidden_act", "gelu"));

@@ -46,8 +46,8 @@ std::vector<float> MeanRow(const Tensor& table) {
   std::vector<float> whole(sums.size());
   std::vector<uint16_t> half(sums.size());
   for (int64_t row = 0; row < rows; ++row) {
-    const char* bytes = static_cast<const char*>(table.data) + row * table.stride[0] *
-                                                                   SizeOf(table.dtype);
+    const char* bytes =
+        static_cast<const char*>(table.data) + row * table.stride[0] * SizeOf(table.dtype);
     if (table.dtype == DType::kF32) {
       std::memcpy(whole.data(), bytes, row_bytes);
     } else {
@@ -100,8 +100,8 @@ int64_t PassBytes(const EncoderSpec& spec, int64_t tokens) {
 
 // Bytes of what LoadWeights holds. The table of words stays as its file has it.
 int64_t HeldBytes(const EncoderSpec& spec, DType words) {
-  const int64_t layer = 4 * spec.width * (spec.width + 1) + 2 * spec.width * spec.ffn + spec.ffn +
-                        5 * spec.width;
+  const int64_t layer =
+      4 * spec.width * (spec.width + 1) + 2 * spec.width * spec.ffn + spec.ffn + 5 * spec.width;
   // Places, the mean word, the first norm, and the classifier.
   const int64_t others = spec.width * (spec.most_tokens() + 1 + 2 + 2) + 2;
   return spec.vocab_size * spec.width * SizeOf(words) + 4 * (spec.layers * layer + others);
@@ -237,8 +237,7 @@ std::string TokenClassifier::Join(std::span<const std::string> spellings) const 
   return tokenizer_->Join(spellings);
 }
 
-Result<std::vector<float>> TokenClassifier::Chances(std::span<const int32_t> ids,
-                                                    TextEdges edges) {
+Result<std::vector<float>> TokenClassifier::Chances(std::span<const int32_t> ids, TextEdges edges) {
   KVG_ASSIGN(const std::vector<float> logits, Logits(ids, edges));
   const size_t rows = std::min(ids.size(), logits.size() / 2 - 1);
   std::vector<float> chances(rows);

@@ -13,7 +13,7 @@ namespace kvgauge {
 
 struct WordPieceOptions {
   int32_t unk_id = 0;
-  std::string continues = "##";    // what tokens inside a word begin with
+  std::string continues = "##";   // what tokens inside a word begin with
   int64_t most_characters = 100;  // of a word that is not unknown
 };
 
