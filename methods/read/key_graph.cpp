@@ -209,16 +209,17 @@ KVG_REGISTER_STAGE({
     .paper = "arXiv:2409.10516",
     .summary = "reads the entries that a best-first search in a graph of their keys finds",
     .departures =
-        {"the queries of the last `rows` rows of the prompt make the graphs, where the paper's are "
-         "all",
-         "how large the paper's graphs and beams are is not published: `nearest`, `degree` and "
-         "`build_beam` are those with which RoarGraph's repository builds its own, whose searches "
-         "have beams of 10 to 2000",
+        {("the queries of the last `rows` rows of the prompt make the graphs, where the paper's "
+          "are "
+          "all"),
+         ("how large the paper's graphs and beams are is not published: `nearest`, `degree` and "
+          "`build_beam` are those with which RoarGraph's repository builds its own, whose searches "
+          "have beams of 10 to 2000"),
          "links to the first key that RoarGraph's code adds to lists that overflow are left out",
          "the index has keys of its own, f32, where the paper's points to those of the cache",
          "layers with a sliding window read all that they see",
-         "where a stage evicts in decode there are no queries of a prompt, and a search looks at "
-         "every key"},
+         ("where a stage evicts in decode there are no queries of a prompt, and a search looks at "
+          "every key")},
     .bytes = "4 * key_dim an entry of the prompt and KV head, and up to 8 * degree + 4 for each "
              "query head of it, beside the cache",
     .params = {IntParam("tokens", 100, 1, 1 << 20, "entries that are searched for"),

@@ -162,13 +162,13 @@ KVG_REGISTER_STAGE({
     .paper = "arXiv:2312.03414",
     .summary = "chunks of the context become the entries of a few trained tokens behind each",
     .departures =
-        {"chunks see the memory, the forms concat_recur and merge_recur of the reference; in its "
-         "forms concat and merge (MetaICL, LaMP) each chunk is read by itself",
-         "where no passages are marked, chunks have a fixed length, and what is left behind the "
-         "last whole one is the question",
+        {("chunks see the memory, the forms concat_recur and merge_recur of the reference; in its "
+          "forms concat and merge (MetaICL, LaMP) each chunk is read by itself"),
+         ("where no passages are marked, chunks have a fixed length, and what is left behind the "
+          "last whole one is the question"),
          "a chunk of fewer tokens than stay of it is read with its neighbour",
-         "adapters of LLaMA-7B belong to a model that its authors fine-tuned first "
-         "(`llama-7b-no`): merge that LoRA into the checkpoint before",
+         ("adapters of LLaMA-7B belong to a model that its authors fine-tuned first "
+          "(`llama-7b-no`): merge that LoRA into the checkpoint before"),
          "weights are float32 whatever the model's type"},
     .bytes = "entries of its tokens for each chunk, or once, with 4 bytes an entry for its "
              "position; 4 bytes a weight of the LoRA and the embeddings, once a model",

@@ -104,19 +104,21 @@ KVG_REGISTER_STAGE({
     .summary = "words leave that a trained encoder does not hold on to, and the model reads the "
                "text that is left",
     .departures =
-        {"the prompt without its first `sinks` and last `recent` tokens is one context; contexts "
-         "are not chosen among (`use_context_level_filter`)",
-         "a word counts as often as the model that answers has tokens for it; the reference counts "
-         "those of GPT-3.5",
-         "a context stays as it is where what is left of it has more tokens: words are joined by "
-         "spaces",
-         "a forced token that the encoder's vocabulary lacks is read as the mean of all tokens; "
-         "the reference adds tokens that transformers draws near that mean, and before 4.46 from "
-         "noise",
-         "XLM-RoBERTa reads its own tokens around a text; the released code takes BERT's, which it "
-         "does not know (`edges`)",
-         "a word before which nothing of its chunk is known begins a word, where the reference "
-         "fails; so it does where a chunk has no word at all, and where all is to leave"},
+        {("the prompt without its first `sinks` and last `recent` tokens is one context; contexts "
+          "are not chosen among (`use_context_level_filter`)"),
+         ("a word counts as often as the model that answers has tokens for it; the reference "
+          "counts "
+          "those of GPT-3.5"),
+         ("a context stays as it is where what is left of it has more tokens: words are joined by "
+          "spaces"),
+         ("a forced token that the encoder's vocabulary lacks is read as the mean of all tokens; "
+          "the reference adds tokens that transformers draws near that mean, and before 4.46 from "
+          "noise"),
+         ("XLM-RoBERTa reads its own tokens around a text; the released code takes BERT's, which "
+          "it "
+          "does not know (`edges`)"),
+         ("a word before which nothing of its chunk is known begins a word, where the reference "
+          "fails; so it does where a chunk has no word at all, and where all is to leave")},
     .bytes = "what is left of the prompt, 4 bytes an entry for its position, and the encoder's "
              "weights, once",
     .params = {TaggerParam(), RealParam("drop", 0.5, 0, 1, "share of the prompt that leaves"),
