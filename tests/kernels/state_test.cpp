@@ -84,6 +84,14 @@ struct Scanned {
 };
 
 // The sequence in calls of so many rows each.
+// f(begin, end) of rows, so many at a time.
+template <class Function>
+void InPieces(int64_t rows, int64_t rows_each, const Function& f) {
+  for (int64_t begin = 0; begin < rows; begin += rows_each) {
+    f(begin, std::min(begin + rows_each, rows));
+  }
+}
+
 Scanned RunScan(StateOps& ops, const ScanNumbers& numbers, int64_t rows_each) {
   const ScanCase& c = numbers.of;
   Scanned done = {std::vector<float>(static_cast<size_t>(c.rows * c.heads * c.value_dim)),
@@ -103,16 +111,37 @@ Scanned RunScan(StateOps& ops, const ScanNumbers& numbers, int64_t rows_each) {
 
 // A row's rounding: sums over key_dim of numbers that the state bounds, and what rows before it had
 // to round, which decays no slower than the state does; keys are about of length 1.
+double BoundOf(const Scanned& want, int64_t key_dim, int64_t rows) {
+  double largest = 0;
+  for (const float v : want.out) largest = std::max(largest, std::abs(double{v}));
+  for (const float v : want.state) largest = std::max(largest, std::abs(double{v}));
+  return kRound * largest * static_cast<double>(key_dim + 16) * static_cast<double>(rows + 1);
+}
+
+// `run(ops, rows each)` gives what the twin gives, and the same bits however rows are cut.
+template <class Run>
+void ExpectTwins(int64_t rows, double bound, const Run& run) {
+  const auto twin = MakeReferenceState();
+  const Scanned want = run(*twin, rows);
+  EXPECT_TRUE(SameBits(run(*twin, 1).out, want.out));
+  for (const auto& [name, ops] : CpuBackends(MakeCpuState, {1, 2, 4})) {
+    const Scanned got = run(*ops, rows);
+    EXPECT_TRUE(AllWithin(got.out, want.out, bound)) << name << ", " << rows << " rows";
+    EXPECT_TRUE(AllWithin(got.state, want.state, bound)) << name << ", " << rows << " rows";
+    for (const int64_t rows_each : {1, 5}) {
+      const Scanned cut = run(*ops, rows_each);
+      EXPECT_TRUE(SameBits(cut.out, got.out)) << name << ", " << rows_each << " rows each";
+      EXPECT_TRUE(SameBits(cut.state, got.state)) << name << ", " << rows_each;
+    }
+  }
+}
+
 TEST(StateOps, ScansLikeTheTwin) {
   const auto twin = MakeReferenceState();
   for (const ScanCase& c : kScans) {
     const ScanNumbers numbers(c);
     const Scanned want = RunScan(*twin, numbers, c.rows);
-    double largest = 0;
-    for (const float v : want.out) largest = std::max(largest, std::abs(double{v}));
-    for (const float v : want.state) largest = std::max(largest, std::abs(double{v}));
-    const double bound =
-        kRound * largest * static_cast<double>(c.key_dim + 16) * static_cast<double>(c.rows + 1);
+    const double bound = BoundOf(want, c.key_dim, c.rows);
     for (const auto& [name, ops] : CpuBackends(MakeCpuState, {1, 2, 4})) {
       const Scanned got = RunScan(*ops, numbers, c.rows);
       EXPECT_TRUE(AllWithin(got.out, want.out, bound)) << name << " key dim " << c.key_dim;
@@ -210,10 +239,9 @@ Scanned RunColumns(StateOps& ops, const ColumnNumbers& numbers, int64_t rows_eac
   Scanned done = {std::vector<float>(static_cast<size_t>(c.rows * c.columns)), numbers.state};
   const Tensor out = View(done.out, {c.rows, c.columns});
   const Tensor state = View(done.state, {c.key_dim, c.columns});
-  for (int64_t begin = 0; begin < c.rows; begin += rows_each) {
-    const int64_t end = std::min(begin + rows_each, c.rows);
+  InPieces(c.rows, rows_each, [&](int64_t begin, int64_t end) {
     ops.ScanColumns(numbers.Scan(begin, end), state, out.Slice(begin, end));
-  }
+  });
   return done;
 }
 
@@ -222,23 +250,10 @@ TEST(StateOps, ScansColumnsLikeTheTwinHoweverTheyAreCut) {
   const auto twin = MakeReferenceState();
   for (const ColumnCase& c : kColumnScans) {
     const ColumnNumbers numbers(c);
-    const Scanned want = RunColumns(*twin, numbers, c.rows);
-    EXPECT_TRUE(SameBits(RunColumns(*twin, numbers, 1).out, want.out));
-    double largest = 0;
-    for (const float v : want.out) largest = std::max(largest, std::abs(double{v}));
-    for (const float v : want.state) largest = std::max(largest, std::abs(double{v}));
-    const double bound =
-        kRound * largest * static_cast<double>(c.key_dim + 16) * static_cast<double>(c.rows + 1);
-    for (const auto& [name, ops] : CpuBackends(MakeCpuState, {1, 2, 4})) {
-      const Scanned got = RunColumns(*ops, numbers, c.rows);
-      EXPECT_TRUE(AllWithin(got.out, want.out, bound)) << name << ", " << c.columns << " columns";
-      EXPECT_TRUE(AllWithin(got.state, want.state, bound)) << name << ", " << c.columns;
-      for (const int64_t rows_each : {1, 5}) {
-        const Scanned cut = RunColumns(*ops, numbers, rows_each);
-        EXPECT_TRUE(SameBits(cut.out, got.out)) << name << ", " << rows_each << " rows each";
-        EXPECT_TRUE(SameBits(cut.state, got.state)) << name << ", " << rows_each;
-      }
-    }
+    const auto run = [&](StateOps& ops, int64_t rows_each) {
+      return RunColumns(ops, numbers, rows_each);
+    };
+    ExpectTwins(c.rows, BoundOf(run(*twin, c.rows), c.key_dim, c.rows), run);
   }
 }
 
@@ -289,33 +304,22 @@ Scanned RunAverages(StateOps& ops, const AverageNumbers& numbers, int64_t rows_e
   Scanned done = {std::vector<float>(static_cast<size_t>(rows * columns)),
                   std::vector<float>(static_cast<size_t>(3 * columns))};
   const Tensor out = View(done.out, {rows, columns}), state = View(done.state, {3, columns});
-  for (int64_t begin = 0; begin < rows; begin += rows_each) {
-    const int64_t end = std::min(begin + rows_each, rows);
+  InPieces(rows, rows_each, [&](int64_t begin, int64_t end) {
     ops.ScanAverages(numbers.Scan(begin, end), state, out.Slice(begin, end));
-  }
+  });
   return done;
 }
 
 // An exponential of a difference of two numbers up to 100 is off by the rounding of that
 // difference, 100 units; sums and weights grow by at most 1 a row and lose as much.
 TEST(StateOps, ScansAveragesLikeTheTwinHoweverTheyAreCut) {
-  const auto twin = MakeReferenceState();
   for (const auto& [rows, columns] :
        {std::pair<int64_t, int64_t>{1, 1}, {7, 6}, {19, 70}, {33, 300}}) {
     const AverageNumbers numbers(rows, columns);
-    const Scanned want = RunAverages(*twin, numbers, rows);
-    EXPECT_TRUE(SameBits(RunAverages(*twin, numbers, 1).out, want.out));
     const double bound = kRound * 4 * 110 * static_cast<double>(rows + 1);
-    for (const auto& [name, ops] : CpuBackends(MakeCpuState, {1, 2, 4})) {
-      const Scanned got = RunAverages(*ops, numbers, rows);
-      EXPECT_TRUE(AllWithin(got.out, want.out, bound)) << name << ", " << columns << " columns";
-      EXPECT_TRUE(AllWithin(got.state, want.state, bound)) << name << ", " << columns;
-      for (const int64_t rows_each : {1, 5}) {
-        const Scanned cut = RunAverages(*ops, numbers, rows_each);
-        EXPECT_TRUE(SameBits(cut.out, got.out)) << name << ", " << rows_each << " rows each";
-        EXPECT_TRUE(SameBits(cut.state, got.state)) << name << ", " << rows_each;
-      }
-    }
+    ExpectTwins(rows, bound, [&](StateOps& ops, int64_t rows_each) {
+      return RunAverages(ops, numbers, rows_each);
+    });
   }
 }
 
@@ -379,10 +383,9 @@ Scanned RunDecays(StateOps& ops, const DecayNumbers& numbers, int64_t rows_each)
                   numbers.state};
   const Tensor out = View(done.out, {c.rows, c.heads, c.value_dim});
   const Tensor state = View(done.state, {c.heads, c.key_dim, c.value_dim});
-  for (int64_t begin = 0; begin < c.rows; begin += rows_each) {
-    const int64_t end = std::min(begin + rows_each, c.rows);
+  InPieces(c.rows, rows_each, [&](int64_t begin, int64_t end) {
     ops.ScanDecays(numbers.Scan(begin, end), state, out.Slice(begin, end));
-  }
+  });
   return done;
 }
 
@@ -391,23 +394,10 @@ TEST(StateOps, ScansDecaysLikeTheTwinHoweverTheyAreCut) {
   const auto twin = MakeReferenceState();
   for (const ScanCase& c : kScans) {
     const DecayNumbers numbers(c);
-    const Scanned want = RunDecays(*twin, numbers, c.rows);
-    EXPECT_TRUE(SameBits(RunDecays(*twin, numbers, 1).out, want.out));
-    double largest = 0;
-    for (const float v : want.out) largest = std::max(largest, std::abs(double{v}));
-    for (const float v : want.state) largest = std::max(largest, std::abs(double{v}));
-    const double bound =
-        kRound * largest * static_cast<double>(c.key_dim + 16) * static_cast<double>(c.rows + 1);
-    for (const auto& [name, ops] : CpuBackends(MakeCpuState, {1, 2, 4})) {
-      const Scanned got = RunDecays(*ops, numbers, c.rows);
-      EXPECT_TRUE(AllWithin(got.out, want.out, bound)) << name << " key dim " << c.key_dim;
-      EXPECT_TRUE(AllWithin(got.state, want.state, bound)) << name << " key dim " << c.key_dim;
-      for (const int64_t rows_each : {1, 5}) {
-        const Scanned cut = RunDecays(*ops, numbers, rows_each);
-        EXPECT_TRUE(SameBits(cut.out, got.out)) << name << ", " << rows_each << " rows each";
-        EXPECT_TRUE(SameBits(cut.state, got.state)) << name << ", " << rows_each;
-      }
-    }
+    const auto run = [&](StateOps& ops, int64_t rows_each) {
+      return RunDecays(ops, numbers, rows_each);
+    };
+    ExpectTwins(c.rows, BoundOf(run(*twin, c.rows), c.key_dim, c.rows), run);
   }
 }
 

@@ -9,7 +9,7 @@
 #include "methods/registry.h"
 #include "runner/engine_fixture.h"
 #include "runner/generate.h"
-#include "runner/thin_prefill.h"
+#include "runner/thinned.h"
 #include "support/compare.h"
 
 namespace kvgauge {
@@ -53,39 +53,7 @@ const StageRegistrar kTestRewriting(StageSpec{
                            {"right", "nothing", "long", "beyond", "last", "twice", "asks"}, "")},
     .make = Make<TestRewriting>()});
 
-Method RewritingBy(const std::string& way) {
-  const Json json = *ParseJson(StrCat(R"({"id": "x", "title": "x", "family": "prefill",
-    "stages": {"thin": {"id": "test_rewriting", "way": ")",
-                                      way, R"("}}})"),
-                               "test");
-  Result<Method> method = ParseMethod(json, "test");
-  EXPECT_TRUE(method.ok()) << method.error().message;
-  return std::move(method).value();
-}
-
-struct RewrittenPrefill {
-  Prompt prompt;
-  KvCache cache;
-  PrefillCapture capture;
-  Status status;
-  std::vector<float> logits;
-
-  RewrittenPrefill(Model& model, const Method& method, Prompt of)
-      : prompt(std::move(of)),
-        cache(model.NewCache(prompt.size() + 8)),
-        capture(model.config(), cache, NeedsOf(method.needs(), prompt), prompt.size(), &prompt) {
-    cache.PlaceRope(RopePlaces::Of(prompt));
-    ThinPrefill prefill(model, *method.thin, prompt, cache, capture, 7);
-    while (!prefill.done()) {
-      const Result<Tensor> last = prefill.Next();
-      if (!last.ok()) {
-        status = last.error();
-        return;
-      }
-      if (prefill.done()) logits = HostFloats(model.ops(), *last);
-    }
-  }
-};
+Method RewritingBy(const std::string& way) { return ThinBy("test_rewriting", way); }
 
 std::vector<float> LogitsOf(Model& model, const Prompt& prompt) {
   KvCache cache = model.NewCache(prompt.size() + 8);
@@ -104,7 +72,7 @@ TEST(RewrittenPromptTest, IsReadAsTheOtherText) {
   const TinyModel tiny = MakeTinyModel("gqa");
   Model& model = *tiny.model;
   const std::vector<int32_t> ids = {1, 2, 3, 8, 4, 9, 5, 6, 7, 10, 11, 12};
-  const RewrittenPrefill rewritten(model, RewritingBy("right"), Prompt::FromTokens(ids));
+  const Thinned rewritten(model, RewritingBy("right"), Prompt::FromTokens(ids));
   ASSERT_TRUE(rewritten.status.ok()) << rewritten.status.error().message;
   const std::vector<int32_t> other = {1, 2, 7, 8, 9, 10, 11, 12};
   EXPECT_TRUE(SameBits(rewritten.logits, LogitsOf(model, Prompt::FromTokens(other))));
@@ -117,7 +85,7 @@ TEST(RewrittenPromptTest, IsReadAsTheOtherText) {
 TEST(RewrittenPromptTest, WithoutChangesItIsTheWholePrefill) {
   const TinyModel tiny = MakeTinyModel("mha");
   const Prompt prompt = Prompt::FromTokens(RandomIds(Model::kChunkRows + 70, 3));
-  const RewrittenPrefill rewritten(*tiny.model, RewritingBy("nothing"), prompt);
+  const Thinned rewritten(*tiny.model, RewritingBy("nothing"), prompt);
   ASSERT_TRUE(rewritten.status.ok()) << rewritten.status.error().message;
   EXPECT_TRUE(SameBits(rewritten.logits, LogitsOf(*tiny.model, prompt)));
   EXPECT_EQ(rewritten.cache.length(0, 0), prompt.size());
@@ -127,7 +95,7 @@ TEST(RewrittenPromptTest, WrongChangesAreErrors) {
   const TinyModel tiny = MakeTinyModel("gqa");
   const auto fault = [&](const std::string& way) {
     const Prompt prompt = Prompt::FromTokens(RandomIds(12, 4));
-    const Status status = RewrittenPrefill(*tiny.model, RewritingBy(way), prompt).status;
+    const Status status = Thinned(*tiny.model, RewritingBy(way), prompt).status;
     return status.ok() ? "" : status.error().message;
   };
   EXPECT_THAT(fault("long"),

@@ -15,6 +15,7 @@
 #include "methods/tensors.h"
 #include "runner/engine_fixture.h"
 #include "runner/generate.h"
+#include "runner/thinned.h"
 #include "support/compare.h"
 
 namespace kvgauge {
@@ -109,40 +110,7 @@ const StageRegistrar kRemakingThin(StageSpec{
     .params = {ChoiceParam("way", "right", {"right", "nothing", "kept_too", "inputs"}, "")},
     .make = Make<RemakingThin>()});
 
-Method Remaking(const std::string& way) {
-  const Json json = *ParseJson(StrCat(R"({"id": "x", "title": "x", "family": "merging",
-    "stages": {"thin": {"id": "test_remaking", "way": ")",
-                                      way, R"("}}})"),
-                               "test");
-  Result<Method> method = ParseMethod(json, "test");
-  EXPECT_TRUE(method.ok()) << method.error().message;
-  return std::move(method).value();
-}
-
-struct Thinned {
-  Prompt prompt;
-  KvCache cache;
-  PrefillCapture capture;
-  Status status;
-  std::vector<float> logits;
-
-  Thinned(Model& model, const Method& method, Prompt of)
-      : prompt(std::move(of)),
-        cache(model.NewCache(prompt.size() + 8)),
-        capture(model.config(), cache, NeedsOf(method.needs(), prompt), prompt.size(), &prompt) {
-    cache.PlaceRope(RopePlaces::Of(prompt));
-    ThinPrefill prefill(model, *method.thin, prompt, cache, capture, 7);
-    while (!prefill.done()) {
-      const Result<Tensor> last = prefill.Next();
-      if (!last.ok()) {
-        status = last.error();
-        return;
-      }
-      EXPECT_EQ(last->empty(), !prefill.done());
-      if (prefill.done()) logits = HostFloats(model.ops(), *last);
-    }
-  }
-};
+Method Remaking(const std::string& way) { return ThinBy("test_remaking", way); }
 
 struct WholePrefill {
   KvCache cache;
