@@ -57,15 +57,7 @@ const StageRegistrar kTestThin(StageSpec{
     .params = {ChoiceParam("way", "right", {"right", "not_the_last", "twice", "beyond"}, "")},
     .make = Make<TestThin>()});
 
-Method Every2nd(const std::string& way = "right") {
-  const Json json = *ParseJson(StrCat(R"({"id": "x", "title": "x", "family": "selection",
-    "stages": {"thin": {"id": "test_thin", "way": ")",
-                                      way, R"("}}})"),
-                               "test");
-  Result<Method> method = ParseMethod(json, "test");
-  EXPECT_TRUE(method.ok()) << method.error().message;
-  return std::move(method).value();
-}
+Method Every2nd(const std::string& way = "right") { return ThinBy("test_thin", way); }
 
 // Keeps the even rows and the last one, and makes each odd row anew of itself; or as `way` says.
 class RemakingThin final : public MergingThin {

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "src/engine/pass_bytes.h"
+
+#include <algorithm>
+
+#include "runner/config.h"
+
+namespace kvgauge {
+namespace {
+
+// What a row of a layer of constant state has beside its projection.
+int64_t ScannedWidth(const ModelConfig& config) {
+  if (!config.state) return 0;
+  const StateConfig& state = *config.state;
+  const int64_t width = state.conv_columns() + state.width();
+  if (state.kind == StateConfig::Kind::kRwkv4) return width + config.hidden_size;
+  if (state.kind == StateConfig::Kind::kRwkv7) {
+    return width + config.hidden_size + 2 * state.width() + state.value_rank + state.heads;
+  }
+  if (!state.by_column()) return width;
+  return width + state.step_rank + 2 * state.key_dim + state.width();
+}
+
+// What a row of a residual of several streams has besides.
+int64_t StreamsWidth(const ModelConfig& config) {
+  if (!config.streams) return 0;
+  const StreamsConfig& streams = *config.streams;
+  const int64_t count = streams.streams;
+  return (2 * count + 1) * config.hidden_size + count * (count + 1) + 3 +
+         std::max(streams.layer_columns, streams.laurel_rank) +
+         2 * config.layer_count() * streams.layer_columns + config.ffn_size;
+}
+
+// What a row has beside its projection where rows may join entries; a pass of fewer rows than a
+// mean takes those before them, too, which are as many as a state has.
+int64_t MeanWidth(const ModelConfig& config) {
+  if (!config.means) return 0;
+  return config.query_heads + config.kv_heads * (1 + config.means->window +
+                                                 3 * std::max(config.key_dim, config.value_dim));
+}
+
+}  // namespace
+
+int64_t WidestProjection(const ModelConfig& config) {
+  const int64_t queries = config.query_heads * config.key_dim;
+  int64_t width = queries + config.kv_heads * (config.key_dim + config.value_dim);
+  if (config.attention_gate) width += queries;
+  if (!config.state) return width;
+  const StateConfig& state = *config.state;
+  if (state.kind == StateConfig::Kind::kRwkv4) return 3 * state.width();
+  if (state.kind == StateConfig::Kind::kRwkv7) {
+    return 9 * state.width() + state.decay_rank + state.write_rank + state.gate_rank +
+           state.value_rank;
+  }
+  const int64_t logits = state.by_column() ? 0 : 2 * state.heads;
+  return std::max(width, state.conv_columns() + state.width() + logits);
+}
+
+int64_t PassBytes(const ModelConfig& config, int64_t rows, int64_t logit_rows) {
+  const int64_t projected = WidestProjection(config);
+  int64_t ffn = config.gated_mlp ? 3 * config.ffn_size : config.ffn_size;
+  int64_t experts = 0;
+  if (config.moe) {
+    const MoeConfig& moe = *config.moe;
+    ffn = std::max({ffn, 3 * moe.expert_ffn_size * moe.experts_per_token, 3 * moe.shared_ffn_size});
+    experts = moe.experts + moe.experts_per_token * config.hidden_size;
+  }
+  const int64_t row = (config.parallel ? 4 : 3) * config.hidden_size + projected +
+                      config.query_heads * config.value_dim + ffn + experts + ScannedWidth(config) +
+                      MeanWidth(config);
+  const int64_t streams = StreamsWidth(config);
+  return 4 * (rows * (row + streams) + logit_rows * config.vocab_size);
+}
+
+}  // namespace kvgauge

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a forward pass takes beside weights and caches, for the plan of a run.
+#pragma once
+
+#include <cstdint>
+
+namespace kvgauge {
+
+struct ModelConfig;
+
+// What a row of a layer is projected to: queries, keys and values, and what weighs attention; or
+// what a state is made of.
+int64_t WidestProjection(const ModelConfig& config);
+// Bytes of the pass for so many rows, the logits of `logit_rows` of them included.
+int64_t PassBytes(const ModelConfig& config, int64_t rows, int64_t logit_rows);
+
+}  // namespace kvgauge
