@@ -361,7 +361,8 @@ void AddRunFlags(CLI::App& command, RunOptions& options) {
   command.add_option("--data", options.data_directory,
                      "directory of data files; default: KVGAUGE_DATA, else data/ beside configs/");
   command.add_option("--max-memory", options.max_memory, "bound on memory, such as 8GiB");
-  command.add_option("--backend", options.backend, "cpu, cpu:ISA, cuda, cuda:N or reference");
+  command.add_option("--backend", options.backend,
+                     "cpu, cpu:ISA, cuda, cuda:N, cuda:0+1 (layers over these) or reference");
   command.add_option("--threads", options.threads, "threads; 0: one per processor")
       ->check(CLI::NonNegativeNumber);
   command.add_flag("--unscored", options.unscored,
