@@ -5,10 +5,14 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <span>
 #include <vector>
 
 #include "core/dtype.h"
+#include "core/rng.h"
+#include "cpu/cpu.h"
 #include "cpu/isa/vector_math_portable.h"
 #include "emulated_tiles.h"
 #include "support/compare.h"
@@ -220,6 +224,52 @@ TEST(TileProducts, ChosenValuesAreThoseOfAllEntriesWithZeros) {
     }
   }
 }
+
+#if defined(__x86_64__)
+// The registers themselves: numbers whose products and sums are denormal count as 0 in both ways,
+// and so do denormal numbers.
+TEST(TileProducts, OfTheProcessorRoundAsItsVectorsDo) {
+  if (SupportedIsas().back() != Isa::kAmx) GTEST_SKIP() << "no AMX here";
+  const AttentionKernels& kernels = AmxAttentionKernels();
+  constexpr int kRows = 21, kSteps = 128;
+  Rng rng(5, 0);
+  PanelScene scene(kRows, kSteps, kPanelWidth);
+  // From denormals to 2^-58: products are around 2^-126, below which floats are denormal, and far
+  // below.
+  const auto spread = [&](std::vector<uint16_t>& bits) {
+    for (uint16_t& x : bits) {
+      x = static_cast<uint16_t>((x & 0x807f) | static_cast<uint16_t>(rng.NextBelow(70)) << 7);
+    }
+  };
+  spread(scene.a_bits);
+  spread(scene.panel);
+  const auto run = [&](int first, int count) {
+    std::vector<float> out(static_cast<size_t>(count) * kPanelWidth);
+    const ProductScope scope(kernels);
+    kernels.product[static_cast<int>(DType::kBF16)](
+        {.a = scene.a_bits.data() + int64_t{first} * kSteps,
+         .a_stride = kSteps,
+         .rows = count,
+         .panel = scene.panel.data(),
+         .next_panel = scene.panel.data(),
+         .steps = kSteps,
+         .width = kPanelWidth,
+         .out = out.data(),
+         .out_stride = kPanelWidth,
+         .accumulate = false});
+    return out;
+  };
+  const std::vector<float> want = run(0, kRows);
+  EXPECT_GT(std::ranges::count_if(want, [](float x) { return x != 0; }), 100);
+  for (const int count : {1, 2, 3, 4}) {
+    for (int first = 0; first + count <= kRows; first += count) {
+      const auto part = std::span(want).subspan(static_cast<size_t>(first) * kPanelWidth,
+                                                static_cast<size_t>(count) * kPanelWidth);
+      EXPECT_TRUE(SameBits(run(first, count), part)) << "rows " << first << " + " << count;
+    }
+  }
+}
+#endif
 
 }  // namespace
 }  // namespace kvgauge
