@@ -33,6 +33,9 @@ class LagKv final : public Scorer {
 
   void Score(LayerView& view, Tensor out) const override {
     RowOps& ops = *view.ops().rows;
+    const Room key_room(view, lag_, view.shape().key_dim);
+    const Room value_room(view, lag_, view.shape().value_dim);
+    const Tensor spread = view.Scratch(DType::kF32, {1, lag_});
     for (int64_t h = 0; h < view.shape().kv_heads; ++h) {
       const int64_t n = view.lengths()[h];
       if (n == 0) continue;
@@ -51,38 +54,46 @@ class LagKv final : public Scorer {
       for (int64_t p = 0; p + 1 < runs; ++p) {
         const int64_t begin = sinks_ + p * lag_;
         const Tensor shares = Columns(own, begin, begin + lag_);
-        const Tensor of_values = Shares(view, values, begin);
-        ops.Combine(Shares(view, keys, begin), of_values, Binary::kAdd, shares);
+        Shares(ops, keys, begin, key_room, shares);
+        Shares(ops, values, begin, value_room, spread);
+        ops.Combine(shares, spread, Binary::kAdd, shares);
         ops.Affine(shares, 0.5f, 0.0f, shares);
       }
     }
   }
 
  private:
-  // The run from `begin` on, against the one that follows: [1, lag].
-  Tensor Shares(LayerView& view, const Tensor& rows, int64_t begin) const {
-    RowOps& ops = *view.ops().rows;
+  // What one run takes at a time, for rows of so many dims.
+  struct Room {
+    Room(LayerView& view, int64_t lag, int64_t dim)
+        : low(view.Scratch(DType::kF32, {dim})),
+          range(view.Scratch(DType::kF32, {1, dim})),
+          scaled(view.Scratch(DType::kF32, {lag, dim})),
+          products(view.Scratch(DType::kF32, {lag, dim})),
+          ones(Filled(view, dim, 1.0f)),
+          least(Filled(view, dim, kLeastRange)) {}
+
+    Tensor low, range, scaled, products, ones, least;
+  };
+
+  // The run from `begin` on, against the one that follows; shares: [1, lag].
+  void Shares(RowOps& ops, const Tensor& rows, int64_t begin, const Room& room,
+              Tensor shares) const {
     const int64_t dim = rows.shape[1], middle = begin + lag_;
-    const Tensor low = view.Scratch(DType::kF32, {dim}), range = view.Scratch(DType::kF32, {dim});
     const Tensor next = rows.Slice(middle, middle + lag_);
-    ops.ReduceColumns(next, Reduction::kMin, low);
-    ops.ReduceColumns(next, Reduction::kMax, range);
-    const Tensor spans = range.Reshape({1, dim});
-    ops.Combine(spans, low, Binary::kSubtract, spans);
-    ops.Combine(spans, Filled(view, dim, kLeastRange), Binary::kMax, spans);
-    const Tensor scaled = view.Scratch(DType::kF32, {lag_, dim});
-    ops.Combine(rows.Slice(begin, middle), low, Binary::kSubtract, scaled);
-    ops.Combine(scaled, range, Binary::kDivide, scaled);
+    ops.ReduceColumns(next, Reduction::kMin, room.low);
+    ops.ReduceColumns(next, Reduction::kMax, room.range.Reshape({dim}));
+    ops.Combine(room.range, room.low, Binary::kSubtract, room.range);
+    ops.Combine(room.range, room.least, Binary::kMax, room.range);
+    ops.Combine(rows.Slice(begin, middle), room.low, Binary::kSubtract, room.scaled);
+    ops.Combine(room.scaled, room.range.Reshape({dim}), Binary::kDivide, room.scaled);
     // A row times itself centred and of unit deviation is `dim` deviations.
-    const Tensor products = view.Scratch(DType::kF32, {lag_, dim});
-    ops.LayerNorm(scaled, Filled(view, dim, 1.0f), Tensor(), 1e-20f, products);
-    ops.Combine(scaled, products, Binary::kMultiply, products);
-    const Tensor spread = view.Scratch(DType::kF32, {1, lag_});
-    ops.ReduceRows(products, Reduction::kSum, spread.Reshape({lag_}));
+    ops.LayerNorm(room.scaled, room.ones, Tensor(), 1e-20f, room.products);
+    ops.Combine(room.scaled, room.products, Binary::kMultiply, room.products);
+    ops.ReduceRows(room.products, Reduction::kSum, shares.Reshape({lag_}));
     const auto d = static_cast<double>(dim);
-    ops.Affine(spread, static_cast<float>(std::sqrt(d / (d - 1)) / d), 0.0f, spread);
-    ops.Softmax(spread, 1.0f, spread);
-    return spread;
+    ops.Affine(shares, static_cast<float>(std::sqrt(d / (d - 1)) / d), 0.0f, shares);
+    ops.Softmax(shares, 1.0f, shares);
   }
 
   int64_t sinks_, lag_;

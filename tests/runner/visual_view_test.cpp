@@ -113,6 +113,32 @@ TEST_F(VisualView, EveryEntrySaysWhatItShows) {
   EXPECT_EQ(std::vector<VisualSpan>(view.VisualSpans().begin(), view.VisualSpans().end()), spans_);
 }
 
+// Stages of two views run in the same memory, one after the other. What attention gave stays.
+TEST_F(VisualView, LendsMemoryToItsStages) {
+  Prefill({.window = 4});
+  ViewMemory memory(int64_t{1} << 30);
+  CacheView first = ViewOf(0), second = ViewOf(1);
+  const auto keys = [&](CacheView& view) { return Host<float>(view.Keys(0, 0)); };
+  void* place = nullptr;
+  std::vector<float> attention;
+  {
+    const LentMemory lent(first, memory);
+    place = first.Keys(0, 0).data;
+    attention = Host<float>(first.WindowAttention(4));
+  }
+  {
+    const LentMemory lent(second, memory);
+    EXPECT_EQ(second.Keys(0, 0).data, place);
+    CacheView alone = ViewOf(1);
+    EXPECT_EQ(keys(second), keys(alone));
+    EXPECT_NE(Host<float>(second.WindowAttention(4)), attention);
+  }
+  CacheView alone = ViewOf(0);
+  EXPECT_EQ(keys(first), keys(alone));
+  EXPECT_EQ(Host<float>(first.WindowAttention(4)), attention);
+  EXPECT_EQ(Host<float>(alone.WindowAttention(4)), attention);
+}
+
 // Entries say so wherever they have moved, and decoded ones are text.
 TEST_F(VisualView, AfterAReductionAndAStep) {
   Prefill({.modality = true});

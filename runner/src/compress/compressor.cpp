@@ -67,6 +67,7 @@ Status Compressor::Impl::ReducePrompt(const PromptState& state, const PromptScor
   std::vector<LayerView*> view_pointers;
   std::vector<Buffer> memory;
   std::vector<Tensor> own;  // [layers] scores, protected entries +inf
+  ViewMemory stage_memory(std::numeric_limits<int64_t>::max());
   int64_t width = 0;
   bool even = true;  // as any cache before its first reduction
   {
@@ -86,6 +87,7 @@ Status Compressor::Impl::ReducePrompt(const PromptState& state, const PromptScor
       if (!after_prefill && !ages()) continue;
       memory.push_back(view.ops().memory->Allocate(shape_.kv_heads * view.width() * 4));
       own.push_back(memory.back().As(DType::kF32, {shape_.kv_heads, view.width()}));
+      const LentMemory lent(view, stage_memory);
       if (shared.empty()) {
         KVG_CHECK(!ProbesPrompt(method_), "scores of a probe come with those of the prompt");
         pipeline_.score->Score(view, own.back());
@@ -128,7 +130,10 @@ Status Compressor::Impl::ReducePrompt(const PromptState& state, const PromptScor
   if (!after_prefill) return {};
   for (int64_t layer = 0; layer < shape_.layers; ++layer) {
     const auto index = static_cast<size_t>(layer);
-    KVG_TRY(ReduceLayer(*views[index], own[index], 0));
+    {
+      const LentMemory lent(*views[index], stage_memory);
+      KVG_TRY(ReduceLayer(*views[index], own[index], 0));
+    }
     views[index].reset();
   }
   recorder_.CountCompression();
@@ -523,6 +528,7 @@ Result<bool> Compressor::Impl::ReduceAgain() {
   std::vector<LayerView*> view_pointers;
   std::vector<Tensor> scores;  // [layers]
   std::vector<Buffer> memory;
+  ViewMemory stage_memory(std::numeric_limits<int64_t>::max());
   int64_t width = 0;
   for (int64_t layer = 0; layer < shape_.layers; ++layer) {
     views.push_back(std::make_unique<CacheView>(DecodeSource(Source()), layer));
@@ -530,6 +536,7 @@ Result<bool> Compressor::Impl::ReduceAgain() {
     width = std::max(width, views.back()->width());
   }
   for (const auto& view : views) {
+    const LentMemory lent(*view, stage_memory);
     scores.push_back(ScoresAtWidth(*view, ScoreInStep(*view, {}), width, memory.emplace_back()));
   }
   {
@@ -549,8 +556,11 @@ Result<bool> Compressor::Impl::ReduceAgain() {
   }
   for (int64_t layer = 0; layer < shape_.layers; ++layer) {
     const auto index = static_cast<size_t>(layer);
-    KVG_TRY(ReduceLayer(*views[index], Columns(scores[index], 0, views[index]->width()),
-                        recorder_.steps()));
+    {
+      const LentMemory lent(*views[index], stage_memory);
+      KVG_TRY(ReduceLayer(*views[index], Columns(scores[index], 0, views[index]->width()),
+                          recorder_.steps()));
+    }
     views[index].reset();
     if (reads_.chooses()) reads_.BeginLayer(Source(), layer);
   }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Prompts that are read in chunks, each of which is reduced before the next one is read.
 #include <algorithm>
+#include <limits>
 
 #include "core/guarded.h"
 #include "methods/tensors.h"
@@ -45,9 +46,11 @@ Status Compressor::Impl::ReduceChunk(const PromptState& state, int64_t prompt_to
   }
   std::vector<Buffer> memory;
   std::vector<Tensor> scores;  // [layers] of [kv_heads, width], protected entries +inf
+  ViewMemory stage_memory(std::numeric_limits<int64_t>::max());
   {
     const Stopwatch watch(ops_, seconds().score);
     for (const auto& view : views) {
+      const LentMemory lent(*view, stage_memory);
       const Tensor own = view->Scratch(DType::kF32, {shape_.kv_heads, view->width()});
       state.asked == nullptr ? pipeline_.score->Score(*view, own)
                              : ScoreAsked(*state.asked, view->layer(), own);
@@ -76,7 +79,10 @@ Status Compressor::Impl::ReduceChunk(const PromptState& state, int64_t prompt_to
   KVG_TRY(CheckAllocation());
   for (int64_t layer = 0; layer < shape_.layers; ++layer) {
     const auto index = static_cast<size_t>(layer);
-    KVG_TRY(ReduceLayer(*views[index], Columns(scores[index], 0, views[index]->width()), 0));
+    {
+      const LentMemory lent(*views[index], stage_memory);
+      KVG_TRY(ReduceLayer(*views[index], Columns(scores[index], 0, views[index]->width()), 0));
+    }
     views[index].reset();
   }
   recorder_.CountCompression();

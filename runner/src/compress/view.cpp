@@ -40,7 +40,8 @@ void ViewMemory::Begin() {
 
 // Stages ask for many small pieces: they are cut from larger ones, each twice as large as the one
 // before.
-Tensor ViewMemory::Take(Ops& ops, DType dtype, std::initializer_list<int64_t> dims) {
+Tensor ViewMemory::Take(Ops& ops, DType dtype, std::initializer_list<int64_t> dims,
+                        Contents contents) {
   constexpr int64_t kCutAlignment = 64, kFirst = 16 << 10;
   int64_t bytes = SizeOf(dtype);
   for (const int64_t d : dims) bytes *= d;
@@ -60,7 +61,7 @@ Tensor ViewMemory::Take(Ops& ops, DType dtype, std::initializer_list<int64_t> di
   const Chunk& chunk = chunks[current];
   Tensor piece = chunk.memory.As(DType::kU8, {chunk.memory.size_bytes()});
   piece = piece.Slice(cut_bytes, cut_bytes + bytes);
-  if (chunk.used) ops.memory->Clear(piece);
+  if (chunk.used && contents == Contents::kZero) ops.memory->Clear(piece);
   cut_bytes += (bytes + kCutAlignment - 1) / kCutAlignment * kCutAlignment;
   return Tensor(piece.data, dtype, dims, piece.device);
 }
@@ -143,8 +144,13 @@ CacheView::CacheView(const ViewSource& source, int64_t layer) : source_(source),
 }
 
 Tensor CacheView::Scratch(DType dtype, std::initializer_list<int64_t> dims) {
-  ViewMemory& memory = source_.memory != nullptr ? *source_.memory : own_memory_;
-  return memory.Take(ops(), dtype, dims);
+  return passing().Take(ops(), dtype, dims);
+}
+
+void CacheView::Lend(ViewMemory* memory) {
+  for (Parts* parts : {&positions_, &keys_, &raw_keys_, &values_}) parts->clear();
+  lent_ = memory;
+  if (memory != nullptr) memory->Begin();
 }
 
 int64_t CacheView::Count(int64_t head, int64_t first) const {
@@ -157,7 +163,7 @@ Tensor CacheView::Positions(int64_t head, int64_t first) {
   Tensor& part = positions_[{head, first}];
   if (part.empty()) {
     const int64_t count = Count(head, first);
-    part = Scratch(DType::kI32, {count});
+    part = EntryRows(DType::kI32, {count});
     source_.cache->ReadPositions(layer_, head, first, part);
   }
   return part;
@@ -166,7 +172,7 @@ Tensor CacheView::Positions(int64_t head, int64_t first) {
 Tensor CacheView::Keys(int64_t head, int64_t first) {
   Tensor& part = keys_[{head, first}];
   if (part.empty()) {
-    part = Scratch(DType::kF32, {Count(head, first), source_.cache->format().key_dim});
+    part = EntryRows(DType::kF32, {Count(head, first), source_.cache->format().key_dim});
     source_.cache->ReadKeys(layer_, head, first, part);
   }
   return part;
@@ -175,7 +181,7 @@ Tensor CacheView::Keys(int64_t head, int64_t first) {
 Tensor CacheView::RawKeys(int64_t head, int64_t first) {
   Tensor& part = raw_keys_[{head, first}];
   if (part.empty()) {
-    part = Scratch(DType::kF32, {Count(head, first), source_.cache->format().key_dim});
+    part = EntryRows(DType::kF32, {Count(head, first), source_.cache->format().key_dim});
     source_.cache->ReadRawKeys(layer_, head, first, part);
   }
   return part;
@@ -184,7 +190,7 @@ Tensor CacheView::RawKeys(int64_t head, int64_t first) {
 Tensor CacheView::Values(int64_t head, int64_t first) {
   Tensor& part = values_[{head, first}];
   if (part.empty()) {
-    part = Scratch(DType::kF32, {Count(head, first), source_.cache->format().value_dim});
+    part = EntryRows(DType::kF32, {Count(head, first), source_.cache->format().value_dim});
     source_.cache->ReadValues(layer_, head, first, part);
   }
   return part;
@@ -239,7 +245,7 @@ const StepCapture& CacheView::step() const {
 
 Tensor CacheView::NewestAttention(const Tensor& q, const Tensor& log_sum_exp) {
   const int64_t rows = q.shape[0];
-  const Tensor out = Scratch(DType::kF32, {source_.shape->query_heads, rows, width_});
+  const Tensor out = lasting().Take(ops(), DType::kF32, {source_.shape->query_heads, rows, width_});
   const PromptReach* reach = decoding() ? nullptr : prefill().reach(layer_);
   if (reach != nullptr && !reach->whole()) {
     reach->Probabilities(ops(), LayerAttention(config(), *source_.cache, layer_),
@@ -384,7 +390,7 @@ Tensor CacheView::StepQueries() {
 
 Tensor CacheView::StepAttention() {
   if (source_.row != nullptr && step_attention_.empty()) {
-    step_attention_ = Scratch(DType::kF32, {source_.shape->query_heads, width_});
+    step_attention_ = lasting().Take(ops(), DType::kF32, {source_.shape->query_heads, width_});
     ops().rows->Convert(Columns(source_.row->attention, 0, width_), step_attention_);
   }
   if (step_attention_.empty()) step_attention_ = step().Attention(layer_);

@@ -24,8 +24,10 @@ class ViewMemory {
   explicit ViewMemory(int64_t most_kept_bytes = kChunkBytes) : most_kept_bytes_(most_kept_bytes) {}
   // The view before is gone.
   void Begin();
-  // Zeroed, until the next Begin.
-  Tensor Take(Ops& ops, DType dtype, std::initializer_list<int64_t> dims);
+  enum class Contents { kZero, kAny };
+  // Until the next Begin.
+  Tensor Take(Ops& ops, DType dtype, std::initializer_list<int64_t> dims,
+              Contents contents = Contents::kZero);
 
  private:
   struct Chunk {
@@ -145,6 +147,11 @@ class CacheView final : public LayerView {
   Tensor GuessedQueries() override { return step().Guess(layer_); }
   Tensor Scratch(DType dtype, std::initializer_list<int64_t> dims) override;
 
+  // Scratch and what is read of entries come from `memory` from now on, and what came before is
+  // forgotten: views of many layers live together, but their stages run one after the other. What
+  // took attention to find stays. Null: the view's own again.
+  void Lend(ViewMemory* memory);
+
   // How much of that each of the newest rows pays in all: [query_heads, rows].
   Tensor NewestLogSumExp(const Tensor& q);
   // The attention of the newest rows of the sequence over all entries: [query_heads, rows, width].
@@ -161,6 +168,13 @@ class CacheView final : public LayerView {
   TokenMarks& marks() { return source_.marks != nullptr ? *source_.marks : own_marks_; }
   // For each token [tokens, 1], the numbers of the head's entries.
   Tensor Marked(const Tensor& of_token, int64_t head, int64_t first);
+  // Memory as long as the view lives.
+  ViewMemory& lasting() { return source_.memory != nullptr ? *source_.memory : own_memory_; }
+  ViewMemory& passing() { return lent_ != nullptr ? *lent_ : lasting(); }
+  // Numbers of entries, each of which is then written.
+  Tensor EntryRows(DType dtype, std::initializer_list<int64_t> dims) {
+    return passing().Take(ops(), dtype, dims, ViewMemory::Contents::kAny);
+  }
   const StepCapture& step() const;
 
   ViewSource source_;
@@ -168,12 +182,25 @@ class CacheView final : public LayerView {
   std::vector<int64_t> lengths_;
   int64_t width_ = 0;
   ViewMemory own_memory_;
+  ViewMemory* lent_ = nullptr;
   TokenMarks own_marks_;
   std::deque<Buffer> rotations_;
   using Parts = std::map<std::pair<int64_t, int64_t>, Tensor>;  // by head and first entry
   Parts positions_, keys_, raw_keys_, values_;
   std::map<int64_t, Tensor> window_attention_;  // by rows
   Tensor step_attention_;
+};
+
+// A view's stages run in `memory` as long as this lives.
+class LentMemory {
+ public:
+  LentMemory(CacheView& view, ViewMemory& memory) : view_(view) { view_.Lend(&memory); }
+  ~LentMemory() { view_.Lend(nullptr); }
+  LentMemory(const LentMemory&) = delete;
+  LentMemory& operator=(const LentMemory&) = delete;
+
+ private:
+  CacheView& view_;
 };
 
 }  // namespace kvgauge
