@@ -124,6 +124,20 @@ TEST_P(BlocksTest, HaveTheBitsOfTheDequantisedProduct) {
 }
 
 // The slow twin knows no panels: it multiplies what ReadBlock gives, in double.
+// Products in parts, as rows that leave the second cache may be multiplied.
+TEST_P(BlocksTest, LongRowsHaveTheBitsOfTheDequantisedProduct) {
+  constexpr int64_t m = 70, n = 650, k = 6144;
+  for (const BlockFormat format : {BlockFormat::kQ80, BlockFormat::kQ4K}) {
+    const BlockMatrix w(format, n, k, 31);
+    const auto x = RandomValues(m * k, 32);
+    const auto ops = Tested();
+    const Tensor part = w.Values();
+    const auto want = ops->Pack({&part, 1}, DType::kBF16);
+    const auto got = BlockProducts::Of(*ops)->PackStored({&w.rows, 1}, k, DType::kBF16);
+    EXPECT_TRUE(SameBits(Times(*ops, x, m, *got), Times(*ops, x, m, *want)));
+  }
+}
+
 TEST_P(BlocksTest, MatchTheReference) {
   constexpr int64_t m = 5, n = 70, k = 768;
   const auto reference = MakeReferenceLinear();

@@ -153,6 +153,35 @@ TEST_P(LinearTest, RowsAndThreadsChangeNoBit) {
   }
 }
 
+// Rows that leave the second cache may be multiplied in parts, by several panels in turn, and rows
+// a multiple of a page apart may be copied before.
+TEST_P(LinearTest, LongRowsHaveTheBitsOfEachAlone) {
+  constexpr int64_t n = 650, k = 6144;  // 11 panels: more than a group, and no multiple of it
+  const auto w = RandomValues(n * k, 9);
+  for (const int64_t m : {70, 400}) {
+    const auto x = RandomValues(m * k, 8);
+    std::vector<uint16_t> bits;
+    for (const float v : x) bits.push_back(F32ToBf16(v));
+    for (const int threads : {1, 2}) {
+      const auto cpu = Cpu(threads);
+      const auto packed = PackValues(*cpu, w, n, k, DType::kBF16);
+      const auto together = Multiply(*cpu, *packed, x, m);
+      std::vector<float> of_bits(static_cast<size_t>(m * n));
+      cpu->MatMul(Tensor(bits.data(), DType::kBF16, {m, k}), *packed, {}, MatMulMode::kSet,
+                  View(of_bits, {m, n}));
+      EXPECT_TRUE(SameBits(of_bits, together));
+      for (const int64_t row : {int64_t{0}, int64_t{37}, m - 1}) {
+        const auto alone =
+            Multiply(*cpu, *packed,
+                     std::span(x).subspan(static_cast<size_t>(row * k), static_cast<size_t>(k)), 1);
+        EXPECT_TRUE(SameBits(alone, std::span(together).subspan(static_cast<size_t>(row * n),
+                                                                static_cast<size_t>(n))))
+            << "row " << row << " of " << m << ", threads " << threads;
+      }
+    }
+  }
+}
+
 // With a matrix for each row: the bits of a product with that matrix, whoever else chose it. From a
 // few rows to more than a tile of any size, with matrices that nobody chose and with one that
 // everybody did.

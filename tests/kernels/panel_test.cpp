@@ -139,6 +139,54 @@ TEST(Tiles, ServeTheLinearKernels) {
   EXPECT_EQ(EmulatedTiles::ThreadScope::open, 0);
 }
 
+// A product in parts, several panels in turn, is the product.
+TEST(Tiles, PartsChangeNoBit) {
+  const LinearKernels& kernels = LinearKernelsOf<TilePanels>();
+  const int64_t part = kernels.grouped_k;
+  ASSERT_GT(part, 0);
+  constexpr int64_t m = 70, k = 1100;
+  const auto bias = RandomValues(kPanelColumns, 5);
+  const Problem one(m, k, 64);
+  Problem other = one;
+  for (uint16_t& bits : other.bits_w) bits ^= 0x8000;
+  const auto product = [&](const Problem& problem, std::vector<float>& scratch) {
+    return PanelProduct{.a = one.bits_x.data(),
+                        .a_stride = k,
+                        .rows = m,
+                        .panel = problem.bits_w.data(),
+                        .panel_stride = 128,
+                        .k = k,
+                        .bias = bias.data(),
+                        .out_stride = 50,
+                        .columns = 50,
+                        .scratch = scratch.data()};
+  };
+  const auto multiply = kernels.multiply[static_cast<int>(DType::kBF16)];
+  std::vector<float> scratch(static_cast<size_t>(ScratchFloats(m)));
+  std::vector<float> want[2], got[2], sums[2];
+  for (int i = 0; i < 2; ++i) {
+    want[i].resize(m * 50);
+    got[i].resize(m * 50);
+    sums[i].resize(m * kPanelColumns);
+    PanelProduct whole = product(i == 0 ? one : other, scratch);
+    whole.out = want[i].data();
+    multiply(whole);
+  }
+  for (int64_t begin = 0; begin < k; begin += part) {
+    for (int i = 0; i < 2; ++i) {
+      PanelProduct p = product(i == 0 ? one : other, scratch);
+      p.out = got[i].data();
+      p.begin = begin;
+      p.k = std::min(begin + part, k);
+      p.last = p.k == k;
+      p.sums = sums[i].data();
+      p.next = one.bits_w.data();
+      multiply(p);
+    }
+  }
+  for (int i = 0; i < 2; ++i) EXPECT_TRUE(SameBits(got[i], want[i]));
+}
+
 TEST(Panel, SplitsAndStridesChangeNoBit) {
   for (const int64_t m : {1, 4, 6, 7, 13}) {
     const Problem problem(m, 94, 128);

@@ -403,7 +403,7 @@ void MultiplyBlocks(const PanelProduct& p) {
   const int64_t block =
       p.rows <= Format::kOnePassRows ? kBlockStepK : Format::kBlockBytes / kElementBytes;
   auto* const made = reinterpret_cast<B*>(p.scratch);
-  float* const sums = p.scratch + kWidenedFloats;
+  float* const sums = p.sums != nullptr ? p.sums : p.scratch + kWidenedFloats;
   if constexpr (Format::kOnePassRows == kPanelTileRows) {  // whose tiles are chains of one number
     static_assert(kMostRowsInFlight == 2);
     if (p.rows <= kMostRowsInFlight) {
@@ -414,7 +414,7 @@ void MultiplyBlocks(const PanelProduct& p) {
     }
   }
   const auto* a = static_cast<const typename Format::A*>(p.a);
-  for (int64_t done = 0; done < p.k; done += block) {
+  for (int64_t done = p.begin; done < p.k; done += block) {
     const int64_t count = p.k - done < block ? p.k - done : block;
     ReadBlocks<V, kFormat, typename Target::Sink>(static_cast<const uint8_t*>(p.panel), done, count,
                                                   made);
@@ -428,7 +428,7 @@ void MultiplyBlocks(const PanelProduct& p) {
                        .resume = done > 0},
                       p.rows);
   }
-  Finish<V>(p, sums);
+  if (p.last) Finish<V>(p, sums);
 }
 
 }  // namespace

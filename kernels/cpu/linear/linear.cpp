@@ -25,6 +25,11 @@ constexpr int64_t kBytesPerThread = int64_t{128} << 10;
 constexpr int64_t kProductsPerThread = int64_t{1} << 18;
 // Enough pieces that the slowest thread is not waited for long.
 constexpr int64_t kPiecesPerThread = 4;
+// From so many on rows are worth a copy, and their parts worth a group of panels.
+constexpr int64_t kRowsInGroups = 64;
+// Left rows that stay in the second cache while panels pass by.
+constexpr int64_t kNearBytes = int64_t{768} << 10;
+constexpr int64_t kPageBytes = 4096;
 
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -123,7 +128,8 @@ class CpuLinear final : public LinearOps, public BlockProducts {
         scratch_(threads.threads),
         queue_(threads.threads) {
     for (Buffer& buffer : scratch_) {
-      buffer = HostBuffer(ScratchFloats(kProductRows) * int64_t{sizeof(float)});
+      const int64_t rows = kernels_.grouped_k > 0 ? kProductRows * kGroupPanels : kProductRows;
+      buffer = HostBuffer(ScratchFloats(rows) * int64_t{sizeof(float)});
     }
     for (int t = 0; t < threads_ && threads_ > 1; ++t) {
       alone_.push_back(std::make_unique<CpuLinear>(isa, MakeThreadSettings(1)));
@@ -157,6 +163,18 @@ class CpuLinear final : public LinearOps, public BlockProducts {
   int64_t RowStep(int64_t m, int64_t panels) const {
     const int64_t rows = m * panels / (kPiecesPerThread * threads_);
     return std::clamp(rows / kProductRowStep * kProductRowStep, kProductRowStep, kProductRows);
+  }
+
+  // Rows per product that differ little.
+  static int64_t EvenRowStep(int64_t m) {
+    constexpr int64_t kUnit = 32;
+    return CeilDiv(CeilDiv(m, CeilDiv(m, kProductRows)), kUnit) * kUnit;
+  }
+
+  // Panels per item, with enough items for all threads.
+  int64_t GroupOf(int64_t panels, int64_t row_blocks) const {
+    return std::clamp<int64_t>(panels * row_blocks / (kPiecesPerThread * threads_), 1,
+                               kGroupPanels);
   }
 
   float* Scratch(int thread) const { return static_cast<float*>(scratch_[thread].data()); }
@@ -213,13 +231,19 @@ class CpuLinear final : public LinearOps, public BlockProducts {
     KVG_CHECK(matrix != nullptr, "the matrix was packed by another backend");
     const int64_t m = x.shape[0], n = w.out_features(), k = w.in_features();
     const DType store = w.dtype();
-    const int64_t panels = matrix->panels(), step = RowStep(m, panels);
-    const int64_t items = panels * CeilDiv(m, step);
+    const int64_t panels = matrix->panels();
+    int64_t step = RowStep(m, panels);
+    const bool grouped =
+        store == DType::kBF16 && kernels_.grouped_k > 0 && std::min(m, step) * k * 2 > kNearBytes;
+    if (grouped) step = EvenRowStep(m);
+    const int64_t group = grouped ? GroupOf(panels, CeilDiv(m, step)) : 1;
+    const int64_t groups = CeilDiv(panels, group), items = groups * CeilDiv(m, step);
     const LeftRows left = PlanLeft(x, store);
     const bool in_place = left.data == x.data;
 
-    const auto run = [&](int64_t item, int thread) {
-      const int64_t panel = item % panels, row = item / panels * step;
+    // Elements [begin, end) of the chains of one panel.
+    const auto part = [&](int64_t panel, int64_t row, int64_t begin, int64_t end, float* sums,
+                          const void* next, int thread) {
       const int64_t column = panel * kColumns;
       const PanelForm& form = matrix->form(panel);
       const auto multiply =
@@ -230,13 +254,34 @@ class CpuLinear final : public LinearOps, public BlockProducts {
                 .rows = std::min(step, m - row),
                 .panel = matrix->panel(panel),
                 .panel_stride = store == DType::kBF16 ? 2 * kColumns : kColumns,
-                .k = k,
+                .k = end,
                 .bias = bias.empty() ? nullptr : bias.f32() + column,
                 .add = mode == MatMulMode::kAdd,
                 .out = out.f32() + row * out.stride[0] + column,
                 .out_stride = out.stride[0],
                 .columns = std::min(kColumns, n - column),
-                .scratch = Scratch(thread)});
+                .scratch = Scratch(thread),
+                .begin = begin,
+                .last = end == k,
+                .sums = sums,
+                .next = next});
+    };
+    const auto run = [&](int64_t item, int thread) {
+      const int64_t first = item % groups * group, row = item / groups * step;
+      if (group == 1) return part(first, row, 0, k, nullptr, nullptr, thread);
+      const int64_t count = std::min(group, panels - first);
+      for (int64_t begin = 0; begin < k; begin += kernels_.grouped_k) {
+        const int64_t end = std::min(begin + kernels_.grouped_k, k);
+        for (int64_t i = 0; i < count; ++i) {
+          float* const sums = Scratch(thread) + ScratchFloats(0) + i * step * kColumns;
+          const bool wraps = i + 1 == count;
+          const int64_t next = wraps ? first : first + i + 1;
+          const bool there = !matrix->form(next) && (!wraps || end < k);
+          part(first + i, row, begin, end, sums,
+               there ? matrix->panel(next) + PanelBytes(wraps ? end : begin, store) : nullptr,
+               thread);
+        }
+      }
     };
     const int threads = ThreadsFor(matrix->bytes(), m * n * k, items);
     queue_.Fill(items, threads);
@@ -290,7 +335,10 @@ class CpuLinear final : public LinearOps, public BlockProducts {
   LeftRows PlanLeft(const Tensor& x, DType store) {
     const int64_t k = x.shape[1];
     const bool bits = store == DType::kBF16 && kernels_.bf16_left;
-    if (store == DType::kF32 || (bits && x.dtype == DType::kBF16 && k % 2 == 0)) {
+    // Rows a multiple of a page apart lie in the same few sets of a cache.
+    const bool crowded = kernels_.grouped_k > 0 && x.shape[0] >= kRowsInGroups &&
+                         x.stride[0] * SizeOf(x.dtype) % kPageBytes == 0;
+    if (store == DType::kF32 || (bits && x.dtype == DType::kBF16 && k % 2 == 0 && !crowded)) {
       return {static_cast<const char*>(x.data), x.stride[0], bits ? 2 : 4};
     }
     // 64 bytes more than needed: rows that lie a power of two apart would share cache sets.

@@ -25,6 +25,13 @@ struct PanelProduct {
   int64_t out_stride = 0;
   int64_t columns = 0;       // <= kPanelColumns
   float* scratch = nullptr;  // ScratchFloats(rows)
+
+  // A product in parts: elements [begin, k) of each chain, where the call before summed those up to
+  // `begin`. Until the last part the sums stay in `sums`, and there is no output.
+  int64_t begin = 0;  // a multiple of grouped_k
+  bool last = true;
+  float* sums = nullptr;       // [rows][64]; null: in the scratch, for a product in one part
+  const void* next = nullptr;  // what the next part reads of its panel, or null
 };
 
 // Most rows of one PanelProduct. A multiple of every tile height.
@@ -34,6 +41,8 @@ inline constexpr int64_t kProductRowStep = 96;
 // Floats of scratch: one panel block widened to f32, and the running sums.
 inline constexpr int64_t kWidenedFloats = int64_t{64} << 10;
 constexpr int64_t ScratchFloats(int64_t rows) { return kWidenedFloats + rows * 64; }
+// Most panels that are multiplied by the same part of left rows.
+inline constexpr int64_t kGroupPanels = 8;
 
 struct LinearKernels {
   // Indexed by weight dtype: f32, f16, bf16.
@@ -43,6 +52,9 @@ struct LinearKernels {
   void (*multiply_blocks[kBlockFormats][3])(const PanelProduct& product);
   // bf16 weights are multiplied by bf16 left rows, as bits; otherwise by f32 rows of bf16 values.
   bool bf16_left;
+  // Where bf16 products are faster than left rows come from behind the second cache: so many
+  // elements of the rows are multiplied by a group of panels before the next ones. 0: to the end.
+  int64_t grouped_k;
   // Exact widening, and rounding to nearest even.
   void (*f16_to_f32)(const uint16_t* from, int64_t count, float* to);
   void (*bf16_to_f32)(const uint16_t* from, int64_t count, float* to);

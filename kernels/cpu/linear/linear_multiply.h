@@ -26,6 +26,16 @@ constexpr bool IsWidening() {
   return sizeof(typename Format::A) == 4 && sizeof(typename Format::B) == 2;
 }
 
+// Tiles of more rows do not wait for their panel: what they fetch ahead would only be in the way.
+constexpr int64_t kRowsThatWait = 64;
+
+// LinearKernels::grouped_k of a format.
+template <class Format>
+constexpr int64_t GroupedK() {
+  if constexpr (requires { Format::kGroupedK; }) return Format::kGroupedK;
+  return 0;
+}
+
 // block[k][64] f32 of `steps` steps.
 template <class Format>
 inline void WidenBlock(const uint16_t* panel, int64_t panel_stride, int64_t steps, float* block) {
@@ -65,8 +75,9 @@ void Multiply(const PanelProduct& p) {
   // Nothing to do but to store, once: the sums run in the output itself. Not if they were to be
   // reloaded from there: output rows are often a power of two apart and compete for cache sets.
   const bool plain = steps <= block && p.alpha == 1.0f && p.bias == nullptr && !p.add &&
-                     p.columns == kPanelColumns;
-  float* const sums = plain ? p.out : p.scratch + kWidenedFloats;
+                     p.columns == kPanelColumns && p.sums == nullptr;
+  float* const own = p.sums != nullptr ? p.sums : p.scratch + kWidenedFloats;
+  float* const sums = plain ? p.out : own;
   const int64_t sums_stride = plain ? p.out_stride : kPanelColumns;
   PanelOperands<Format> q{.a = static_cast<const A*>(p.a),
                           .a_stride = p.a_stride,
@@ -74,7 +85,10 @@ void Multiply(const PanelProduct& p) {
                           .panel_stride = p.panel_stride,
                           .acc = sums,
                           .acc_stride = sums_stride};
-  for (int64_t done = 0; done == 0 || done < steps; done += q.steps) {
+  const int64_t begin = p.begin / Format::kStepK;
+  q.a += p.begin;
+  q.panel += begin * q.panel_stride;
+  for (int64_t done = begin; done == 0 || done < steps; done += q.steps) {
     q.steps = steps - done < block ? steps - done : block;
     q.resume = done > 0;
     if constexpr (IsWidening<Format>()) {
@@ -95,13 +109,16 @@ void Multiply(const PanelProduct& p) {
     if (!widen) {
       q.prefetch =
           dense && q.panel != nullptr ? reinterpret_cast<const char*>(q.panel) + ahead : nullptr;
+      if (GroupedK<Format>() > 0 && (p.sums != nullptr || p.rows > kRowsThatWait)) {
+        q.prefetch = p.next;
+      }
       PanelRows<Format>(q, p.rows);
     }
     q.a += q.steps * Format::kStepK;
     q.panel += q.steps * q.panel_stride;
     if (steps == 0) break;
   }
-  if (!plain) Finish<V>(p, sums);
+  if (!plain && p.last) Finish<V>(p, sums);
 }
 
 // Conversions of a row: whole vectors in place, the rest through a padded copy, so that every
@@ -147,6 +164,7 @@ const LinearKernels& LinearKernelsOf() {
       .multiply_blocks = {KVG_BLOCK_KERNELS(kQ80), KVG_BLOCK_KERNELS(kQ40), KVG_BLOCK_KERNELS(kQ4K),
                           KVG_BLOCK_KERNELS(kQ6K)},
       .bf16_left = sizeof(typename Panels::Bf16::A) == 2,
+      .grouped_k = GroupedK<typename Panels::Bf16>(),
       .f16_to_f32 = Widen<V, V::LoadF16>,
       .bf16_to_f32 = Widen<V, V::LoadBf16>,
       .f32_to_f16 = Narrow<V, V::StoreF16>,

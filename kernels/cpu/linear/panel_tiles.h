@@ -28,13 +28,16 @@ struct Bf16TilePanel {
   // block of 64 KiB stays in L1 while the left rows stream from L2.
   static constexpr int64_t kOnePassRows = 16;
   static constexpr int64_t kBlockBytes = int64_t{64} << 10;
+  // One block: 384 rows of it take 400 KB, and the sums of eight panels 800 KB.
+  static constexpr int64_t kGroupedK = kBlockBytes / (kPanelColumns * 2);
 
   static void Rows(const Operands& p, int64_t rows) {
     const int64_t paired = (rows + kTileRows - 1) / (2 * kTileRows) * (2 * kTileRows);
+    Fetch fetch(p, paired / kTileRows);
     for (int half = 0; half < 2; ++half) {
       for (int64_t r = 0; r < paired; r += 2 * kTileRows) {
         const int64_t second = rows - r - kTileRows;
-        TwoByTwo(From(p, r), second < kTileRows ? second : kTileRows, half);
+        TwoByTwo(From(p, r), second < kTileRows ? second : kTileRows, half, fetch);
       }
     }
     if (paired < rows) OneByFour(From(p, paired), rows - paired);
@@ -43,6 +46,30 @@ struct Bf16TilePanel {
  protected:
   static constexpr int64_t kTileRows = 16, kTileSteps = kPanelSplit, kTileColumns = 16;
   static constexpr int64_t kTileBytes = 64;  // of one row
+
+  // What is wanted next is fetched along the way: as many lines with each step of tiles, until all
+  // of a panel is on its way. A burst would hold up the loads of tiles.
+  class Fetch {
+   public:
+    // Of a panel that `passes` calls of TwoByTwo go through.
+    Fetch(const Operands& p, int64_t passes) : next_(static_cast<const char*>(p.prefetch)) {
+      if (next_ == nullptr || passes == 0) return;
+      lines_left_ = p.steps * kStepLines;
+      lines_ = (kTileSteps * kStepLines + passes - 1) / passes;
+    }
+
+    void Step() {
+      for (int64_t i = 0; i < lines_ && lines_left_ > 0; ++i, --lines_left_) {
+        __builtin_prefetch(next_, 0, 2);  // to the second cache: the first one is full
+        next_ += kLineBytes;
+      }
+    }
+
+   private:
+    static constexpr int64_t kLineBytes = 64, kStepLines = kPanelColumns * kStepK * 2 / kLineBytes;
+    const char* next_;
+    int64_t lines_left_ = 0, lines_ = 0;
+  };
 
   // The rows from `row` on. What is wanted next is fetched along with the first.
   static Operands From(Operands p, int64_t row) {
@@ -145,7 +172,7 @@ struct Bf16TilePanel {
   }
 
   // 16 + `second` rows, column tiles 2 half and 2 half + 1: tiles 0-3 sums, 4-5 left, 6-7 right.
-  static void TwoByTwo(const Operands& p, int64_t second, int half) {
+  static void TwoByTwo(const Operands& p, int64_t second, int half, Fetch& fetch) {
     float* const acc0 = p.acc + half * 32;
     float* const acc1 = acc0 + kTileRows * p.acc_stride;
     LoadSum<0>(p, acc0, kTileRows);
@@ -153,8 +180,6 @@ struct Bf16TilePanel {
     LoadSum<2>(p, acc1, second);
     LoadSum<3>(p, acc1 + 16, second);
     Staged left0, left1, right;
-    const char* next = static_cast<const char*>(p.prefetch);
-    if (next != nullptr) next += half * 2 * p.steps * 64;
     for (int64_t s = 0; s < p.steps; s += kTileSteps) {
       const int64_t steps = p.steps - s < kTileSteps ? p.steps - s : kTileSteps;
       const uint16_t* a = p.a + s * 2;
@@ -167,7 +192,7 @@ struct Bf16TilePanel {
       Engine::template Dot<2, 5, 6>();
       DotColumn<1, 1, 4, 7>(p, b, steps, right);
       Engine::template Dot<3, 5, 7>();
-      Prefetch(next, 2 * steps);
+      fetch.Step();
     }
     StoreSum<0>(p, acc0, kTileRows);
     StoreSum<1>(p, acc0 + 16, kTileRows);
