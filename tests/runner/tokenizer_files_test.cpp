@@ -246,6 +246,76 @@ TEST_F(TokenizerFiles, RefusesBadTiktokenFiles) {
   EXPECT_EQ(Fault(), "");
 }
 
+// Lines of RWKV's vocabulary: all bytes, then `more`, whose ids go on from there.
+std::string RwkvLines(const std::vector<std::string>& more) {
+  constexpr char kHex[] = "0123456789abcdef";
+  std::string out;
+  int id = 0;
+  for (int byte = 0; byte < 256; ++byte) {
+    out += StrCat(++id, " b'\\x", std::string(1, kHex[byte / 16]), std::string(1, kHex[byte % 16]),
+                  "' 1\n");
+  }
+  for (const std::string& token : more) out += StrCat(++id, " ", token, "\n");
+  return out;
+}
+
+TEST_F(TokenizerFiles, RwkvTakesTheLongestTokens) {
+  Write("rwkv_vocab_v1.txt", "nothing");
+  Write("rwkv_vocab_v2.txt", RwkvLines({"'ab' 2", "'abcd' 4", R"("b'c" 3)", R"('\n\\' 2)",
+                                        R"('\xe9' 2)", R"(b'\xe2\x82' 2)", R"('\U0001f600' 4)"}));
+  const auto tokenizer = Load();
+  ASSERT_NE(tokenizer, nullptr);
+  // At each place, whatever comes later: "ab", then "c".
+  EXPECT_THAT(Ids(*tokenizer, "abcabcd"), ElementsAre(257, 'c' + 1, 258));
+  EXPECT_THAT(Ids(*tokenizer, "b'c\n\\"), ElementsAre(259, 260));
+  EXPECT_THAT(Ids(*tokenizer, "\u00e9\u20ac\U0001f600"), ElementsAre(261, 262, 0xac + 1, 263));
+  EXPECT_THAT(Ids(*tokenizer, "a<|rwkv_tokenizer_end_of_text|>"), ElementsAre('a' + 1, 0));
+  EXPECT_TRUE(tokenizer->IsSpecial(0));
+  EXPECT_EQ(tokenizer->VocabSize(), 264);
+  EXPECT_EQ(tokenizer->bos_id(), std::nullopt);
+  EXPECT_EQ(tokenizer->Decode(std::vector<int32_t>{262, 0xac + 1, 0, 257}), "\u20acab");
+  // Other publishers name the end of a text otherwise.
+  Write("tokenizer_config.json", R"({"bos_token": "<s>", "added_tokens_decoder":
+      {"0": {"content": "<s>", "special": true}}})");
+  const auto named = Load();
+  ASSERT_NE(named, nullptr);
+  EXPECT_EQ(named->bos_id(), 0);
+  EXPECT_THAT(Ids(*named, "<s>ab"), ElementsAre(0, 257));
+}
+
+TEST_F(TokenizerFiles, RefusesBadRwkvFiles) {
+  const auto fault = [&](const std::vector<std::string>& more) {
+    Write("rwkv_vocab_v2.txt", RwkvLines(more));
+    return Fault();
+  };
+  EXPECT_EQ(fault({"'ab' 2"}), "");
+  EXPECT_THAT(fault({"'ab' 3"}), AllOf(HasSubstr("rwkv_vocab_v2.txt: line 257"),
+                                       HasSubstr("whose token has 2 bytes")));
+  for (const char* token : {"ab", "'ab", "'ab'c", "b'\u00e9'", R"('\q')", R"('\x4')",
+                            R"(b'\u0041')", R"('\ud800')", "'ab' + 'c'", R"(__import__('os'))"}) {
+    EXPECT_THAT(fault({StrCat(token, " 2")}), HasSubstr("no literal")) << token;
+  }
+  for (const char* line : {"'ab'", "2", ""}) {
+    EXPECT_THAT(fault({line, "'cd' 2"}), HasSubstr("line 257")) << line;
+  }
+  EXPECT_THAT(fault({"'' 0"}), HasSubstr("line 257"));
+  EXPECT_THAT(fault({"'ab' 2", "'ab' 2"}), HasSubstr("line 258: the token 'ab' is repeated"));
+  const std::string whole = RwkvLines({"'ab' 2"});
+  Write("rwkv_vocab_v2.txt", whole + "300 'cd' 2\n");
+  EXPECT_THAT(Fault(), HasSubstr("no line has id 258"));
+  Write("rwkv_vocab_v2.txt", whole.substr(whole.find('\n') + 1));
+  EXPECT_THAT(Fault(), HasSubstr("no line has id 1"));
+  Write("rwkv_vocab_v2.txt", "1 'a' 1\n");
+  EXPECT_THAT(Fault(), HasSubstr("no line is byte 0"));
+  Write("rwkv_vocab_v2.txt", whole);
+  Write("config.json", R"({"model_type": "rwkv7", "vocab_size": 320})");
+  EXPECT_EQ(Fault(), "");
+  Write("config.json", R"({"model_type": "rwkv7", "vocab_size": 65536})");
+  EXPECT_THAT(Fault(), AllOf(HasSubstr("last token has id 257"), HasSubstr("cut short")));
+  Write("config.json", R"({"model_type": "rwkv7", "vocab_size": 100})");
+  EXPECT_THAT(Fault(), HasSubstr("another model's"));
+}
+
 // A file that ends behind a whole line looks whole by itself.
 TEST_F(TokenizerFiles, ATiktokenFileCutAtALineIsShorterThanItsModel) {
   std::vector<std::string> tokens;

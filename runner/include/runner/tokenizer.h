@@ -67,9 +67,10 @@ class Tokenizer {
 
 // A GGUF file, or a directory that holds one, has its vocabulary inside (docs/models.md). Elsewhere
 // looks for tokenizer.json, tokenizer.model (SentencePiece or tiktoken), qwen.tiktoken, vocab.json
-// with merges.txt, and vocab.txt (WordPiece). A directory without any of them is an error that
-// names them. tiktoken files and vocab.json hold no rules for cutting a text: these follow the
-// class that tokenizer_config.json names, or else config.json; one that is not known is an error.
+// with merges.txt, vocab.txt (WordPiece), and rwkv_vocab_*.txt (RWKV's own). A directory without
+// any of them is an error that names them. tiktoken files and vocab.json hold no rules for cutting
+// a text: these follow the class that tokenizer_config.json names, or else config.json; one that is
+// not known is an error.
 Result<std::unique_ptr<Tokenizer>> LoadTokenizer(const std::string& directory);
 bool HasTokenizer(const std::string& directory);
 

@@ -43,6 +43,11 @@ Result<bool> IsTiktoken(const std::string& path);
 Result<std::unique_ptr<Tokenizer>> LoadTiktoken(const std::string& directory,
                                                 std::string_view name);
 
+// RWKV's vocabulary rwkv_vocab_*.txt in the directory, the last by name; "" without one.
+std::string FindRwkvVocabulary(const std::string& directory);
+Result<std::unique_ptr<Tokenizer>> LoadRwkvVocabulary(const std::string& directory,
+                                                      const std::string& name);
+
 // {"token": id, ...}; an error names `where`.
 Result<std::unique_ptr<Vocabulary>> ParseVocabObject(const Json& vocab, const std::string& where);
 

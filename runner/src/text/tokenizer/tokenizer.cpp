@@ -89,7 +89,8 @@ bool HasTokenizer(const std::string& directory) {
   }
   const auto has = [&](std::string_view name) { return FileExists(StrCat(directory, "/", name)); };
   return has("tokenizer.json") || has("tokenizer.model") || has(kQwenTiktokenFile) ||
-         (has("vocab.json") && has("merges.txt")) || has("vocab.txt");
+         (has("vocab.json") && has("merges.txt")) || has("vocab.txt") ||
+         !FindRwkvVocabulary(directory).empty();
 }
 
 Result<std::unique_ptr<Tokenizer>> LoadTokenizer(const std::string& directory) {
@@ -111,8 +112,12 @@ Result<std::unique_ptr<Tokenizer>> LoadTokenizer(const std::string& directory) {
                            vocab ? "merges.txt" : "vocab.json", "; a tokenizer needs both"));
   }
   if (FileExists(directory + "/vocab.txt")) return LoadVocabText(directory);
+  if (const std::string name = FindRwkvVocabulary(directory); !name.empty()) {
+    return LoadRwkvVocabulary(directory, name);
+  }
   return BadInput(StrCat(directory, ": no tokenizer; looked for tokenizer.json, tokenizer.model, ",
-                         kQwenTiktokenFile, ", vocab.json with merges.txt and vocab.txt"));
+                         kQwenTiktokenFile,
+                         ", vocab.json with merges.txt, vocab.txt and rwkv_vocab_*.txt"));
 }
 
 }  // namespace kvgauge
