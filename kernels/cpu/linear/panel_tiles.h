@@ -51,7 +51,7 @@ struct Bf16TilePanel {
   // of a panel is on its way. A burst would hold up the loads of tiles.
   class Fetch {
    public:
-    // Of a panel that `passes` calls of TwoByTwo go through.
+    // `passes`: how many calls of TwoByTwo share a panel.
     Fetch(const Operands& p, int64_t passes) : next_(static_cast<const char*>(p.prefetch)) {
       if (next_ == nullptr || passes == 0) return;
       lines_left_ = p.steps * kStepLines;
