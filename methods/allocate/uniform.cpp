@@ -14,9 +14,12 @@ class Uniform final : public Allocator {
   bool any_time() const override { return true; }
   bool evens_heads() const override { return true; }
   Result<Allocation> Allocate(const AllocationInput& input) const override {
-    const auto layers = static_cast<size_t>(input.shape->layers);
-    const auto heads = static_cast<size_t>(input.shape->kv_heads);
-    return Allocation(layers, std::vector<int64_t>(heads, std::min(input.per_head, input.length)));
+    Allocation all;
+    for (int64_t layer = 0; layer < input.shape->layers; ++layer) {
+      const auto heads = static_cast<size_t>(input.shape->OfLayer(layer).kv_heads);
+      all.emplace_back(heads, std::min(input.per_head, input.length));
+    }
+    return all;
   }
 };
 
@@ -25,6 +28,7 @@ KVG_REGISTER_STAGE({
     .id = "uniform",
     .summary = "the same for every head of every layer",
     .make = Make<Uniform>(),
+    .goes_by_layer = true,
 });
 
 }  // namespace

@@ -29,6 +29,7 @@ KVG_REGISTER_STAGE({
     .id = "top_k",
     .summary = "keeps the entries with the highest scores",
     .make = Make<TopK>(),
+    .goes_by_layer = true,
 });
 
 }  // namespace

@@ -99,6 +99,7 @@ KVG_REGISTER_STAGE({
              ChoiceParam("weights", "window", {"window", "sums"},
                          "attention of the last rows, or of all rows")}),
     .make = Make<Caote>(),
+    .goes_by_layer = true,
 });
 
 }  // namespace

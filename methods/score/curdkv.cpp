@@ -86,6 +86,7 @@ KVG_REGISTER_STAGE({
                ChoiceParam("leverage", "product", {"product", "mean", "keys", "values"},
                            "whose shares count")},
     .make = Make<CurDkv>(),
+    .goes_by_layer = true,
 });
 
 }  // namespace

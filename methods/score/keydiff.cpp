@@ -43,6 +43,7 @@ KVG_REGISTER_STAGE({
     .params = {IntParam("span", 0, 0, 1 << 20,
                         "entries that share a mean direction; 0: all of a head")},
     .make = Make<KeyDiff>(),
+    .goes_by_layer = true,
 });
 
 }  // namespace

@@ -31,6 +31,7 @@ KVG_REGISTER_STAGE({
     .summary = "entries whose keys are short",
     .departures = {"every layer gives up entries; the paper leaves the first two whole"},
     .make = Make<KeyNorm>(),
+    .goes_by_layer = true,
 });
 
 }  // namespace

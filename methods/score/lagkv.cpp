@@ -108,6 +108,7 @@ KVG_REGISTER_STAGE({
     .params = {IntParam("sinks", 4, 0, 4096, "first entries, outside of all runs"),
                IntParam("lag", 128, 2, 1 << 16, "entries of a run")},
     .make = Make<LagKv>(),
+    .goes_by_layer = true,
 });
 
 }  // namespace

@@ -29,6 +29,7 @@ KVG_REGISTER_STAGE({
     .id = "random",
     .summary = "a random number for each entry",
     .make = Make<Random>(),
+    .goes_by_layer = true,
 });
 
 }  // namespace

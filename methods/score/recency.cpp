@@ -27,6 +27,7 @@ KVG_REGISTER_STAGE({
     .paper = "arXiv:2309.17453",
     .summary = "later entries score higher",
     .make = Make<Recency>(),
+    .goes_by_layer = true,
 });
 
 }  // namespace

@@ -33,6 +33,7 @@ KVG_REGISTER_STAGE({
                    "sums stay f32; the reference rounds them to the model's type"},
     .params = ScoreReduction::Declare({.kernel = 5}, {WindowScorer::WindowParam(32)}),
     .make = Make<SnapKv>(),
+    .goes_by_layer = true,
 });
 
 }  // namespace

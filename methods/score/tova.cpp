@@ -32,6 +32,7 @@ KVG_REGISTER_STAGE({
     .paper = "arXiv:2401.06104",
     .summary = "attention of the newest row, the same for all heads of a layer",
     .make = Make<Tova>(),
+    .goes_by_layer = true,
 });
 
 }  // namespace

@@ -59,6 +59,7 @@ KVG_REGISTER_STAGE({
     .bytes = "with a trigger in decode: 4 bytes an entry for its score",
     .params = ScoreReduction::Declare({.group = ScoreReduction::Group::kSum}),
     .make = Make<Vatp>(),
+    .goes_by_layer = true,
 });
 
 }  // namespace

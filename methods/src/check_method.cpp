@@ -68,8 +68,12 @@ Status CheckStage(StageKind kind, const std::optional<StageChoice>& choice, cons
                               "(ALiBi); use a stage that looks at the model's own attention, such "
                               "as score.snapkv, or another model"));
   }
-  const Status status = stage->Check(shape);
-  if (!status.ok()) return status.error().Wrap(Owner(kind, *choice));
+  // Heads of several sizes are checked one after the other.
+  const int64_t sizes = shape.heads.empty() ? 1 : shape.layers;
+  for (int64_t layer = 0; layer < sizes; ++layer) {
+    const Status status = stage->Check(shape.OfLayer(layer));
+    if (!status.ok()) return status.error().Wrap(Owner(kind, *choice));
+  }
   return {};
 }
 
@@ -77,15 +81,16 @@ Status CheckStage(StageKind kind, const std::optional<StageChoice>& choice, cons
 double BytesOf(const Pipeline& p, const ModelShape& shape, int64_t entries) {
   double bytes = 0;
   for (int64_t l = 0; l < shape.layers; ++l) {
-    const Result<StorePlan> plan = p.store->Plan(shape, l);
+    const ModelShape own = shape.OfLayer(l);
+    const Result<StorePlan> plan = p.store->Plan(own, l);
     KVG_CHECK(plan.ok(), "a store that was not checked");
-    double head = plan->layout->HeadBytes(shape, entries);
+    double head = plan->layout->HeadBytes(own, entries);
     const bool clipped = plan->turn.position == PositionPolicy::kClipped;
     head += static_cast<double>(entries * kPositionBytes * (clipped ? 2 : 1));
     if (p.trigger->in_decode() && p.StepScore().ages()) {
       head += static_cast<double>(entries * p.StepScore().numbers() * kScoreBytes);
     }
-    bytes += static_cast<double>(shape.kv_heads) * head;
+    bytes += static_cast<double>(own.kv_heads) * head;
   }
   return bytes;
 }
@@ -171,7 +176,7 @@ Status CheckStore(const Method& method, const Pipeline& p, const ModelShape& sha
   }
   KVG_TRY(CheckClasses(method, p, owner));
   for (int64_t l = 0; l < shape.layers; ++l) {
-    const Result<StorePlan> plan = p.store->Plan(shape, l);
+    const Result<StorePlan> plan = p.store->Plan(shape.OfLayer(l), l);
     if (!plan.ok()) return plan.error().Wrap(owner);
     use.layer = l;
     const Status status = plan->layout->Check(use);
@@ -214,7 +219,7 @@ Status CheckSharedChoices(const Method& method, const Pipeline& p, const ModelSh
                   "leave out one of the two");
   }
   for (int64_t l = 0; l < shape.layers; ++l) {
-    const Result<StorePlan> plan = p.store->Plan(shape, l);
+    const Result<StorePlan> plan = p.store->Plan(shape.OfLayer(l), l);
     if (!p.store->classifies() && !(plan.ok() && plan->Get<SharedDirections>() != nullptr)) {
       continue;
     }
@@ -250,7 +255,7 @@ Status CheckFarDistance(const Method& method, const Pipeline& p, const ModelShap
   if (far == nullptr || shape.rotary_dim == 0) return {};
   const int64_t distance = far->far_distance();
   for (int64_t l = 0; l < shape.layers; ++l) {
-    const Result<StorePlan> plan = p.store->Plan(shape, l);
+    const Result<StorePlan> plan = p.store->Plan(shape.OfLayer(l), l);
     if (!plan.ok()) continue;
     const KeyTurn& turn = plan->turn;
     const bool clips = turn.position == PositionPolicy::kClipped;
@@ -341,7 +346,7 @@ Status CheckThin(const Method& method, const Pipeline& p, const ModelShape& shap
     before = layer;
   }
   for (int64_t layer = 0; layer < shape.layers; ++layer) {
-    const Result<StorePlan> plan = p.store->Plan(shape, layer);
+    const Result<StorePlan> plan = p.store->Plan(shape.OfLayer(layer), layer);
     if (!plan.ok()) continue;
     const std::string store = Owner(StageKind::kStore, *method.store);
     if (plan->Get<SharedDirections>() != nullptr) {
@@ -386,7 +391,7 @@ Status CheckAttend(const Method& method, const Pipeline& p, const ModelShape& sh
                            "two"));
   }
   for (int64_t layer = 0; layer < shape.layers; ++layer) {
-    const Result<StorePlan> plan = p.store->Plan(shape, layer);
+    const Result<StorePlan> plan = p.store->Plan(shape.OfLayer(layer), layer);
     if (!plan.ok() || plan->Get<MlaLatent>() == nullptr) continue;
     return Unsupported(StrCat(Owner(StageKind::kStore, *method.store),
                               ": holds the model's latents while a prompt is read, and ",
@@ -423,7 +428,7 @@ Status CheckReuse(const Method& method, const Pipeline& p, const ModelShape& sha
                            " attends to chunks apart from the others; leave out one of the two"));
   }
   for (int64_t layer = 0; layer < shape.layers; ++layer) {
-    const Result<StorePlan> plan = p.store->Plan(shape, layer);
+    const Result<StorePlan> plan = p.store->Plan(shape.OfLayer(layer), layer);
     if (plan.ok() && plan->IsPlain()) continue;
     return BadInput(StrCat(Owner(StageKind::kStore, *method.store),
                            " stores entries otherwise, and ", owner,
@@ -467,6 +472,37 @@ Status CheckHasCache(const Method& method, const ModelShape& shape) {
                             "compress; use method full, which runs it as a baseline"));
 }
 
+// Heads of several sizes are for stages that go by layer.
+Status CheckHeadSizes(const Method& method, const ModelShape& shape) {
+  if (shape.heads.empty()) return {};
+  const HeadSizes& first = shape.heads.front();
+  const auto other = std::ranges::find_if(shape.heads, [&](const HeadSizes& own) {
+    return own.kv_heads != first.kv_heads || own.key_dim != first.key_dim;
+  });
+  std::string sizes = StrCat(first.kv_heads, " KV heads of ", first.key_dim, " dims in layer 0");
+  if (other != shape.heads.end()) {
+    sizes += StrCat(", ", other->kv_heads, " of ", other->key_dim, " in layer ",
+                    other - shape.heads.begin());
+  }
+  for (const StageChoice* choice : method.stages()) {
+    if (choice->spec->goes_by_layer && CalibrationPath(*choice).empty()) continue;
+    return Unsupported(
+        StrCat(Owner(choice->spec->kind, *choice),
+               ": takes one size of heads for all layers, and this model has several "
+               "(",
+               sizes,
+               "); use a model whose heads are alike, or stages that go "
+               "by layer"));
+  }
+  if (method.place.any()) {
+    return Unsupported(
+        StrCat("place: entries on the host are counted by heads of one size, and "
+               "this model has several (",
+               sizes, "); leave it out"));
+  }
+  return {};
+}
+
 // Layers of constant state need every token, in order, and the pass goes through all layers.
 Status CheckStates(const Method& method, const Pipeline& p, const ModelShape& shape) {
   if (shape.attention_gate && p.prepare != nullptr) {
@@ -503,7 +539,7 @@ Status CheckDistances(const Method& method, const Pipeline& p, const ModelShape&
                               "which distances count (ALiBi); expected a model without"));
   }
   for (int64_t layer = 0; layer < shape.layers; ++layer) {
-    const Result<StorePlan> plan = p.store->Plan(shape, layer);
+    const Result<StorePlan> plan = p.store->Plan(shape.OfLayer(layer), layer);
     if (!plan.ok() || plan->turn.position != PositionPolicy::kClipped) continue;
     return Unsupported(StrCat(Owner(StageKind::kStore, *method.store),
                               ": position clipped counts all that is far as one distance, and "
@@ -518,7 +554,7 @@ Status CheckPlace(const Method& method, const Pipeline& p, const ModelShape& sha
   KVG_TRY(method.place.Check(shape, p.read != nullptr));
   if (!method.place.any() || (method.place.keys && method.place.values)) return {};
   for (int64_t layer = 0; layer < shape.layers; ++layer) {
-    const Result<StorePlan> plan = p.store->Plan(shape, layer);
+    const Result<StorePlan> plan = p.store->Plan(shape.OfLayer(layer), layer);
     if (!plan.ok() || !plan->layout->traits().model_latents) continue;
     return BadInput(StrCat("place.sides is ", method.place.keys ? "keys" : "values", ", but ",
                            Owner(StageKind::kStore, *method.store),
@@ -534,6 +570,7 @@ ModelShape Prepared(const Pipeline& p, const ModelShape& shape) {
 Status CheckAll(const Method& method, const ModelShape& shape, const Budget& budget,
                 int64_t prompt_tokens) {
   KVG_TRY(CheckHasCache(method, shape));
+  KVG_TRY(CheckHeadSizes(method, shape));
   const Pipeline p = MakePipeline(method);
   KVG_TRY(CheckStage(StageKind::kPrepare, method.prepare, p.prepare.get(), shape));
   const ModelShape after = Prepared(p, shape);
@@ -580,7 +617,8 @@ Status CheckRunningEntries(const Method& method, const ModelShape& shape) {
     }
     const std::unique_ptr<Stage> store = MakeStage(*choice);
     for (int64_t layer = 0; layer < shape.layers; ++layer) {
-      const Result<StorePlan> plan = static_cast<const Store&>(*store).Plan(shape, layer);
+      const Result<StorePlan> plan =
+          static_cast<const Store&>(*store).Plan(shape.OfLayer(layer), layer);
       if (plan.ok() && plan->IsPlain()) continue;
       return Unsupported(
           StrCat(Owner(kind, *choice), ": stores entries otherwise", kWhy, "use store.plain"));

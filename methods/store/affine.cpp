@@ -82,6 +82,7 @@ KVG_REGISTER_STAGE({
              "coordinates once a model",
     .params = Specs(),
     .make = Make<Affine>(),
+    .goes_by_layer = true,
     .calibrate = MakeCalibrator<BasisCalibrator>,
     .calibrated_params = {"raw_keys"},
 });

@@ -58,6 +58,7 @@ KVG_REGISTER_STAGE({
                IntParam("residual", 128, 16, 4096,
                         "keys are coded so many at a time; so many newest values are not")},
     .make = Make<AsymKv>(),
+    .goes_by_layer = true,
 });
 
 }  // namespace

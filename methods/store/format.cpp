@@ -200,6 +200,7 @@ KVG_REGISTER_STAGE({
         "head or channel 4 for each",
     .params = FormatParams(),
     .make = Make<Format>(),
+    .goes_by_layer = true,
 });
 
 }  // namespace

@@ -64,6 +64,7 @@ KVG_REGISTER_STAGE({
                RealParam("outliers", 0.02, 0, 0.5, "share of numbers that are kept as they are"),
                IntParam("chunk", 64, 64, 4096, "entries that are coded at a time")},
     .make = Make<Gear>(),
+    .goes_by_layer = true,
 });
 
 }  // namespace

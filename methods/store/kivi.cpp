@@ -61,6 +61,7 @@ KVG_REGISTER_STAGE({
     .bytes = "(key_dim + value_dim) * (bits / 8 + 4 / group), and up to `residual` entries uncoded",
     .params = KiviParams(),
     .make = Make<Kivi>(),
+    .goes_by_layer = true,
 });
 
 }  // namespace

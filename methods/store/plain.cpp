@@ -46,6 +46,7 @@ KVG_REGISTER_STAGE({
                IntParam("position_limit", 0, 0, 1 << 30,
                         "clipped: the furthest a key can be from the query")},
     .make = Make<PlainStore>(),
+    .goes_by_layer = true,
 });
 
 }  // namespace

@@ -111,6 +111,7 @@ KVG_REGISTER_STAGE({
              "coordinates once a model",
     .params = TurboQuantParams(),
     .make = Make<TurboQuant>(),
+    .goes_by_layer = true,
 });
 
 }  // namespace

@@ -18,6 +18,7 @@ KVG_REGISTER_STAGE({
     .id = "prefill",
     .summary = "once, when the prompt is read",
     .make = Make<Prefill>(),
+    .goes_by_layer = true,
 });
 
 }  // namespace

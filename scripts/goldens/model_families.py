@@ -545,6 +545,67 @@ row("gemma3n",
             "model.embed_vision.embedding.weight": torch.ones(4, 4), "model.embed_audio.embedding.weight": torch.ones(4, 4)},
     note="The same within a checkpoint that also sees and hears, whose towers are left alone.")
 
+def gemma4(**keys):
+    return base("Gemma4ForCausalLM", "gemma4_text", **dict(
+        hidden_act=..., hidden_activation="gelu_pytorch_tanh", hidden_size=24, intermediate_size=28, num_hidden_layers=4,
+        head_dim=8, global_head_dim=16, num_attention_heads=4, num_key_value_heads=2, num_global_key_value_heads=None,
+        layer_types=["sliding_attention", "full_attention", "sliding_attention", "full_attention"], sliding_window=7,
+        attention_k_eq_v=False, num_kv_shared_layers=0, hidden_size_per_layer_input=0, vocab_size_per_layer_input=101,
+        use_double_wide_mlp=False, enable_moe_block=False, num_experts=None, top_k_experts=None, moe_intermediate_size=None,
+        use_bidirectional_attention=None, final_logit_softcapping=30.0, rms_norm_eps=1e-6, rope_theta=...,
+        rope_parameters={
+            "full_attention": {"rope_type": "proportional", "partial_rotary_factor": 0.25, "rope_theta": 1000000.0},
+            "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0}},
+        attention_bias=False, attention_dropout=0.0, pad_token_id=0, eos_token_id=1, bos_token_id=2,
+        tie_word_embeddings=False) | keys)
+
+
+def full_heads_turn(config):
+    config["rope_parameters"]["full_attention"]["partial_rotary_factor"] = 1.0
+
+
+row("gemma4_text", gemma4(attention_k_eq_v=True, num_global_key_value_heads=1),
+    as_held=True,
+    note="Gemma 4's text part, dense: two heads of 8 dims in sliding layers, one of 16 in full ones, whose values are what is "
+    "projected to keys and of which a quarter turns.",
+    ablate={"no window": setter(sliding_window=4096), "whole heads turn": full_heads_turn})
+
+GEMMA4_E = gemma4(
+    num_hidden_layers=6, num_kv_shared_layers=3, hidden_size_per_layer_input=6, use_double_wide_mlp=True,
+    layer_types=["sliding_attention", "full_attention", "sliding_attention", "sliding_attention", "sliding_attention",
+                 "full_attention"])
+row("gemma4_e", GEMMA4_E,
+    as_held=True,
+    use_cache=True,
+    note="The same as its small models have it: embeddings of every layer, and three layers of twice the MLP that read the "
+    "caches of earlier ones of their kind.",
+    ablate={"no window": setter(sliding_window=4096), "whole heads turn": full_heads_turn})
+
+row("gemma4_moe",
+    gemma4(attention_k_eq_v=True, num_global_key_value_heads=1, enable_moe_block=True, num_experts=4, top_k_experts=2,
+           moe_intermediate_size=12),
+    as_held=True,
+    router_gap=0.02,
+    expert_gain=0.6,
+    note="The same with two of four experts beside each dense MLP.",
+    ablate={"no window": setter(sliding_window=4096), "one expert": setter(top_k_experts=1)})
+
+row("gemma4",
+    dict(architectures=["Gemma4ForConditionalGeneration"], model_type="gemma4", audio_token_id=98, boa_token_id=93,
+         boi_token_id=95, eoa_token_index=94, eoi_token_id=96, image_token_id=97, video_token_id=92,
+         audio_config=dict(model_type="gemma4_audio", hidden_size=16),
+         text_config={k: v for k, v in GEMMA4_E.items() if k != "architectures"},
+         vision_config=dict(model_type="gemma4_vision", hidden_size=16),
+         torch_dtype="bfloat16", tie_word_embeddings=False, transformers_version="5.5.0"),
+    as_hf=(GEMMA4_E, lambda weights, c: {k.replace("model.", "model.language_model.", 1): v for k, v in weights.items()}),
+    use_cache=True,
+    as_held=True,
+    strays={"model.vision_tower.patch_embedder.input_proj.weight": torch.zeros(4, 4),
+            "model.audio_tower.output_proj.bias": torch.ones(4),
+            "model.embed_vision.embedding_projection.weight": torch.ones(4, 4),
+            "model.embed_audio.embedding_projection.weight": torch.ones(4, 4)},
+    note="gemma4_e within a checkpoint that also sees and hears, whose towers are left alone.")
+
 QWEN_STATES = dict(linear_conv_kernel_dim=4, linear_key_head_dim=8, linear_value_head_dim=6, linear_num_key_heads=2,
                    linear_num_value_heads=4)
 row("qwen3_next",

@@ -143,7 +143,7 @@ TEST_P(Conformance, HoldsItsNumberWhileDecoding) {
                       {.inspect = [&](const CellResult&, const KvCache& cache) {
                         for (int64_t layer = 0; layer < subject->shape().layers; ++layer) {
                           held.emplace_back();
-                          for (int64_t head = 0; head < cache.kv_heads(); ++head) {
+                          for (int64_t head = 0; head < cache.kv_heads(layer); ++head) {
                             held.back().push_back(cache.length(layer, head));
                           }
                         }
@@ -205,7 +205,7 @@ TEST_P(Conformance, WindowsStayWhole) {
         {subject->contender()}, {Sample(kPromptTokens, 2, 1)},
         {.inspect = [&](const CellResult&, const KvCache& cache) {
           for (int64_t layer = 0; layer < layers; ++layer) {
-            for (int64_t head = 0; head < cache.kv_heads(); ++head) {
+            for (int64_t head = 0; head < cache.kv_heads(layer); ++head) {
               std::vector<int32_t> positions(static_cast<size_t>(cache.length(layer, head)));
               cache.ReadPositions(layer, head, 0, View(positions, {cache.length(layer, head)}));
               for (const int32_t at : positions) {
@@ -214,7 +214,11 @@ TEST_P(Conformance, WindowsStayWhole) {
             }
           }
         }});
-    EXPECT_EQ(newest, layers * subject->shape().kv_heads * window) << window;
+    int64_t heads = 0;
+    for (int64_t layer = 0; layer < layers; ++layer) {
+      heads += subject->shape().OfLayer(layer).kv_heads;
+    }
+    EXPECT_EQ(newest, heads * window) << window;
   }
 }
 
@@ -356,7 +360,7 @@ TEST_P(Conformance, OddLengths) {
   for (const char* kind : kKinds) {
     const ModelShape shape = TinyShape(kind);
     if (!CheckMethod(shipped, shape, HalfBudget(shipped), kPromptTokens).ok()) continue;
-    const Result<StorePlan> plan = MakePipeline(shipped).store->Plan(shape, 0);
+    const Result<StorePlan> plan = MakePipeline(shipped).store->Plan(shape.OfLayer(0), 0);
     ASSERT_TRUE(plan.ok());
     const auto* coded = plan->Get<Coded>();
     if (coded == nullptr) continue;

@@ -95,8 +95,9 @@ class Mask final : public LayerHook {
   Mask(KvCache& cache, const KvCache& evicted, const ModelShape& shape)
       : cache_(cache), shape_(shape), seen_(cache.tokens()) {
     for (int64_t layer = 0; layer < shape.layers; ++layer) {
-      for (int64_t head = 0; head < shape.kv_heads; ++head) {
-        kept_.push_back(evicted.Positions(layer, head));
+      kept_.emplace_back();
+      for (int64_t head = 0; head < evicted.kv_heads(layer); ++head) {
+        kept_.back().push_back(evicted.Positions(layer, head));
       }
     }
   }
@@ -108,8 +109,9 @@ class Mask final : public LayerHook {
         bits[static_cast<size_t>(h * words + entry / 64)] |=
             static_cast<int64_t>(uint64_t{1} << (entry % 64));
       };
-      const int64_t head = h / shape_.group();
-      for (const int32_t entry : kept_[static_cast<size_t>(layer * shape_.kv_heads + head)]) {
+      const auto& kept = kept_[static_cast<size_t>(layer)];
+      const auto head = static_cast<size_t>(h / (shape_.query_heads / std::ssize(kept)));
+      for (const int32_t entry : kept[head]) {
         set(entry);
       }
       for (int64_t entry = seen_; entry < cache_.tokens(); ++entry) set(entry);
@@ -127,7 +129,7 @@ class Mask final : public LayerHook {
   KvCache& cache_;
   const ModelShape shape_;
   int64_t seen_;
-  std::vector<std::vector<int32_t>> kept_;  // [layers * kv_heads]
+  std::vector<std::vector<std::vector<int32_t>>> kept_;  // [layers][kv_heads]
 };
 
 // Turns keys [n, dim] on by so many positions.
@@ -150,13 +152,14 @@ inline void TurnOn(const RopeFrequencies& frequencies, int64_t positions, int64_
 // Where these and their queries turn by their place in the cache, they stand that much further on.
 inline KvCache Whole(const Subject& subject, const Prompt& prompt, const KvCache& full,
                      const KvCache& reduced, bool by_place, CachePools& pools) {
-  const KvFormat& format = full.format();
-  const int64_t n = full.tokens(), heads = full.kv_heads();
+  const int64_t n = full.tokens();
   KvCache whole = subject.model().NewCache(n + 16, pools);
   whole.PlaceRope(RopePlaces::Of(prompt));
   EXPECT_TRUE(whole.Append(n).ok());
   std::vector<float> rows, held;
   for (int64_t layer = 0; layer < full.layer_count(); ++layer) {
+    const KvFormat& format = full.format(layer);
+    const int64_t heads = full.kv_heads(layer);
     std::vector<Tensor> sides;
     std::vector<Buffer> memory;
     for (const bool keys : {true, false}) {
@@ -202,7 +205,7 @@ inline void ExpectEvictingIsMasking(const Subject& subject, const Prompt& prompt
   Model& model = subject.model();
   const ModelShape shape = subject.shape();
   // Where distances are clipped, keys that are far turn with every step.
-  const Result<StorePlan> plan = MakePipeline(method).store->Plan(shape, 0);
+  const Result<StorePlan> plan = MakePipeline(method).store->Plan(shape.OfLayer(0), 0);
   ASSERT_TRUE(plan.ok());
   if ((!method.score && !method.thin) || plan->turn.position == PositionPolicy::kClipped) return;
   Prefilled prefilled(subject, prompt_tokens);
@@ -211,7 +214,7 @@ inline void ExpectEvictingIsMasking(const Subject& subject, const Prompt& prompt
   const Status status = prefilled.CompressWith(compressor, subject, evicted);
   ASSERT_TRUE(status.ok()) << status.error().message;
   for (int64_t layer = 0; layer < shape.layers; ++layer) {
-    for (int64_t head = 0; head < shape.kv_heads; ++head) {
+    for (int64_t head = 0; head < evicted.kv_heads(layer); ++head) {
       // An entry that stands for several has no mask that says so.
       for (const float weight : evicted.LogWeights(layer, head)) {
         if (weight != 0) return;

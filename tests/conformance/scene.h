@@ -23,7 +23,7 @@
 
 namespace kvgauge {
 
-inline const char* const kKinds[] = {"mha", "gqa", "mqa", "mla"};
+inline const char* const kKinds[] = {"mha", "gqa", "mqa", "mla", "two_sizes"};
 inline constexpr int64_t kPromptTokens = 200;
 
 inline std::string MethodsDirectory() { return std::string(KVG_SOURCE_DIR) + "/configs/methods"; }
@@ -192,14 +192,14 @@ inline std::string Digest(const KvCache& cache) {
   Sha256 hash;
   std::vector<float> rows;
   for (int64_t layer = 0; layer < cache.layer_count(); ++layer) {
-    for (int64_t head = 0; head < cache.kv_heads(); ++head) {
+    for (int64_t head = 0; head < cache.kv_heads(layer); ++head) {
       const std::vector<int32_t> positions = cache.Positions(layer, head);
       const std::vector<float> weights = cache.LogWeights(layer, head);
       hash.Update(positions.data(), positions.size() * sizeof(int32_t));
       hash.Update(weights.data(), weights.size() * sizeof(float));
       const auto length = static_cast<int64_t>(positions.size());
       for (const bool keys : {true, false}) {
-        const int64_t dim = keys ? cache.format().key_dim : cache.format().value_dim;
+        const int64_t dim = keys ? cache.format(layer).key_dim : cache.format(layer).value_dim;
         rows.assign(static_cast<size_t>(length * dim), 0.0f);
         if (length == 0) continue;
         if (keys) {

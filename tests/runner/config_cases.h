@@ -92,6 +92,7 @@ inline const std::vector<std::pair<std::string, std::string>> kGoldenFamilies = 
     {"falcon_mamba", "falcon_mamba"},
     {"gemma", "gemma"},
     {"gemma3n_text", "gemma3n_text"},
+    {"gemma4_text", "gemma4_text"},
     {"glm", "glm"},
     {"glm4", "glm4"},
     {"glm4_moe", "glm4_moe"},

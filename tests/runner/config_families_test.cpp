@@ -65,7 +65,7 @@ TEST(ConfigFamilies, WhatNobodyReadsIsRefused) {
 }
 
 TEST(ConfigFamilies, KnownAndNotRun) {
-  for (const char* family : {"kimi_linear", "deepseek_v32", "gemma4"}) {
+  for (const char* family : {"kimi_linear", "deepseek_v32", "deepseek_v4"}) {
     ExpectRefused(With(Base("llama"), {{"model_type", family}}), "model_type", "is not run: ");
   }
   ExpectRefused(With(Base("llama"), {{"model_type", "mixtrall"}}), "model_type", "mixtral");
@@ -207,7 +207,7 @@ TEST(ConfigFamilies, StreamsThatShareCaches) {
   // A tenth of a normal number's values is larger.
   EXPECT_NEAR(config.layers[0].gate_deviations, 1.2815516, 1e-6);
   EXPECT_EQ(config.layers[2].gate_deviations, 0.0f);
-  EXPECT_EQ(config.streams->layer_columns, 6);
+  EXPECT_EQ(config.layer_embeddings->columns, 6);
   Json absent = golden;
   absent.erase("activation_sparsity_pattern");
   EXPECT_EQ(Parse(absent).layers[0].gate_deviations, 0.0f);

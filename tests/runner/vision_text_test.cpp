@@ -182,7 +182,8 @@ TEST(VisionText, FaultsNameTheKey) {
   ExpectRefused(Around("llava", With(TinyText("llama"), {{"hidden_size", 0}})),
                 "text_config.hidden_size");
   ExpectRefused(Around("llava", With(TinyText("llama"), {{"model_type", "bert"}})),
-                "text_config.model_type", "supported are gemma3_text, gemma3n_text, llama");
+                "text_config.model_type",
+                "supported are gemma3_text, gemma3n_text, gemma4_text, llama");
   ExpectRefused(With(good, {{"vocab_size", 7}}), "vocab_size", "120");
   ExpectRefused(With(good, {{"image_token_index", 5}, {"image_token_id", 6}}), "image_token_id");
   ExpectRefused(Around("smolvlm", With(TinyText("llama"), {{"use_resampler", true}})),

@@ -68,13 +68,26 @@ inline std::string TinyGemma() {
         "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0}}}})";
 }
 
-// Config of "mha", "gqa", "mqa", "mla", "three_axes" or "gemma".
+// Heads of a layer are as many and as wide as its kind has them; the values of one are its keys.
+inline std::string TinyTwoSizes() {
+  return R"({"model_type": "gemma4_text", "architectures": ["Gemma4ForCausalLM"],
+    "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "head_dim": 32, "num_global_key_value_heads": 1,
+    "global_head_dim": 64, "attention_k_eq_v": true, "hidden_size_per_layer_input": 0,
+    "layer_types": ["sliding_attention", "full_attention"], "sliding_window": 1024,
+    "vocab_size": 101, "max_position_embeddings": 2048, "rms_norm_eps": 1e-06,
+    "tie_word_embeddings": false, "torch_dtype": "float32", "bos_token_id": 1, "eos_token_id": 2,
+    "pad_token_id": 0})";
+}
+
+// Config of "mha", "gqa", "mqa", "mla", "three_axes", "gemma" or "two_sizes".
 inline std::string TinyConfig(const std::string& kind) {
   if (kind == "mha") return TinyLlama(4, 4);
   if (kind == "gqa") return TinyLlama(6, 2);
   if (kind == "mqa") return TinyLlama(4, 1);
   if (kind == "three_axes") return TinyThreeAxes();
   if (kind == "gemma") return TinyGemma();
+  if (kind == "two_sizes") return TinyTwoSizes();
   return R"({"model_type": "deepseek_v2", "architectures": ["DeepseekV2ForCausalLM"],
     "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2,
     "num_attention_heads": 4, "num_key_value_heads": 4, "q_lora_rank": null, "kv_lora_rank": 32,

@@ -50,12 +50,12 @@ std::string Digest(const KvCache& cache) {
   std::vector<float> rows;
   if (cache.layer_count() == 0) return hash.Finish();  // what a state holds shows in the tokens
   const int64_t layer = cache.layer_count() - 1;
-  for (int64_t head = 0; head < cache.kv_heads(); ++head) {
+  for (int64_t head = 0; head < cache.kv_heads(layer); ++head) {
     const int64_t n = cache.length(layer, head);
     const std::vector<int32_t> positions = cache.Positions(layer, head);
     hash.Update(positions.data(), positions.size() * sizeof(int32_t));
     for (const bool keys : {true, false}) {
-      const int64_t dim = keys ? cache.format().key_dim : cache.format().value_dim;
+      const int64_t dim = keys ? cache.format(layer).key_dim : cache.format(layer).value_dim;
       rows.assign(static_cast<size_t>(n * dim), 0);
       const Tensor out = View(rows, {n, dim});
       keys ? cache.ReadKeys(layer, head, 0, out) : cache.ReadValues(layer, head, 0, out);

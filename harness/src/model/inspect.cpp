@@ -38,10 +38,49 @@ std::string RopeText(const ModelConfig& config) {
   } else if (config.local_rope) {
     text += StrCat("; in sliding layers ", BaseText(*config.local_rope));
   }
-  if (rope.rotary_dim != config.key_dim) {
+  if (config.HasEvenHeads() && rope.rotary_dim != config.key_dim) {
     text += StrCat(", ", rope.rotary_dim, " of ", config.key_dim, " dims");
   }
   return text + (rope.layout == RopeLayout::kHalf ? ", half layout" : ", interleaved layout");
+}
+
+// Each kind of KV heads once, and how many layers have it where there are several.
+std::string HeadsText(const ModelConfig& config) {
+  std::vector<std::pair<HeadSizes, int64_t>> kinds;
+  for (int64_t layer = 0; layer < config.layer_count(); ++layer) {
+    if (!config.HasCache(layer)) continue;
+    const HeadSizes heads = config.HeadsOf(layer);
+    const auto known =
+        std::ranges::find_if(kinds, [&](const auto& kind) { return kind.first == heads; });
+    if (known == kinds.end()) {
+      kinds.emplace_back(heads, 1);
+    } else {
+      ++known->second;
+    }
+  }
+  const bool even = config.HasEvenHeads();
+  std::vector<std::string> texts;
+  for (const auto& [heads, layers] : kinds) {
+    texts.push_back(StrCat(heads.kv_heads, " KV heads, key dim ", heads.key_dim, ", value dim ",
+                           heads.value_dim, even ? "" : StrCat(" in ", layers, " layers")));
+    if (even) break;
+  }
+  return Join(texts, "; ");
+}
+
+// The KV heads of each layer with a cache, where they have several sizes.
+Json HeadsJson(const ModelConfig& config) {
+  if (config.HasEvenHeads()) return nullptr;
+  Json layers = Json::array();
+  for (int64_t layer = 0; layer < config.layer_count(); ++layer) {
+    if (!config.HasCache(layer)) continue;
+    const HeadSizes heads = config.HeadsOf(layer);
+    layers.push_back({{"layer", layer},
+                      {"kv_heads", heads.kv_heads},
+                      {"key_dim", heads.key_dim},
+                      {"value_dim", heads.value_dim}});
+  }
+  return layers;
 }
 
 std::string WindowText(const ModelConfig& config) {
@@ -342,6 +381,7 @@ Json FactsJson(const std::string& model, const ModelFacts& facts) {
       {"kv_heads", config.cache_count() > 0 ? config.kv_heads : 0},
       {"key_dim", config.key_dim},
       {"value_dim", config.value_dim},
+      {"heads_of_layers", HeadsJson(config)},
       {"vocab_size", config.vocab_size},
       {"max_position", config.max_position},
       {"rope", RopeText(config)},
@@ -381,11 +421,9 @@ void PrintModelFacts(const std::string& model, const ModelFacts& facts) {
       {"parameters", StrCat(WithCommas(facts.parameters), " (", HumanBytes(facts.weight_bytes),
                             " as ", NameOf(facts.dtype), ")")},
       {"layers", StrCat(config.layer_count(), " of width ", config.hidden_size)},
-      {"attention",
-       config.cache_count() == 0
-           ? "none"
-           : StrCat(config.query_heads, " query heads, ", config.kv_heads, " KV heads, key dim ",
-                    config.key_dim, ", value dim ", config.value_dim)},
+      {"attention", config.cache_count() == 0
+                        ? "none"
+                        : StrCat(config.query_heads, " query heads, ", HeadsText(config))},
       {"reach", WindowText(config)},
       {"mlp", MlpText(config)},
       {"rope", RopeText(config)},

@@ -31,9 +31,9 @@ std::vector<float> ReadRows(Ops& ops, const KvCache& cache, Reader read, int64_t
 }
 
 void Collect(Ops& ops, const KvCache& cache, SafetensorsFile& file) {
-  const KvFormat& format = cache.format();
   for (int64_t layer = 0; layer < cache.layer_count(); ++layer) {
-    for (int64_t head = 0; head < cache.kv_heads(); ++head) {
+    const KvFormat& format = cache.format(layer);
+    for (int64_t head = 0; head < cache.kv_heads(layer); ++head) {
       const std::string at = StrCat(layer, ".", head);
       const std::vector<int32_t> positions = cache.Positions(layer, head);
       const std::vector<int64_t> kept(positions.begin(), positions.end());

@@ -159,7 +159,7 @@ std::string KeptPatches(const KvCache& cache, const EngineSample& tokens, const 
   const std::vector<int64_t> cell_at = CellsOfPositions(tokens, sight);
   std::vector<int64_t> held(static_cast<size_t>(sight.cells()));
   for (int64_t layer = 0; layer < cache.layer_count(); ++layer) {
-    for (int64_t head = 0; head < cache.kv_heads(); ++head) {
+    for (int64_t head = 0; head < cache.kv_heads(layer); ++head) {
       for (const int32_t position : cache.Positions(layer, head)) {
         if (position >= std::ssize(cell_at)) continue;
         const int64_t cell = cell_at[static_cast<size_t>(position)];
@@ -167,7 +167,9 @@ std::string KeptPatches(const KvCache& cache, const EngineSample& tokens, const 
       }
     }
   }
-  const auto most = static_cast<double>(cache.layer_count() * cache.kv_heads());
+  int64_t heads = 0;
+  for (int64_t layer = 0; layer < cache.layer_count(); ++layer) heads += cache.kv_heads(layer);
+  const auto most = static_cast<double>(heads);
   std::string patches;
   for (const int64_t times : held) patches += PatchDigit(static_cast<double>(times) / most);
   const bool alike = !patches.empty() && patches.find_first_not_of(patches[0]) == std::string::npos;

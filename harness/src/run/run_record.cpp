@@ -301,7 +301,7 @@ KeptEntries FindKeptEntries(const KvCache& cache, const ModelShape& shape, const
   for (int64_t layer = 0; layer < cache.layer_count(); ++layer) {
     std::vector<int64_t> held(kDepths);
     int64_t answered = 0;
-    for (int64_t head = 0; head < cache.kv_heads(); ++head) {
+    for (int64_t head = 0; head < cache.kv_heads(layer); ++head) {
       for (const int32_t position : cache.Positions(layer, head)) {
         if (position >= context) continue;
         const uint8_t place = places[static_cast<size_t>(position)];
@@ -310,7 +310,7 @@ KeptEntries FindKeptEntries(const KvCache& cache, const ModelShape& shape, const
       }
     }
     KeptLayer stats;
-    const auto heads = static_cast<double>(cache.kv_heads());
+    const auto heads = static_cast<double>(cache.kv_heads(layer));
     for (size_t d = 0; d < had.size(); ++d) {
       // A context shorter than that leaves parts empty.
       const double share =

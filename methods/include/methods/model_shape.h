@@ -10,6 +10,16 @@
 
 namespace kvgauge {
 
+// The KV heads of a layer.
+struct HeadSizes {
+  int64_t kv_heads = 0;
+  int64_t key_dim = 0;
+  int64_t value_dim = 0;
+  int64_t rotary_dim = 0;  // 0: they do not turn
+
+  bool operator==(const HeadSizes&) const = default;
+};
+
 struct ModelShape {
   // Those that have a cache. Others attend to the cache of one of them, if shared_caches; what is
   // captured of a layer is then what its own rows do.
@@ -28,6 +38,9 @@ struct ModelShape {
   int64_t key_dim = 0;
   int64_t value_dim = 0;
   int64_t rotary_dim = 0;  // 0: the model has no rotary embedding
+  // [layers] of models whose layers have heads of several sizes (Gemma 4); empty: all have those
+  // above.
+  std::vector<HeadSizes> heads;
   RopeLayout rope_layout = RopeLayout::kHalf;
   // What multiplies products of queries and keys, and what then caps them: 0 where nothing does.
   // methods/attention.h makes shares of products by these.
@@ -47,6 +60,25 @@ struct ModelShape {
   int64_t group() const { return query_heads / kv_heads; }
   // Bytes one entry of one KV head takes uncompressed.
   int64_t EntryBytes() const { return (key_dim + value_dim) * SizeOf(cache_dtype); }
+  // The same model, as if all its layers had the heads of this one.
+  ModelShape OfLayer(int64_t layer) const {
+    ModelShape own = *this;
+    if (heads.empty()) return own;
+    const HeadSizes& sizes = heads[static_cast<size_t>(layer)];
+    own.heads.clear();
+    own.kv_heads = sizes.kv_heads;
+    own.key_dim = sizes.key_dim;
+    own.value_dim = sizes.value_dim;
+    own.rotary_dim = sizes.rotary_dim;
+    return own;
+  }
+  // Bytes one token takes uncompressed, in all layers.
+  int64_t TokenBytes() const {
+    if (heads.empty()) return layers * kv_heads * EntryBytes();
+    int64_t numbers = 0;
+    for (const HeadSizes& own : heads) numbers += own.kv_heads * (own.key_dim + own.value_dim);
+    return numbers * SizeOf(cache_dtype);
+  }
 };
 
 }  // namespace kvgauge

@@ -47,6 +47,9 @@ struct StageSpec {
   std::string bytes = {};  // formula of the bytes it adds to the cache, or empty
   std::vector<ParamSpec> params = {};
   std::function<std::unique_ptr<Stage>(const Params&)> make = {};
+  // All that it takes of heads is what the view or the shape of a layer says, so that layers may
+  // have heads of several sizes (ModelShape::heads).
+  bool goes_by_layer = false;
   // Set if the stage can learn from text (methods/calibration.h): makes the calibrator for texts of
   // these lengths in tokens; and the parameters on which its result depends. Such a stage has a
   // parameter "calibration", the side-file.

@@ -15,6 +15,7 @@
 #include "core/result.h"
 #include "kernels/rows.h"
 #include "methods/entry_means.h"
+#include "methods/model_shape.h"
 #include "runner/rope.h"
 
 namespace kvgauge {
@@ -105,6 +106,10 @@ struct MoeConfig {
   // tolerance (ExpertRule::in_turn).
   bool in_turn = false;
   double tolerance = 0.0;
+  // A dense MLP is beside the experts. They read the residual through a norm of their own, their
+  // router through another one; each expert's weight has a stored factor; what either gives is
+  // normed before their sum (Gemma 4).
+  bool beside_mlp = false;
 };
 
 // Layers that keep a state of constant size: the last rows of a convolution, and a matrix for each
@@ -177,6 +182,10 @@ struct LayerConfig {
   bool mlp = true;
   // > 0: gates of its MLP that are not so many deviations above a row's mean are closed (Gemma 3n).
   float gate_deviations = 0.0f;
+  int64_t ffn_size = 0;  // > 0: of its MLP, in the place of ModelConfig::ffn_size
+  // Its KV heads, where they are others than the model's (Gemma 4); what they turn is the rope's.
+  std::optional<HeadSizes> heads = std::nullopt;
+  bool values_are_keys = false;  // values are what is projected to keys, before their norm
 
   bool mixes() const { return attends || state; }  // rows with earlier ones
 };
@@ -200,14 +209,18 @@ struct QueryGrowth {
 
 // Gemma 3n: the residual is several streams. A layer predicts all of them, works on one, and
 // corrects the others by what that has gained; what it adds beside attention goes through a narrow
-// pair of matrices (LAuReL), and each token has an embedding of its own in every layer.
+// pair of matrices (LAuReL). Embeddings of the layer are added to all streams but the first.
 struct StreamsConfig {
   int64_t streams = 4;
   int64_t active = 0;  // the one that a layer works on
   bool scales = true;  // it is scaled before embeddings of the layer are added
   int64_t laurel_rank = 64;
-  int64_t layer_vocab = 0;    // rows of the table of all layers' embeddings
-  int64_t layer_columns = 0;  // of each layer
+};
+
+// Each token has an embedding of its own in every layer (Gemma 3n, Gemma 4).
+struct LayerEmbeddings {
+  int64_t vocab = 0;    // rows of the table of all layers
+  int64_t columns = 0;  // of each layer
 };
 
 // Placeholder ids of a vision-language checkpoint, -1 where it has none. Prompts hold the first two
@@ -300,7 +313,8 @@ struct ModelConfig {
   int64_t draft_layers = 0;
   bool learned_positions = false;  // OPT: table row = position + 2
   std::optional<RopeConfig> rope;
-  // That of layers that say so; the same dims in the same layout as `rope`. Its kind may be none:
+  // That of layers that say so; in the same layout as `rope`, and of the same dims but where heads
+  // of layers have several sizes. Its kind may be none:
   // those layers do not turn.
   std::optional<RopeConfig> local_rope;
   // Rows of one picture see each other, the later ones too (Gemma-3).
@@ -309,6 +323,8 @@ struct ModelConfig {
   std::optional<MoeConfig> moe;
   std::optional<StateConfig> state;
   std::optional<StreamsConfig> streams;
+  std::optional<LayerEmbeddings> layer_embeddings;
+  bool layer_scales = false;  // a stored number multiplies the residual behind each layer (Gemma 4)
   // Rows may join the newest entry of a head, in every layer: a prepare stage says so.
   std::optional<EntryMeans> means;
 
@@ -330,6 +346,17 @@ struct ModelConfig {
     return own.reads < 0 && own.attends;
   }
   int64_t cache_count() const;
+  // The KV heads of a layer; and whether all layers have the same.
+  HeadSizes HeadsOf(int64_t layer) const;
+  bool HasEvenHeads() const;
+  // What a layer's queries and keys turn by.
+  const std::optional<RopeConfig>& RopeOf(int64_t layer) const {
+    return layers[static_cast<size_t>(layer)].local_rope ? local_rope : rope;
+  }
+  int64_t FfnSizeOf(int64_t layer) const {
+    const int64_t own = layers[static_cast<size_t>(layer)].ffn_size;
+    return own > 0 ? own : ffn_size;
+  }
   // Whether a layer's queries and keys turn by their positions.
   bool Turns(int64_t layer) const;
   bool SharesCaches() const;

@@ -66,10 +66,13 @@ class KvCache {
   int64_t tokens() const { return tokens_; }  // seen, evicted ones included: the next position
   int64_t layer_count() const { return static_cast<int64_t>(layers_.size()); }
   int64_t planned_length() const { return planned_length_; }
+  int64_t kv_heads(int64_t layer) const;
+  // Those of all layers. Precondition: they have the same.
   int64_t kv_heads() const;
   int64_t length(int64_t layer, int64_t head) const;  // entries held
   bool mla_latent() const;
-  const KvFormat& format() const;  // as attention takes it
+  const KvFormat& format(int64_t layer) const;  // as attention takes it
+  const KvFormat& format() const;               // as kv_heads()
   const RopeFrequencies& frequencies(int64_t layer) const;
   // From now on tokens stand there for rotation; null: each at its place in the sequence. Those
   // seen so far must stand where they stood. A fork goes on with them.
@@ -218,6 +221,7 @@ class KvCache {
  private:
   KvCache(const KvCache& other);
 
+  std::vector<int64_t> Sizes() const;
   Status AppendTo(int64_t first, int64_t end, std::span<const int32_t> positions);
   Status Change(int64_t layer, const std::function<Status(CacheLayer&)>& change);
   // Extends the rotation tables to `positions`, for layers with raw keys.
@@ -231,6 +235,7 @@ class KvCache {
   std::shared_ptr<const LayerSetup> setup_;  // of the first device
   LayerDevices devices_;
   int64_t planned_length_;
+  bool even_heads_ = true;  // ModelConfig::HasEvenHeads
   const std::vector<Tensor>* sinks_ = nullptr;
   std::shared_ptr<const RopePlaces> places_;
   std::optional<SideBySide> apart_;

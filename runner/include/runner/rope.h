@@ -17,7 +17,16 @@ namespace kvgauge {
 using RopePosition = std::array<int32_t, 3>;
 
 // kNone is a rope that does not turn, that of layers without positions among layers with some.
-enum class RopeKind { kDefault, kLinear, kDynamic, kLlama3, kYarn, kLongrope, kNone };
+enum class RopeKind {
+  kDefault,
+  kLinear,
+  kDynamic,
+  kLlama3,
+  kYarn,
+  kLongrope,
+  kProportional,
+  kNone
+};
 
 std::string_view NameOf(RopeKind kind);
 
@@ -41,6 +50,8 @@ struct RopeConfig {
   double mscale = 0.0;
   double mscale_all_dim = 0.0;
   bool truncate = true;
+  // proportional: so many dims turn, by the first frequencies of all rotary_dim; the others do not
+  int64_t turned_dim = 0;
   // longrope; rotary_dim / 2 entries each
   std::vector<double> short_factor = {};
   std::vector<double> long_factor = {};

@@ -150,13 +150,22 @@ Status CacheLayer::Deserialize(std::string_view& in, int64_t tokens) {
   return {};
 }
 
+// What caches of one model have in common: dtype, layers, KV heads, dims of keys and of values; the
+// last three of each layer, behind three of 0, where they are not the same.
+std::vector<int64_t> KvCache::Sizes() const {
+  std::vector<int64_t> sizes = {static_cast<int64_t>(setup_->format.dtype), layer_count()};
+  if (!even_heads_) sizes.insert(sizes.end(), 3, 0);
+  for (int64_t i = 0; i < (even_heads_ ? 1 : layer_count()); ++i) {
+    const LayerSetup& of = even_heads_ ? *setup_ : layers_[static_cast<size_t>(i)]->setup();
+    sizes.insert(sizes.end(), {of.kv_heads, of.format.key_dim, of.format.value_dim});
+  }
+  return sizes;
+}
+
 Result<std::string> KvCache::Serialize() const {
   std::string out(kMagic);
-  const KvFormat& format = setup_->format;
-  for (const int64_t number : {static_cast<int64_t>(format.dtype), layer_count(), kv_heads(),
-                               format.key_dim, format.value_dim, tokens_}) {
-    PutNumber(out, number);
-  }
+  for (const int64_t number : Sizes()) PutNumber(out, number);
+  PutNumber(out, tokens_);
   std::vector<int32_t> places;
   if (places_ != nullptr) {
     places.push_back(places_->next());
@@ -187,9 +196,8 @@ Status KvCache::Deserialize(std::string_view bytes) {
   if (!bytes.starts_with(kMagic)) return BadInput("these are not the bytes of a cache");
   bytes.remove_prefix(kMagic.size());
   const KvFormat& format = setup_->format;
-  const std::array<int64_t, 5> mine = {static_cast<int64_t>(format.dtype), layer_count(),
-                                       kv_heads(), format.key_dim, format.value_dim};
-  std::array<int64_t, 5> theirs = {};
+  const std::vector<int64_t> mine = Sizes();
+  std::vector<int64_t> theirs(mine.size());
   int64_t tokens = 0;
   KVG_TRY(TakeBytes(bytes, std::span<int64_t>(theirs)));
   KVG_TRY(TakeNumber(bytes, &tokens));

@@ -42,11 +42,20 @@ KvCache::KvCache(const ModelConfig& config, const KvCacheOptions& options, Cache
   setup_ = setup;
   std::shared_ptr<LayerSetup> local;
   if (config.local_rope) {
-    KVG_CHECK(options.local_frequencies.inverse.size() == options.frequencies.inverse.size(),
-              "all layers turn as many dims");
     local = std::make_shared<LayerSetup>(*setup);
     local->frequencies = options.local_frequencies;
     local->local_rope = true;
+  }
+  // The same for layers of other heads, which are all of one kind or the other (Gemma 4).
+  for (int64_t i = 0; i < config.layer_count(); ++i) {
+    const LayerConfig& layer = config.layers[static_cast<size_t>(i)];
+    const std::shared_ptr<LayerSetup>& own = layer.local_rope ? local : setup;
+    const HeadSizes heads = config.HeadsOf(i);
+    if (!layer.heads || own == nullptr) continue;
+    even_heads_ = false;
+    own->kv_heads = heads.kv_heads;
+    own->format.key_dim = heads.key_dim;
+    own->format.value_dim = heads.value_dim;
   }
   // The same for each device, with its pools.
   const auto on_devices = [&](const std::shared_ptr<const LayerSetup>& first) {
@@ -82,6 +91,7 @@ KvCache::KvCache(const KvCache& other)
     : setup_(other.setup_),
       devices_(other.devices_),
       planned_length_(other.planned_length_),
+      even_heads_(other.even_heads_),
       sinks_(other.sinks_),
       places_(other.places_),
       apart_(other.apart_),
@@ -108,9 +118,21 @@ KvCache KvCache::Fork() const { return KvCache(*this); }
 
 int64_t KvCache::length(int64_t layer, int64_t head) const { return layers_[layer]->length(head); }
 
-int64_t KvCache::kv_heads() const { return setup_->kv_heads; }
+int64_t KvCache::kv_heads(int64_t layer) const {
+  return layers_[static_cast<size_t>(layer)]->setup().kv_heads;
+}
+int64_t KvCache::kv_heads() const {
+  KVG_CHECK(even_heads_, "layers have heads of several sizes");
+  return setup_->kv_heads;
+}
 bool KvCache::mla_latent() const { return setup_->values_in_keys; }
-const KvFormat& KvCache::format() const { return setup_->format; }
+const KvFormat& KvCache::format(int64_t layer) const {
+  return layers_[static_cast<size_t>(layer)]->setup().format;
+}
+const KvFormat& KvCache::format() const {
+  KVG_CHECK(even_heads_, "layers have heads of several sizes");
+  return setup_->format;
+}
 const RopeFrequencies& KvCache::frequencies(int64_t layer) const {
   return layers_[layer]->setup().frequencies;
 }

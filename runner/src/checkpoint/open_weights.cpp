@@ -45,6 +45,9 @@ std::optional<StackedForm> StackedFormOf(const Json& config) {
   if (type == "gpt_oss") return StackedForm{.order = GateOrder::kTurns};
   if (type == "llama4" || type == "llama4_text") return StackedForm{};
   if (type == "qwen3_5_moe" || type == "qwen3_5_moe_text") return StackedForm{.rows = true};
+  if (type == "gemma4" || type == "gemma4_text") {
+    return StackedForm{.rows = true, .scope = ".experts."};
+  }
   if (type == "granitemoehybrid") {
     return StackedForm{.rows = true,
                        .scope = ".block_sparse_moe.",

@@ -79,6 +79,11 @@ class ReadsForNow {
 Result<Calibration::Tables> Calibrate(Model& model, const StageChoice& choice,
                                       std::span<const std::vector<int32_t>> texts,
                                       const std::function<void(int pass, int64_t text)>& on_text) {
+  if (!model.config().HasEvenHeads()) {
+    return Unsupported(StrCat(model.config().path,
+                              ": side-files have tables of heads of one size, and layers of this "
+                              "model have several; use a model whose heads are alike"));
+  }
   std::vector<int64_t> lengths;
   for (const std::vector<int32_t>& text : texts) lengths.push_back(std::ssize(text));
   const std::unique_ptr<Calibrator> calibrator =

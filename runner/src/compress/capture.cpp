@@ -50,10 +50,19 @@ Needs NeedsOf(const Needs& declared, const Prompt& prompt, int64_t recorded) {
   return needs;
 }
 
+// The width of one query head, summed over layers.
+int64_t KeyNumbers(const ModelConfig& config) {
+  int64_t numbers = 0;
+  for (int64_t layer = 0; layer < config.layer_count(); ++layer) {
+    numbers += config.HeadsOf(layer).key_dim;
+  }
+  return numbers;
+}
+
 AttentionShape LayerAttention(const ModelConfig& config, const KvCache& cache, int64_t layer) {
-  return {.format = cache.format(),
+  return {.format = cache.format(layer),
           .query_heads = config.query_heads,
-          .kv_heads = cache.kv_heads(),
+          .kv_heads = cache.kv_heads(layer),
           .scale = config.attention_scale,
           .softcap = config.attention_softcap,
           .window = config.layers[static_cast<size_t>(layer)].window,
@@ -81,12 +90,12 @@ PrefillCapture::PrefillCapture(const ModelConfig& config, const KvCache& cache, 
     widths_.push_back(width);
     Ops& ops = cache.ops(layer);
     if (window_ > 0) {
-      queries_.push_back(ops.memory->Allocate(window_ * heads * config.key_dim * 4));
+      queries_.push_back(ops.memory->Allocate(window_ * heads * config.HeadsOf(layer).key_dim * 4));
       log_sums_.push_back(ops.memory->Allocate(window_ * heads * 4));
     }
     if (needs.first_rows > 0) {
-      first_queries_.push_back(
-          ops.memory->Allocate(std::min(needs.first_rows, rows) * heads * config.key_dim * 4));
+      first_queries_.push_back(ops.memory->Allocate(std::min(needs.first_rows, rows) * heads *
+                                                    config.HeadsOf(layer).key_dim * 4));
     }
     if (needs.column_sums) sums_.push_back(ops.memory->Allocate(heads * width * 4));
     if (needs.column_squares) squares_.push_back(ops.memory->Allocate(heads * width * 4));
@@ -235,7 +244,7 @@ void PrefillCapture::Capture(int64_t layer, const Tensor& q, const Tensor& log_s
 void PrefillCapture::KeepFirst(int64_t layer, const Tensor& q) {
   if (first_queries_.empty()) return;
   const auto index = static_cast<size_t>(layer);
-  const int64_t row_size = config_.query_heads * config_.key_dim;
+  const int64_t row_size = config_.query_heads * config_.HeadsOf(layer).key_dim;
   const Buffer& memory = first_queries_[index];
   const int64_t most = memory.size_bytes() / (4 * row_size);
   // These rows end at the layer's newest entry; the first stands behind what was there before.
@@ -248,12 +257,13 @@ void PrefillCapture::KeepFirst(int64_t layer, const Tensor& q) {
 
 Tensor PrefillCapture::FirstQueries(int64_t layer, int64_t rows) const {
   KVG_CHECK(!first_queries_.empty(), "no stage declared the first rows");
-  const int64_t row_size = config_.query_heads * config_.key_dim;
+  const int64_t row_size = config_.query_heads * config_.HeadsOf(layer).key_dim;
   const Buffer& memory = first_queries_[static_cast<size_t>(layer)];
   const int64_t most = memory.size_bytes() / (4 * row_size);
   KVG_CHECK(rows <= std::min(most, layer_rows_[static_cast<size_t>(layer)]),
             "more first rows than there are");
-  return memory.As(DType::kF32, {most, config_.query_heads, config_.key_dim}).Slice(0, rows);
+  return memory.As(DType::kF32, {most, config_.query_heads, config_.HeadsOf(layer).key_dim})
+      .Slice(0, rows);
 }
 
 void PrefillCapture::KeepWindow(int64_t layer, const Tensor& q, const Tensor& log_sum_exp) {
@@ -261,7 +271,7 @@ void PrefillCapture::KeepWindow(int64_t layer, const Tensor& q, const Tensor& lo
   const int64_t end = q.shape[0], left = RowsToCome(layer);
   const int64_t count = std::min(end, window_ - left);
   if (count <= 0) return;
-  const int64_t heads = config_.query_heads, row_size = heads * config_.key_dim;
+  const int64_t heads = config_.query_heads, row_size = heads * config_.HeadsOf(layer).key_dim;
   const int64_t to = window_ - left;
   const auto index = static_cast<size_t>(layer);
   const Tensor rows = queries_[index].As(DType::kF32, {window_, row_size});
@@ -360,7 +370,7 @@ void PrefillCapture::FoldSquares(int64_t layer, const Tensor& q, const Tensor& l
 Tensor PrefillCapture::WindowQueries(int64_t layer, int64_t rows) const {
   KVG_CHECK(rows > 0 && rows <= window_, "more query rows than were captured");
   return queries_[static_cast<size_t>(layer)]
-      .As(DType::kF32, {window_, config_.query_heads, config_.key_dim})
+      .As(DType::kF32, {window_, config_.query_heads, config_.HeadsOf(layer).key_dim})
       .Slice(window_ - rows, window_);
 }
 
@@ -431,8 +441,8 @@ int64_t PrefillCapture::PlannedBytes(const ModelConfig& config, const Needs& nee
       needs.surprise ? 4 * (rows + 64 * (config.vocab_size + config.hidden_size + 2)) : 0;
   return of_chunks + of_tokens +
          4 * heads *
-             (config.layer_count() * (window * (config.key_dim + 1) + columns * rows +
-                                      std::min(needs.first_rows, rows) * config.key_dim) +
+             (config.layer_count() * (window + columns * rows) +
+              (window + std::min(needs.first_rows, rows)) * KeyNumbers(config) +
               std::ssize(needs.last_row_of) * rows + (columns > 0 ? rows : 0)) +
          std::ssize(needs.query_moments) *
              QueryMoments::PlannedBytes(config, std::min(rows, Model::kChunkRows));

@@ -25,7 +25,7 @@ void Compressor::Impl::Protect(const CacheView& view, Tensor scores) const {
     const std::span<const float> source(infinite.data(), static_cast<size_t>(end - begin));
     ops_.memory->Copy(View(source, {end - begin}), scores[head].Slice(begin, end));
   };
-  for (int64_t head = 0; head < shape_.kv_heads; ++head) {
+  for (int64_t head = 0; head < view.shape().kv_heads; ++head) {
     const int64_t length = view.lengths()[static_cast<size_t>(head)];
     if (cache_->reorders(view.layer())) {
       const std::vector<int32_t> positions = cache_->Positions(view.layer(), head);
@@ -85,8 +85,8 @@ Status Compressor::Impl::ReducePrompt(const PromptState& state, const PromptScor
       for (const int64_t length : view.lengths()) even &= length == views[0]->width();
       width = std::max(width, view.width());
       if (!after_prefill && !ages()) continue;
-      memory.push_back(view.ops().memory->Allocate(shape_.kv_heads * view.width() * 4));
-      own.push_back(memory.back().As(DType::kF32, {shape_.kv_heads, view.width()}));
+      memory.push_back(view.ops().memory->Allocate(view.shape().kv_heads * view.width() * 4));
+      own.push_back(memory.back().As(DType::kF32, {view.shape().kv_heads, view.width()}));
       const LentMemory lent(view, stage_memory);
       if (shared.empty()) {
         KVG_CHECK(!ProbesPrompt(method_), "scores of a probe come with those of the prompt");
@@ -103,9 +103,10 @@ Status Compressor::Impl::ReducePrompt(const PromptState& state, const PromptScor
   }
   if (!after_prefill && pipeline_.allocate->needs_scores()) {
     // The first reduction allocates.
-    allocated_.assign(static_cast<size_t>(shape_.layers),
-                      std::vector<int64_t>(static_cast<size_t>(shape_.kv_heads),
-                                           std::min(head_budget_.entries, width)));
+    allocated_.clear();
+    for (const auto& view : views) {
+      allocated_.emplace_back(view->lengths().size(), std::min(head_budget_.entries, width));
+    }
     return {};
   }
   {
@@ -142,7 +143,7 @@ Status Compressor::Impl::ReducePrompt(const PromptState& state, const PromptScor
 
 Status Compressor::Impl::CheckGates(const StageChoice& choice, CacheView& view,
                                     const Tensor& scores) const {
-  const Tensor sums = view.Scratch(DType::kF32, {shape_.kv_heads});
+  const Tensor sums = view.Scratch(DType::kF32, {view.shape().kv_heads});
   view.ops().rows->ReduceRows(scores, Reduction::kSumAbs, sums);
   const std::vector<float> fetched = Fetch(ops_, sums);
   // Heads are exchanged with rows by a product, so one that is no number leaves none of its row.
@@ -155,7 +156,7 @@ Status Compressor::Impl::CheckGates(const StageChoice& choice, CacheView& view,
 Status Compressor::Impl::CheckKept() const {
   if (method_.takes_budget) return {};
   for (int64_t layer = 0; layer < shape_.layers; ++layer) {
-    for (int64_t head = 0; head < cache_->kv_heads(); ++head) {
+    for (int64_t head = 0; head < cache_->kv_heads(layer); ++head) {
       const int64_t kept = cache_->length(layer, head);
       if (kept > std::min(cache_->tokens(), head_budget_.sinks + head_budget_.recent)) return {};
       if (kept == cache_->tokens()) return {};  // all of it is protected
@@ -207,10 +208,10 @@ void Compressor::Impl::KeepClassScores(CacheView& view, const Tensor& scores,
   for (const HeadPlan& one : plan) width = std::max(width, kept_of(one));
   const auto layer = static_cast<size_t>(view.layer());
   if (width == 0) return;
-  class_memory_[layer] = view.ops().memory->Allocate(shape_.kv_heads * width * 4);
-  const Tensor kept = class_memory_[layer].As(DType::kF32, {shape_.kv_heads, width});
+  class_memory_[layer] = view.ops().memory->Allocate(view.shape().kv_heads * width * 4);
+  const Tensor kept = class_memory_[layer].As(DType::kF32, {view.shape().kv_heads, width});
   view.ops().rows->Fill(0.0f, kept);
-  for (int64_t head = 0; head < shape_.kv_heads; ++head) {
+  for (int64_t head = 0; head < view.shape().kv_heads; ++head) {
     const HeadPlan& one = plan[static_cast<size_t>(head)];
     const int64_t count = kept_of(one);
     if (count == 0) continue;
@@ -225,12 +226,12 @@ Status Compressor::Impl::Classify(CacheView& view, const Tensor& scores) {
   const int64_t layer = view.layer(), width = view.width();
   if (width == 0) return {};
   std::vector<int64_t> classed;
-  for (int64_t head = 0; head < shape_.kv_heads; ++head) {
+  for (int64_t head = 0; head < view.shape().kv_heads; ++head) {
     classed.push_back(cache_->InClasses(layer, head));
   }
-  const std::vector<int32_t> none(static_cast<size_t>(shape_.kv_heads * width), -1);
-  const Tensor classes = view.Scratch(DType::kI32, {shape_.kv_heads, width});
-  ops_.memory->Copy(View(none, {shape_.kv_heads, width}), classes);
+  const std::vector<int32_t> none(static_cast<size_t>(view.shape().kv_heads * width), -1);
+  const Tensor classes = view.Scratch(DType::kI32, {view.shape().kv_heads, width});
+  ops_.memory->Copy(View(none, {view.shape().kv_heads, width}), classes);
   pipeline_.store->Classify(view, {.scores = scores, .classed = classed}, classes);
   return cache_->Classify(layer, classes);
 }
@@ -268,7 +269,7 @@ Status Compressor::Impl::StoreLayers(const PromptState& state) {
   }
   const Stopwatch watch(ops_, seconds().quantise);
   for (int64_t layer = 0; layer < shape_.layers; ++layer) {
-    KVG_ASSIGN(StorePlan plan, pipeline_.store->Plan(shape_, layer));
+    KVG_ASSIGN(StorePlan plan, pipeline_.store->Plan(shape_.OfLayer(layer), layer));
     if (plan.IsPlain()) continue;
     recorder_.AddStore(plan);
     ViewSource source = Source();
@@ -448,14 +449,14 @@ Status Compressor::Impl::KeepNumbers(CacheView& view, const Tensor& scores) {
     return cache_->KeepScores(view.layer(), scores);
   }
   const Tensor numbers =
-      view.Scratch(DType::kF32, {scorer.numbers(), shape_.kv_heads, view.width()});
+      view.Scratch(DType::kF32, {scorer.numbers(), view.shape().kv_heads, view.width()});
   scorer.Start(view, numbers);
   return cache_->KeepScores(view.layer(), scorer.numbers() == 1 ? numbers[0] : numbers);
 }
 
 Tensor Compressor::Impl::NumbersOf(CacheView& view) {
   const int64_t count = pipeline_.StepScore().numbers();
-  Tensor numbers = view.Scratch(DType::kF32, {count, shape_.kv_heads, view.width()});
+  Tensor numbers = view.Scratch(DType::kF32, {count, view.shape().kv_heads, view.width()});
   if (count == 1) numbers = numbers[0];
   cache_->ReadScores(view.layer(), numbers);
   return numbers;
@@ -490,7 +491,7 @@ Tensor Compressor::Impl::ScoreInStep(CacheView& view, const Tensor& numbers) {
   Tensor scores = numbers.empty() && scorer.ages() ? NumbersOf(view) : numbers;
   if (!scorer.ages() || scorer.numbers() > 1) {
     const Tensor kept = scores;
-    scores = view.Scratch(DType::kF32, {shape_.kv_heads, view.width()});
+    scores = view.Scratch(DType::kF32, {view.shape().kv_heads, view.width()});
     scorer.ages() ? scorer.Rank(view, kept, scores) : scorer.Score(view, scores);
   }
   Protect(view, scores);

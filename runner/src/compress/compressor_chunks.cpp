@@ -17,7 +17,7 @@ void Compressor::Impl::ScoreAsked(const PromptState& asked, int64_t layer,
   source.prefill = asked.capture;
   source.prompt = asked.prompt;
   CacheView view(source, layer);
-  const Tensor all = view.Scratch(DType::kF32, {shape_.kv_heads, view.width()});
+  const Tensor all = view.Scratch(DType::kF32, {view.shape().kv_heads, view.width()});
   pipeline_.score->Score(view, all);
   view.ops().rows->Convert(Columns(all, 0, out.shape[1]), out);
 }
@@ -51,7 +51,7 @@ Status Compressor::Impl::ReduceChunk(const PromptState& state, int64_t prompt_to
     const Stopwatch watch(ops_, seconds().score);
     for (const auto& view : views) {
       const LentMemory lent(*view, stage_memory);
-      const Tensor own = view->Scratch(DType::kF32, {shape_.kv_heads, view->width()});
+      const Tensor own = view->Scratch(DType::kF32, {view->shape().kv_heads, view->width()});
       state.asked == nullptr ? pipeline_.score->Score(*view, own)
                              : ScoreAsked(*state.asked, view->layer(), own);
       if (last && ages()) KVG_TRY(KeepNumbers(*view, own));

@@ -97,7 +97,7 @@ bool KeepsModelLatents(const Method& method, const ModelShape& shape) {
 }
 
 int64_t FullCacheBytes(const ModelShape& shape, int64_t tokens) {
-  return shape.layers * shape.kv_heads * tokens * shape.EntryBytes();
+  return tokens * shape.TokenBytes();
 }
 
 int64_t NominalBytes(const Method& method, const ModelShape& shape, const Budget& budget,
@@ -121,13 +121,14 @@ int64_t NominalBytes(const Method& method, const ModelShape& shape, const Budget
   std::unique_ptr<Stage> stage;
   if (method.store) stage = MakeStage(*method.store);
   for (int64_t layer = 0; layer < shape.layers; ++layer) {
+    const ModelShape own = shape.OfLayer(layer);
     StorePlan plan;
     if (stage != nullptr) {
-      Result<StorePlan> planned = static_cast<const Store&>(*stage).Plan(shape, layer);
+      Result<StorePlan> planned = static_cast<const Store&>(*stage).Plan(own, layer);
       if (planned.ok()) plan = *std::move(planned);
     }
-    bytes += static_cast<double>(shape.kv_heads * tokens) *
-             static_cast<double>(plan.layout->EntryBits(shape)) / 8.0;
+    bytes += static_cast<double>(own.kv_heads * tokens) *
+             static_cast<double>(plan.layout->EntryBits(own)) / 8.0;
   }
   return std::llround(share * bytes);
 }

@@ -39,7 +39,7 @@ Recorder::Recorder(const Model& model, const Method& method, const Budget& budge
 std::vector<std::vector<int64_t>> Recorder::Entries(const KvCache& cache) const {
   std::vector<std::vector<int64_t>> entries(static_cast<size_t>(shape_.layers));
   for (int64_t layer = 0; layer < shape_.layers; ++layer) {
-    for (int64_t head = 0; head < cache.kv_heads(); ++head) {
+    for (int64_t head = 0; head < cache.kv_heads(layer); ++head) {
       entries[static_cast<size_t>(layer)].push_back(cache.length(layer, head));
     }
   }
@@ -95,9 +95,9 @@ void Recorder::RecordCompressed(const KvCache& cache, const Prompt* prompt, int6
     int64_t entries = 0;
     for (const int64_t held : record_.entries_after[static_cast<size_t>(layer)]) entries += held;
     // Heads that share an entry have a key and a value of it each.
-    const int64_t sharing = shape_.kv_heads / cache.kv_heads();
-    const auto numbers =
-        static_cast<double>(entries * sharing * (shape_.key_dim + shape_.value_dim));
+    const ModelShape own = shape_.OfLayer(layer);
+    const int64_t sharing = own.kv_heads / cache.kv_heads(layer);
+    const auto numbers = static_cast<double>(entries * sharing * (own.key_dim + own.value_dim));
     const auto payload = static_cast<double>(cache.Bytes(layer).payload);
     record_.bits.push_back(entries > 0 ? 8.0 * payload / numbers : 0.0);
   }
@@ -196,13 +196,16 @@ CompressionRecord Recorder::Record(const KvCache& cache, const StepReads& reads,
   int64_t merged = 0;
   for (const int64_t count : record.merged) merged += count;
   const KvBytes now = cache.Bytes();
-  int64_t entries = 0;
-  for (const auto& layer : Entries(cache)) {
-    for (const int64_t held : layer) entries += held;
+  int64_t entries = 0, plain_bytes = 0;
+  for (int64_t layer = 0; layer < shape_.layers; ++layer) {
+    for (int64_t head = 0; head < cache.kv_heads(layer); ++head) {
+      entries += cache.length(layer, head);
+      plain_bytes += cache.length(layer, head) * shape_.OfLayer(layer).EntryBytes();
+    }
   }
   // The model's own latents are other entries than those of the full cache, whatever their bytes;
   // so are those that were rounded where they are.
-  const bool coded = now.payload != entries * shape_.EntryBytes() || now.scales > 0 ||
+  const bool coded = now.payload != plain_bytes || now.scales > 0 ||
                      (entries > 0 && (cache.mla_latent() || cache.rounds()));
   record.final_bytes = now;
   record.final_bytes.projections += weight_bytes_;

@@ -113,11 +113,11 @@ PromptScores PromptScores::Compute(Model& model, const PromptState& state,
       if (job.probes != nullptr || job.draft != nullptr) own.emplace(probed, layer);
       CacheView& view = own ? *own : plain;
       const Stopwatch watch(ops, job.scored->seconds);
-      const int64_t size = std::max<int64_t>(shape.kv_heads * view.width(), 1);
+      const int64_t size = std::max<int64_t>(view.shape().kv_heads * view.width(), 1);
       job.scored->status = Guarded([&]() -> Status {
         job.scored->memory.push_back(view.ops().memory->Allocate(size * 4));
         job.scored->layers.push_back(
-            job.scored->memory.back().As(DType::kF32, {shape.kv_heads, view.width()}));
+            job.scored->memory.back().As(DType::kF32, {view.shape().kv_heads, view.width()}));
         static_cast<const Scorer&>(*job.stage).Score(view, job.scored->layers.back());
         return {};
       });

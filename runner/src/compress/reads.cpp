@@ -97,9 +97,9 @@ void StepReads::BeginStep() {
 
 void StepReads::Choose(const ViewSource& source, KvCache& cache, int64_t layer, const Tensor& q,
                        double& seconds) {
-  const int64_t readers = shape_.query_heads / cache.kv_heads();  // of a KV head
+  const int64_t readers = shape_.query_heads / cache.kv_heads(layer);  // of a KV head
   double held = 0;
-  for (int64_t head = 0; head < cache.kv_heads(); ++head) {
+  for (int64_t head = 0; head < cache.kv_heads(layer); ++head) {
     held += static_cast<double>(cache.length(layer, head) * readers);
   }
   step_held_[static_cast<size_t>(layer)] = held;

@@ -137,7 +137,8 @@ Tensor ScoresAtWidth(const LayerView& view, const Tensor& own, int64_t width, Bu
 
 CacheView::CacheView(const ViewSource& source, int64_t layer) : source_(source), layer_(layer) {
   if (source.memory != nullptr) source.memory->Begin();
-  for (int64_t head = 0; head < source.cache->kv_heads(); ++head) {
+  if (!source.shape->heads.empty()) of_layer_ = source.shape->OfLayer(layer);
+  for (int64_t head = 0; head < source.cache->kv_heads(layer); ++head) {
     lengths_.push_back(source.cache->length(layer, head) - later());
     width_ = std::max(width_, lengths_.back());
   }
@@ -172,7 +173,7 @@ Tensor CacheView::Positions(int64_t head, int64_t first) {
 Tensor CacheView::Keys(int64_t head, int64_t first) {
   Tensor& part = keys_[{head, first}];
   if (part.empty()) {
-    part = EntryRows(DType::kF32, {Count(head, first), source_.cache->format().key_dim});
+    part = EntryRows(DType::kF32, {Count(head, first), source_.cache->format(layer_).key_dim});
     source_.cache->ReadKeys(layer_, head, first, part);
   }
   return part;
@@ -181,7 +182,7 @@ Tensor CacheView::Keys(int64_t head, int64_t first) {
 Tensor CacheView::RawKeys(int64_t head, int64_t first) {
   Tensor& part = raw_keys_[{head, first}];
   if (part.empty()) {
-    part = EntryRows(DType::kF32, {Count(head, first), source_.cache->format().key_dim});
+    part = EntryRows(DType::kF32, {Count(head, first), source_.cache->format(layer_).key_dim});
     source_.cache->ReadRawKeys(layer_, head, first, part);
   }
   return part;
@@ -190,7 +191,7 @@ Tensor CacheView::RawKeys(int64_t head, int64_t first) {
 Tensor CacheView::Values(int64_t head, int64_t first) {
   Tensor& part = values_[{head, first}];
   if (part.empty()) {
-    part = EntryRows(DType::kF32, {Count(head, first), source_.cache->format().value_dim});
+    part = EntryRows(DType::kF32, {Count(head, first), source_.cache->format(layer_).value_dim});
     source_.cache->ReadValues(layer_, head, first, part);
   }
   return part;
@@ -272,7 +273,7 @@ Tensor CacheView::NewestLogSumExp(const Tensor& q) {
                               .heads = source_.cache->Layer(layer_)};
   AttentionCapture capture;
   capture.log_sum_exp = Scratch(DType::kF32, {heads, rows});
-  const Tensor out = Scratch(DType::kF32, {rows, heads, source_.cache->format().value_dim});
+  const Tensor out = Scratch(DType::kF32, {rows, heads, source_.cache->format(layer_).value_dim});
   ops().attention->Attend(LayerAttention(config(), *source_.cache, layer_), {&item, 1}, q, out,
                           capture);
   return capture.log_sum_exp;

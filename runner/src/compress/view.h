@@ -107,7 +107,7 @@ class CacheView final : public LayerView {
  public:
   CacheView(const ViewSource& source, int64_t layer);
 
-  const ModelShape& shape() const override { return *source_.shape; }
+  const ModelShape& shape() const override { return of_layer_ ? *of_layer_ : *source_.shape; }
   int64_t layer() const override { return layer_; }
   Ops& ops() const override { return source_.model->devices().of(layer_); }
   int64_t tokens() const override { return source_.cache->tokens() - later(); }
@@ -178,6 +178,7 @@ class CacheView final : public LayerView {
   const StepCapture& step() const;
 
   ViewSource source_;
+  std::optional<ModelShape> of_layer_;  // where layers have heads of several sizes
   int64_t layer_;
   std::vector<int64_t> lengths_;
   int64_t width_ = 0;

@@ -127,7 +127,8 @@ struct RopeRules {
   double part = 1.0;     // where no file gives it
   // The key at the top level that may give it.
   std::string_view part_key = "partial_rotary_factor";
-  bool phi3 = false;  // default and longrope only; "su" and "yarn" are names for longrope
+  bool proportional = false;  // the part may be one of all frequencies: kind proportional
+  bool phi3 = false;          // default and longrope only; "su" and "yarn" are names for longrope
   // default and longrope only, whose attention factor is short_mscale and long_mscale, which must
   // be the same.
   bool mscales = false;
@@ -146,6 +147,10 @@ void ReadRope(ConfigReader& reader, const RopeRules& rules, ModelConfig& config)
 // of layer.
 void ReadLayerRopes(ConfigReader& reader, const RopeRules& rules, double local_theta,
                     ModelConfig& config);
+// One block of rope_parameters for each kind of layer, whose heads may have several sizes; those of
+// `defaults` where there is none.
+void ReadRopesByKind(ConfigReader& reader, const RopeRules& full, const RopeRules& sliding,
+                     const Json& defaults, ModelConfig& config);
 // ReadRope, for families whose scaling is that of full layers alone: sliding ones turn unscaled.
 // Precondition: windows are read.
 void ReadRopeOfFullLayers(ConfigReader& reader, const RopeRules& rules, ModelConfig& config);

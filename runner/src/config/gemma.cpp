@@ -3,6 +3,8 @@
 
 #include <cmath>
 
+#include "core/strings.h"
+
 namespace kvgauge {
 
 float ReadGemmaCap(ConfigReader& reader, std::string_view key, double fallback) {
@@ -52,6 +54,32 @@ void ReadGemmaWindows(ConfigReader& reader, const std::vector<bool>& sliding, Mo
     }
     config.layers[i].window = window;
   }
+}
+
+void ShareGemmaCaches(ConfigReader& reader, int64_t shared, ModelConfig& config) {
+  constexpr std::string_view kKey = "num_kv_shared_layers";
+  const int64_t layers = config.layer_count();
+  if (shared >= layers) {
+    reader.Fail(kKey, StrCat("less than the ", layers, " layers"));
+  }
+  if (!reader.ok()) return;
+  const int64_t first = layers - shared;
+  std::vector<int64_t> reads;
+  for (int64_t i = 0; i < layers; ++i) {
+    int64_t of = i;
+    while (of >= 0 && i >= first &&
+           (of >= first || config.layers[static_cast<size_t>(of)].local_rope !=
+                               config.layers[static_cast<size_t>(i)].local_rope)) {
+      --of;
+    }
+    if (of < 0) {
+      return reader.Fail(
+          kKey, StrCat("fewer, so that layer ", i, " has one of its kind among the first ", first));
+    }
+    reads.push_back(of);
+  }
+  const Status status = config.ShareCaches(reads);
+  if (!status.ok()) reader.Fail(kKey, status.error().message);
 }
 
 }  // namespace kvgauge

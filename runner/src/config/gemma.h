@@ -22,6 +22,8 @@ void ReadGemmaWindows(ConfigReader& reader, const std::vector<bool>& sliding, Mo
                       int64_t default_window = 4096);
 // A cap, or 0 for null. Absent is the class default.
 float ReadGemmaCap(ConfigReader& reader, std::string_view key, double fallback);
+// So many last layers read the cache of the last layer of their kind before them.
+void ShareGemmaCaches(ConfigReader& reader, int64_t shared, ModelConfig& config);
 // hidden_activation decides. Early exports also carry a hidden_act, wrongly "gelu" in some.
 void ReadGemmaActivation(ConfigReader& reader, ModelConfig& config);
 

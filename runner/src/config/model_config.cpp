@@ -51,7 +51,6 @@ constexpr std::string_view kIndexer =
 constexpr NotRun kNotRun[] = {
     {"deepseek_v32", kIndexer},
     {"deepseek_v4", kIndexer},
-    {"gemma4", "heads of its full layers are wider than those of its sliding ones"},
     {"glm_moe_dsa", kIndexer},
     {"kimi_linear", "its layers of constant state forget by column (Kimi delta attention)"},
 };
@@ -210,17 +209,29 @@ Status ModelConfig::ShareCaches(std::span<const int64_t> reads) {
     }
     const LayerConfig& other = shared[static_cast<size_t>(owner)];
     if (own.window != other.window || own.chunked != other.chunked ||
-        own.local_rope != other.local_rope) {
-      return BadInput(StrCat(what, ", which has another window or rope; expected one of its kind"));
+        own.local_rope != other.local_rope || own.heads != other.heads) {
+      return BadInput(
+          StrCat(what, ", which has another window, rope or heads; expected one of its kind"));
     }
   }
   layers = std::move(shared);
   return {};
 }
 
+HeadSizes ModelConfig::HeadsOf(int64_t layer) const {
+  const std::optional<HeadSizes>& own = layers[static_cast<size_t>(layer)].heads;
+  HeadSizes heads = own ? *own : HeadSizes{kv_heads, key_dim, value_dim, 0};
+  if (RopeOf(layer)) heads.rotary_dim = RopeOf(layer)->rotary_dim;
+  return heads;
+}
+
+bool ModelConfig::HasEvenHeads() const {
+  return std::ranges::none_of(layers,
+                              [](const LayerConfig& layer) { return layer.heads.has_value(); });
+}
+
 bool ModelConfig::Turns(int64_t layer) const {
-  const std::optional<RopeConfig>& own =
-      layers[static_cast<size_t>(layer)].local_rope ? local_rope : rope;
+  const std::optional<RopeConfig>& own = RopeOf(layer);
   return own && own->kind != RopeKind::kNone;
 }
 
@@ -232,19 +243,28 @@ ModelConfig ModelConfig::OfCaches() const {
 }
 
 int64_t ModelConfig::KvBytesPerToken(DType dtype) const {
-  return cache_count() * kv_heads * (key_dim + value_dim) * SizeOf(dtype);
+  int64_t numbers = 0;
+  for (int64_t layer = 0; layer < layer_count(); ++layer) {
+    if (!HasCache(layer)) continue;
+    const HeadSizes heads = HeadsOf(layer);
+    numbers += heads.kv_heads * (heads.key_dim + heads.value_dim);
+  }
+  return numbers * SizeOf(dtype);
 }
 
 int64_t ModelConfig::KvReachBytes(int64_t tokens, DType dtype) const {
-  int64_t entries = 0;
-  for (const LayerConfig& layer : layers) {
-    if (layer.reads >= 0 || !layer.attends) continue;
+  int64_t numbers = 0;
+  for (int64_t i = 0; i < layer_count(); ++i) {
+    if (!HasCache(i)) continue;
+    const LayerConfig& layer = layers[static_cast<size_t>(i)];
+    const HeadSizes heads = HeadsOf(i);
     const bool begins = layer.chunked && tokens > 0;
-    entries += begins             ? (tokens - 1) % layer.window + 1
-               : layer.window > 0 ? std::min(tokens, layer.window)
-                                  : tokens;
+    const int64_t entries = begins             ? (tokens - 1) % layer.window + 1
+                            : layer.window > 0 ? std::min(tokens, layer.window)
+                                               : tokens;
+    numbers += entries * heads.kv_heads * (heads.key_dim + heads.value_dim);
   }
-  return entries * kv_heads * (key_dim + value_dim) * SizeOf(dtype);
+  return numbers * SizeOf(dtype);
 }
 
 Result<ModelConfig> ParseModelConfig(const Json& json, const std::string& origin) {

@@ -45,6 +45,7 @@ RopeKind ReadKind(ConfigReader& block, const RopeRules& rules) {
   if (rules.mscales && name != "default" && name != "longrope") {
     block.Fail(block.Has("rope_type") ? "rope_type" : "type", "default or longrope in this family");
   }
+  if (rules.proportional && name == "proportional") return RopeKind::kProportional;
   if (const std::optional<RopeKind> kind = KindFromName(name)) return *kind;
   block.Fail(
       block.Has("rope_type") ? "rope_type" : "type",
@@ -189,6 +190,10 @@ RopeConfig ReadBlock(ConfigReader& top, std::string_view key, const Json& object
 
   const double part = ReadPart(top, block, rules);
   rope.rotary_dim = static_cast<int64_t>(static_cast<double>(rules.head_dim) * part);
+  if (rules.proportional) {
+    rope.turned_dim = rope.rotary_dim / 2 * 2;
+    rope.rotary_dim = rules.head_dim;
+  }
   if (rope.rotary_dim < 2 || rope.rotary_dim % 2 != 0) {
     top.Fail(BadInput(StrCat(top.origin(), ": key 'head_dim': ", rules.head_dim,
                              " with partial_rotary_factor ", part, " rotates ", rope.rotary_dim,
@@ -201,6 +206,9 @@ RopeConfig ReadBlock(ConfigReader& top, std::string_view key, const Json& object
   switch (rope.kind) {
     case RopeKind::kDefault:
     case RopeKind::kNone:  // no file says so
+      break;
+    case RopeKind::kProportional:
+      rope.factor = block.Real("factor", 1.0, 1e-6, kMostFactor);
       break;
     case RopeKind::kLinear:
       rope.factor = block.Real("factor", std::nullopt, 1.0, kMostFactor);
@@ -233,6 +241,10 @@ RopeConfig ReadBlock(ConfigReader& top, std::string_view key, const Json& object
     case RopeKind::kLongrope:
       ReadLongrope(top, block, rules, rope);
       break;
+  }
+  if (rules.proportional && rope.kind != RopeKind::kProportional) {
+    if (part != 1.0) block.Fail("partial_rotary_factor", "1: only kind proportional turns a part");
+    rope.turned_dim = 0;
   }
   if (Status status = block.Finish(); !status.ok()) top.Fail(status.error());
   return rope;
@@ -299,6 +311,30 @@ void ReadLayerRopes(ConfigReader& reader, const RopeRules& rules, double local_t
   const Json* v4 = TakeBlock(reader, "rope_scaling");
   if (v4 != nullptr && !(ReadBlock(reader, "rope_scaling", *v4, rules, config) == *config.rope)) {
     reader.Fail("rope_scaling", "the same settings as in key 'rope_parameters.full_attention'");
+  }
+}
+
+void ReadRopesByKind(ConfigReader& reader, const RopeRules& full, const RopeRules& sliding,
+                     const Json& defaults, ModelConfig& config) {
+  const Json* given = reader.Take("rope_parameters");
+  const Json& ropes = given == nullptr ? defaults : *given;
+  const auto read = [&](const char* kind, const RopeRules& rules) {
+    const auto found = ropes.find(kind);
+    if (found == ropes.end() || !found->is_object()) {
+      reader.Fail("rope_parameters", StrCat("an object for ", kind));
+      return RopeConfig{.rotary_dim = rules.head_dim};
+    }
+    return ReadBlock(reader, StrCat("rope_parameters.", kind), *found, rules, config);
+  };
+  if (!ropes.is_object()) return reader.Fail("rope_parameters", "an object");
+  config.rope = read("full_attention", full);
+  config.local_rope = read("sliding_attention", sliding);
+  for (const auto& [key, value] : ropes.items()) {
+    // Writers add what a block of one rope would have.
+    if (key == "full_attention" || key == "sliding_attention" || value.is_null()) continue;
+    if (key == "rope_type" && value == "default") continue;
+    reader.Fail("rope_parameters",
+                StrCat("only full_attention and sliding_attention, not ", Quoted(key)));
   }
 }
 

@@ -38,6 +38,9 @@ constexpr std::string_view kGemma3Defaults = R"({"vocab_size": 262208, "hidden_s
 constexpr std::string_view kGemma3nDefaults = R"({"vocab_size": 262400, "hidden_size": 2048,
   "num_hidden_layers": 35, "num_attention_heads": 8})";
 
+constexpr std::string_view kGemma4Defaults = R"({"vocab_size": 262144, "hidden_size": 2304,
+  "intermediate_size": 9216, "num_hidden_layers": 30, "num_attention_heads": 8})";
+
 // A text model_type as it may stand in a text_config.
 struct TextClass {
   std::string_view model_type;
@@ -50,6 +53,7 @@ struct TextClass {
 constexpr TextClass kTextClasses[] = {
     {"gemma3_text", "gemma3_text", kGemma3Defaults},
     {"gemma3n_text", "gemma3n_text", kGemma3nDefaults},
+    {"gemma4_text", "gemma4_text", kGemma4Defaults},
     {"llama", "llama", kLlamaDefaults},
     {"llama4_text", "llama4_text", kLlama4Defaults},
     {"mistral", "mistral", kMistralDefaults},
@@ -85,6 +89,13 @@ const std::vector<TextPartFamily>& TextPartFamilies() {
        .text = "gemma3n_text",
        .image_keys = {"image_token_id"},
        .image = 262145,
+       .tied = true},
+      {.model_type = "gemma4",
+       .text = "gemma4_text",
+       .image_keys = {"image_token_id"},
+       .image = 258880,
+       .video_keys = {"video_token_id"},
+       .video = 258884,
        .tied = true},
       {"idefics3", "llama", {"image_token_id"}, 128257},
       {"internvl", "qwen2", {"image_token_id"}, 151667, {}, -1, false, true},

@@ -37,12 +37,16 @@ bool Fetches(const PlannedContender& contender) {
 // host are among what it reads.
 int64_t ScratchBytes(const PlannedModel& model, int64_t sequences, int64_t entries, bool fetches) {
   const ModelConfig& config = *model.config;
-  int64_t ffn = config.ffn_size;
+  int64_t ffn = config.ffn_size, value_dim = config.value_dim;
+  for (int64_t layer = 0; layer < config.layer_count(); ++layer) {
+    ffn = std::max(ffn, config.FfnSizeOf(layer));
+    value_dim = std::max(value_dim, config.HeadsOf(layer).value_dim);
+  }
   if (config.moe) {
     const MoeConfig& moe = *config.moe;
     ffn = std::max({ffn, moe.expert_ffn_size * moe.experts_per_token, moe.shared_ffn_size});
   }
-  const int64_t attended = config.query_heads * config.value_dim;
+  const int64_t attended = config.query_heads * value_dim;
   PassSize pass;
   pass.rows = Model::kChunkRows + sequences;
   pass.logit_rows = 1 + sequences;
@@ -56,7 +60,10 @@ int64_t ScratchBytes(const PlannedModel& model, int64_t sequences, int64_t entri
   pass.entries = entries;
   pass.query_heads = config.query_heads;
   pass.kv_heads = config.kv_heads;
-  pass.value_dim = config.value_dim;
+  for (int64_t layer = 0; layer < config.layer_count(); ++layer) {
+    pass.kv_heads = std::max(pass.kv_heads, config.HeadsOf(layer).kv_heads);
+  }
+  pass.value_dim = value_dim;
   if (fetches) pass.fetched_entry_bytes = model.shape.EntryBytes();
   return model.ops->memory->ScratchBytes(pass);
 }
@@ -66,7 +73,7 @@ std::vector<StorePlan> StorePlansOf(const Method& method, const ModelShape& shap
   std::vector<StorePlan> plans(static_cast<size_t>(shape.layers));
   const std::unique_ptr<Stage> stage = MakeStage(*method.store);
   for (int64_t layer = 0; layer < shape.layers; ++layer) {
-    Result<StorePlan> plan = static_cast<const Store&>(*stage).Plan(shape, layer);
+    Result<StorePlan> plan = static_cast<const Store&>(*stage).Plan(shape.OfLayer(layer), layer);
     if (plan.ok()) plans[static_cast<size_t>(layer)] = *std::move(plan);
   }
   return plans;
@@ -78,7 +85,10 @@ int64_t LaneCacheBytes(const Method& method, const ModelShape& shape,
                        std::span<const StorePlan> plans, int64_t kept, int64_t held,
                        int64_t fresh) {
   int64_t bytes = 0;
-  for (const StorePlan& plan : plans) bytes += plan.layout->PlannedLayerBytes(shape, held, fresh);
+  for (size_t i = 0; i < plans.size(); ++i) {
+    bytes +=
+        plans[i].layout->PlannedLayerBytes(shape.OfLayer(static_cast<int64_t>(i)), held, fresh);
+  }
   if (!method.reduce) return bytes;
   return std::max(bytes, FullCacheBytes(shape, WholePages(kept) + kKvPageEntries));
 }

@@ -26,9 +26,14 @@ int64_t StreamsWidth(const ModelConfig& config) {
   if (!config.streams) return 0;
   const StreamsConfig& streams = *config.streams;
   const int64_t count = streams.streams;
-  return (2 * count + 1) * config.hidden_size + count * (count + 1) + 3 +
-         std::max(streams.layer_columns, streams.laurel_rank) +
-         2 * config.layer_count() * streams.layer_columns + config.ffn_size;
+  return (2 * count + 1) * config.hidden_size + count * (count + 1) + 3 + streams.laurel_rank +
+         config.ffn_size;
+}
+
+// What a row has of embeddings of all layers, and of what opens one.
+int64_t EmbeddingsWidth(const ModelConfig& config) {
+  if (!config.layer_embeddings) return 0;
+  return (2 * config.layer_count() + 1) * config.layer_embeddings->columns;
 }
 
 // What a row has beside its projection where rows may join entries; a pass of fewer rows than a
@@ -42,9 +47,13 @@ int64_t MeanWidth(const ModelConfig& config) {
 }  // namespace
 
 int64_t WidestProjection(const ModelConfig& config) {
-  const int64_t queries = config.query_heads * config.key_dim;
-  int64_t width = queries + config.kv_heads * (config.key_dim + config.value_dim);
-  if (config.attention_gate) width += queries;
+  int64_t width = 0;
+  for (int64_t layer = 0; layer < config.layer_count(); ++layer) {
+    const HeadSizes heads = config.HeadsOf(layer);
+    const int64_t queries = config.query_heads * heads.key_dim;
+    const int64_t own = queries + heads.kv_heads * (heads.key_dim + heads.value_dim);
+    width = std::max(width, config.attention_gate ? own + queries : own);
+  }
   if (!config.state) return width;
   const StateConfig& state = *config.state;
   if (state.kind == StateConfig::Kind::kRwkv4) return 3 * state.width();
@@ -58,17 +67,23 @@ int64_t WidestProjection(const ModelConfig& config) {
 
 int64_t PassBytes(const ModelConfig& config, int64_t rows, int64_t logit_rows) {
   const int64_t projected = WidestProjection(config);
-  int64_t ffn = config.gated_mlp ? 3 * config.ffn_size : config.ffn_size;
+  int64_t widest_ffn = 0, widest_value = 0;
+  for (int64_t layer = 0; layer < config.layer_count(); ++layer) {
+    widest_ffn = std::max(widest_ffn, config.FfnSizeOf(layer));
+    widest_value = std::max(widest_value, config.HeadsOf(layer).value_dim);
+  }
+  int64_t ffn = config.gated_mlp ? 3 * widest_ffn : widest_ffn;
   int64_t experts = 0;
   if (config.moe) {
     const MoeConfig& moe = *config.moe;
     ffn = std::max({ffn, 3 * moe.expert_ffn_size * moe.experts_per_token, 3 * moe.shared_ffn_size});
     experts = moe.experts + moe.experts_per_token * config.hidden_size;
+    if (moe.beside_mlp) experts += 2 * config.hidden_size;
   }
   const int64_t row = (config.parallel ? 4 : 3) * config.hidden_size + projected +
-                      config.query_heads * config.value_dim + ffn + experts + ScannedWidth(config) +
+                      config.query_heads * widest_value + ffn + experts + ScannedWidth(config) +
                       MeanWidth(config);
-  const int64_t streams = StreamsWidth(config);
+  const int64_t streams = StreamsWidth(config) + EmbeddingsWidth(config);
   return 4 * (rows * (row + streams) + logit_rows * config.vocab_size);
 }
 

@@ -137,12 +137,15 @@ void ForwardPass::Embed(Tensor residual) {
 
 void ForwardPass::MakeRopeTables() {
   if (!config_.rope) return;
-  const int64_t pairs = config_.rope->rotary_dim / 2, kinds = config_.local_rope ? 2 : 1;
-  const Tensor cos = Take(ScratchSlot::kCos, DType::kF32, {kinds, rows_, pairs});
-  const Tensor sin = Take(ScratchSlot::kSin, DType::kF32, {kinds, rows_, pairs});
-  for (int64_t kind = 0; kind < kinds; ++kind) {
-    cos_[kind] = cos[kind];
-    sin_[kind] = sin[kind];
+  // Ropes may turn as many dims as heads of their layers have.
+  const int64_t pairs = config_.rope->rotary_dim / 2;
+  const int64_t local = config_.local_rope ? config_.local_rope->rotary_dim / 2 : 0;
+  const Tensor cos = Take(ScratchSlot::kCos, DType::kF32, {rows_ * (pairs + local)});
+  const Tensor sin = Take(ScratchSlot::kSin, DType::kF32, {rows_ * (pairs + local)});
+  for (int64_t kind = 0; kind < (config_.local_rope ? 2 : 1); ++kind) {
+    const int64_t begin = kind * rows_ * pairs, own = kind == 0 ? pairs : local;
+    cos_[kind] = cos.Slice(begin, begin + rows_ * own).Reshape({rows_, own});
+    sin_[kind] = sin.Slice(begin, begin + rows_ * own).Reshape({rows_, own});
     const auto layer = std::find_if(
         config_.layers.begin(), config_.layers.end(), [&](const LayerConfig& candidate) {
           return candidate.attends && candidate.local_rope == (kind == 1);
@@ -153,7 +156,7 @@ void ForwardPass::MakeRopeTables() {
 }
 
 void ForwardPass::MakeRopeTables(int64_t layer, Tensor cos, Tensor sin) {
-  const int64_t pairs = config_.rope->rotary_dim / 2, cache = config_.CacheOf(layer);
+  const int64_t pairs = cos.shape[1], cache = config_.CacheOf(layer);
   // Sequences may have planned different lengths, hence frequencies of their own: one call for
   // neighbours that turn alike.
   int64_t row = 0;
@@ -241,7 +244,8 @@ void ForwardPass::AddChosenBias(const Norm& biases, const Tensor& choice, const 
   ops_.rows->Combine(out, chosen, Binary::kAdd, out);
 }
 
-void ForwardPass::MixtureOfExperts(int64_t layer, const Tensor& x, Tensor out, MatMulMode mode) {
+void ForwardPass::MixtureOfExperts(int64_t layer, const Tensor& routed, const Tensor& x, Tensor out,
+                                   MatMulMode mode) {
   const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
   const MoeConfig& moe = *config_.moe;
   const int64_t k = moe.experts_per_token, chosen = rows_ * k;
@@ -249,7 +253,7 @@ void ForwardPass::MixtureOfExperts(int64_t layer, const Tensor& x, Tensor out, M
   if (mode == MatMulMode::kSet) ops_.rows->Fill(0.0f, out);
 
   const Tensor logits = Take(ScratchSlot::kRouterLogits, DType::kF32, {rows_, moe.experts});
-  ApplyLinear(ops_, x, w.router, MatMulMode::kSet, logits);
+  ApplyLinear(ops_, routed, w.router, MatMulMode::kSet, logits);
   // Ascending for each row, so that its sum has one order whatever the company.
   const Tensor experts = Take(ScratchSlot::kExperts, DType::kI32, {rows_, k});
   const Tensor weight = Take(ScratchSlot::kExpertWeight, DType::kF32, {rows_, k});
@@ -268,6 +272,11 @@ void ForwardPass::MixtureOfExperts(int64_t layer, const Tensor& x, Tensor out, M
                               .tolerance = moe.tolerance},
                              correction, experts, weight);
   const Tensor choice = experts.Reshape({chosen});
+  if (!w.expert_scales.weight.empty()) {
+    const Tensor scales = Take(ScratchSlot::kExpertBias, DType::kF32, {chosen, 1});
+    ops_.select->Gather(w.expert_scales.weight.Reshape({moe.experts, 1}), choice, scales);
+    ops_.rows->Combine(weight, scales.Reshape({rows_, k}), Binary::kMultiply, weight);
+  }
   const Tensor up = Take(ScratchSlot::kMlpUp, DType::kF32, {chosen, width});
   const Tensor output =
       Take(ScratchSlot::kExpertOutput, DType::kF32, {chosen, config_.hidden_size});
@@ -284,7 +293,6 @@ void ForwardPass::MixtureOfExperts(int64_t layer, const Tensor& x, Tensor out, M
   ops_.linear->MatMulChosen(Activated(up), *w.experts_down, choice, output);
   AddChosenBias(w.experts_down_bias, choice, output);
   ops_.select->AddWeighted(output, weight, out);
-  AddSharedExperts(layer, x, out);
 }
 
 void ForwardPass::AddSharedExperts(int64_t layer, const Tensor& x, Tensor out) {
@@ -305,13 +313,32 @@ void ForwardPass::AddSharedExperts(int64_t layer, const Tensor& x, Tensor out) {
 
 void ForwardPass::MlpBranch(int64_t layer, const Tensor& x, Tensor out, MatMulMode mode) {
   if (config_.layers[static_cast<size_t>(layer)].moe) {
-    MixtureOfExperts(layer, x, out, mode);
+    MixtureOfExperts(layer, x, x, out, mode);
+    AddSharedExperts(layer, x, out);
   } else if (config_.mlp_mixes) {
     MixedMlp(layer, x, out, mode);
   } else {
-    DenseMlp(weights_.layers[static_cast<size_t>(layer)].mlp, config_.ffn_size, x, out, mode,
-             config_.layers[static_cast<size_t>(layer)].gate_deviations);
+    DenseMlp(weights_.layers[static_cast<size_t>(layer)].mlp, config_.FfnSizeOf(layer), x, out,
+             mode, config_.layers[static_cast<size_t>(layer)].gate_deviations);
   }
+}
+
+void ForwardPass::MlpBesideExperts(int64_t layer, const Tensor& residual, const Tensor& x,
+                                   Tensor out) {
+  const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
+  const int64_t hidden = config_.hidden_size;
+  DenseMlp(w.mlp, config_.FfnSizeOf(layer), x, out, MatMulMode::kSet);
+  ApplyNorm(w.mlp_part_norm, out, out);
+  // The router's own norm has no other weight than its scale.
+  const Tensor routed = Take(ScratchSlot::kMlpNormed, DType::kF32, {rows_, hidden});
+  ops_.rows->RmsNorm(residual, w.router_scale.weight, 0.0f, config_.norm_eps, routed);
+  Multiply(routed, 1.0f / std::sqrt(static_cast<float>(hidden)));
+  const Tensor read = Take(ScratchSlot::kNormed, dtype_, {rows_, hidden});
+  ApplyNorm(w.experts_norm, residual, read);
+  const Tensor given = Take(ScratchSlot::kExpertsGiven, DType::kF32, {rows_, hidden});
+  MixtureOfExperts(layer, routed, read, given, MatMulMode::kSet);
+  ApplyNorm(w.experts_part_norm, given, given);
+  ops_.rows->Combine(out, given, Binary::kAdd, out);
 }
 
 Tensor ForwardPass::BranchInput(int64_t layer, const Norm& before, const Tensor& residual,
@@ -392,9 +419,20 @@ void ForwardPass::Layer(int64_t layer, Tensor residual) {
   if (own.mixes() && !config_.parallel) {
     mlp_input = BranchInput(layer, w.mlp_norm, residual, ScratchSlot::kNormed);
   }
-  AddBranch(w.mlp_output_norm, residual,
-            [&](Tensor out, MatMulMode mode) { MlpBranch(layer, mlp_input, out, mode); });
+  AddBranch(w.mlp_output_norm, residual, [&](Tensor out, MatMulMode mode) {
+    if (own.moe && config_.moe->beside_mlp) {
+      MlpBesideExperts(layer, residual, mlp_input, out);
+    } else {
+      MlpBranch(layer, mlp_input, out, mode);
+    }
+  });
   if (config_.post_norm) ApplyNorm(w.mlp_norm, residual, residual);
+  if (config_.layer_embeddings && !config_.streams) {
+    const Tensor added = Take(ScratchSlot::kBranch, DType::kF32, {rows_, config_.hidden_size});
+    OpenEmbeddings(layer, residual, added);
+    ops_.rows->Combine(residual, added, Binary::kAdd, residual);
+  }
+  if (config_.layer_scales) Multiply(residual, w.scale);
 }
 
 Tensor ForwardPass::Logits(const Tensor& residual) {
@@ -506,7 +544,8 @@ void ForwardPass::CheckRows() {
     KVG_CHECK(!config_.SharesCaches(), "layers that share caches go through together");
     KVG_CHECK(!config_.means, "layers whose rows join entries go through together");
     KVG_CHECK(!config_.state, "layers of constant state go through together");
-    KVG_CHECK(!config_.streams, "layers of several streams go through together");
+    KVG_CHECK(!config_.streams && !config_.layer_embeddings,
+              "layers with streams or embeddings of their own go through together");
     KVG_CHECK(!config_.mutual_pictures || steps_[0].prompt->spans.empty(),
               "a picture that sees all of itself goes through in one");
     KVG_CHECK(part_->part == LayerPass::kWhole || first_layer_ + 1 == end_layer_,
@@ -545,6 +584,7 @@ Tensor ForwardPass::Run() {
                    BranchInput(first_layer_, w.input_norm, residual, ScratchSlot::kNormed));
     return {};
   }
+  if (config_.layer_embeddings) EmbedLayers(residual);
   const Tensor streams = config_.streams ? OpenStreams(residual) : Tensor();
   for (int64_t i = first_layer_; i < end_layer_; ++i) {
     config_.streams ? StreamLayer(i, streams) : Layer(i, residual);

@@ -60,16 +60,19 @@ void ForwardPass::RotateBySlot(size_t index, int64_t row, int64_t layer, const T
   const int kind = TablesOf(layer);
   const int64_t at = config_.CacheOf(layer);
   const int64_t count = step.end - step.begin, pairs = cos_[kind].shape[1];
-  const int64_t kv_heads = step.cache->kv_heads(), group = config_.query_heads / kv_heads;
+  const int64_t kv_heads = step.cache->kv_heads(at), group = config_.query_heads / kv_heads;
   const int64_t steps = std::ssize(steps_);
-  const int64_t numbers = rows_ + steps * pairs + 2 * rows_ * pairs;
+  // Ropes that turn other numbers of dims have as much room each.
+  const int64_t widest = std::max(cos_[0].shape[1], cos_[1].shape[1]);
+  const int64_t numbers = rows_ + steps * widest + 2 * rows_ * widest;
   const Tensor all =
       Take(ScratchSlot::kSlotTables, DType::kF32, {config_.local_rope ? 2 : 1, numbers})[kind];
   Tensor positions = all.Slice(row, row + count);
   positions.dtype = DType::kI32;
   const Tensor inverse =
       all.Slice(rows_, rows_ + steps * pairs).Reshape({steps, pairs})[static_cast<int64_t>(index)];
-  const Tensor tables = all.Slice(rows_ + steps * pairs, all.shape[0]).Reshape({2 * rows_, pairs});
+  const int64_t begin = rows_ + steps * pairs;
+  const Tensor tables = all.Slice(begin, begin + 2 * rows_ * pairs).Reshape({2 * rows_, pairs});
   const Tensor cos = tables.Slice(row, row + count);
   const Tensor sin = tables.Slice(rows_ + row, rows_ + row + count);
   slots_[kind].resize(steps_.size(), kNoSlot);
@@ -165,7 +168,7 @@ bool ForwardPass::WriteTogether(int64_t layer, const Tensor& keys, const Tensor&
     ops_.rows->Convert(AsRows(heads), dense.Reshape({rows_, count * dim}));
     return dense;
   };
-  ops_.attention->WriteKv(steps_[0].cache->format(), gathered(ScratchSlot::kNewKeys, keys),
+  ops_.attention->WriteKv(steps_[0].cache->format(layer), gathered(ScratchSlot::kNewKeys, keys),
                           gathered(ScratchSlot::kNewValues, values), targets);
   return true;
 }
@@ -188,7 +191,7 @@ void ForwardPass::AttendApart(const AttentionShape& shape, KvCache& cache, int64
   KVG_CHECK(shape.sinks.empty(), "logits of no entry belong to neither softmax");
   const int64_t heads = config_.query_heads, rows = item.rows, dv = out.shape[2];
   int64_t longest = 0;
-  for (int64_t h = 0; h < cache.kv_heads(); ++h) {
+  for (int64_t h = 0; h < cache.kv_heads(layer); ++h) {
     longest = std::max(longest, cache.length(layer, h));
   }
   const int64_t words = (longest + 63) / 64;
@@ -267,9 +270,9 @@ void ForwardPass::AttendJoined(int64_t layer, const Tensor& q, const Tensor& key
   if (!sinks.empty()) {
     capture.log_sum_exp = Take(ScratchSlot::kLogSumExp, DType::kF32, {config_.query_heads, rows_});
   }
-  const AttentionShape shape = {.format = cache.format(),
+  const AttentionShape shape = {.format = cache.format(layer),
                                 .query_heads = config_.query_heads,
-                                .kv_heads = cache.kv_heads(),
+                                .kv_heads = cache.kv_heads(layer),
                                 .scale = config_.attention_scale,
                                 .softcap = config_.attention_softcap,
                                 .window = config_.layers[static_cast<size_t>(layer)].window,
@@ -351,9 +354,9 @@ void ForwardPass::AttendCaches(int64_t layer, bool latents, const Tensor& q, con
   std::erase_if(waiting, [&](size_t i) {
     KvCache& cache = *steps_[i].cache;
     if (!cache.apart()) return false;
-    AttendApart({.format = cache.format(),
+    AttendApart({.format = cache.format(at),
                  .query_heads = config_.query_heads,
-                 .kv_heads = cache.kv_heads(),
+                 .kv_heads = cache.kv_heads(at),
                  .scale = config_.attention_scale,
                  .softcap = config_.attention_softcap,
                  .window = config_.layers[static_cast<size_t>(layer)].window,
@@ -375,9 +378,9 @@ void ForwardPass::AttendCaches(int64_t layer, bool latents, const Tensor& q, con
       together.push_back(items[i]);
       return true;
     });
-    const AttentionShape shape = {.format = first.format(),
+    const AttentionShape shape = {.format = first.format(at),
                                   .query_heads = config_.query_heads,
-                                  .kv_heads = first.kv_heads(),
+                                  .kv_heads = first.kv_heads(at),
                                   .scale = config_.attention_scale,
                                   .softcap = config_.attention_softcap,
                                   .window = config_.layers[static_cast<size_t>(layer)].window,
@@ -472,8 +475,9 @@ void ForwardPass::GrowQueries(int64_t layer, const Tensor& q) {
 
 Tensor ForwardPass::PlainAttention(int64_t layer, const Tensor& x) {
   const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
-  const int64_t heads = config_.query_heads, kv_heads = config_.kv_heads;
-  const int64_t dk = config_.key_dim, dv = config_.value_dim;
+  const HeadSizes sizes = config_.HeadsOf(layer);
+  const int64_t heads = config_.query_heads, kv_heads = sizes.kv_heads;
+  const int64_t dk = sizes.key_dim, dv = sizes.value_dim;
   // Queries, and keys and values where the layer has projections of its own.
   const Tensor projected =
       Take(ScratchSlot::kProjected, DType::kF32, {rows_, w.qkv.matrix->out_features()});
@@ -486,7 +490,12 @@ Tensor ForwardPass::PlainAttention(int64_t layer, const Tensor& x) {
   Tensor k, v;
   if (config_.HasCache(layer)) {
     k = Heads(projected, heads * dk, kv_heads, dk, dk);
-    v = Heads(projected, (heads + kv_heads) * dk, kv_heads, dv, dv);
+    if (config_.layers[static_cast<size_t>(layer)].values_are_keys) {
+      v = Take(ScratchSlot::kKeys, DType::kF32, {rows_, kv_heads, dv});
+      ops_.rows->Convert(AsRows(k), AsRows(v));
+    } else {
+      v = Heads(projected, (heads + kv_heads) * dk, kv_heads, dv, dv);
+    }
   }
   if (config_.qk_norm && (config_.qk_norm_kind != QkNorm::kLength || config_.Turns(layer))) {
     NormHeads(w.q_norm, q);
@@ -533,7 +542,8 @@ Tensor ForwardPass::LatentQueries(int64_t layer, const Tensor& x) {
 Tensor ForwardPass::QueriesOf(int64_t layer, size_t index, int64_t row, const Tensor& x) {
   const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
   const KvCache& cache = *steps_[index].cache;
-  const int64_t rows = x.shape[0], heads = config_.query_heads, dk = config_.key_dim;
+  const int64_t rows = x.shape[0], heads = config_.query_heads;
+  const int64_t dk = config_.HeadsOf(layer).key_dim;
   Tensor projected, turned;
   if (config_.mla) {
     projected = LatentQueries(layer, x);

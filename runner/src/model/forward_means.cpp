@@ -184,7 +184,7 @@ void ForwardPass::AttendMeans(int64_t layer, const Tensor& q, const Tensor& keys
     // Rows are not written yet, which only hooks that choose entries would see; methods with such
     // hooks are refused (CheckRunningEntries).
     if (step.hook != nullptr) step.hook->BeforeAttend(at, q.Slice(begin, end));
-    const AttentionShape shape = {.format = cache.format(),
+    const AttentionShape shape = {.format = cache.format(at),
                                   .query_heads = config_.query_heads,
                                   .kv_heads = kv_heads,
                                   .scale = config_.attention_scale,
@@ -228,7 +228,7 @@ void ForwardPass::AttendMeans(int64_t layer, const Tensor& q, const Tensor& keys
           placed.push_back(static_cast<int32_t>(step.begin + i - begin));
         }
       }
-      ops_.attention->WriteKv(cache.format(), keys.Slice(first, last), values.Slice(first, last),
+      ops_.attention->WriteKv(cache.format(at), keys.Slice(first, last), values.Slice(first, last),
                               targets);
       const AttentionItem item = {
           .rows = last - first, .token_position = step.begin + first - begin, .heads = heads};

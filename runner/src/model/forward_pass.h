@@ -126,6 +126,7 @@ class ForwardPass {
   Tensor Stream(const Tensor& streams, int64_t i) const;
   void TakeLengths(const Tensor& like, const Tensor& x);
   void EmbedLayers(const Tensor& residual);
+  void OpenEmbeddings(int64_t layer, const Tensor& rows, Tensor out);
   Tensor OpenStreams(const Tensor& residual);
   void CloseStreams(const Tensor& streams, Tensor residual);
   Tensor RouteStreams(const StreamWeights& w, const Tensor& rows);
@@ -179,11 +180,15 @@ class ForwardPass {
   // Rows [rows, heads, d] at their places into [tokens, heads, d].
   void PutRows(const Tensor& heads, const Tensor& into);
   void MlpBranch(int64_t layer, const Tensor& x, Tensor out, MatMulMode mode);
+  // A dense MLP of rows x beside experts, which read the residual: into `out`.
+  void MlpBesideExperts(int64_t layer, const Tensor& residual, const Tensor& x, Tensor out);
   // deviations: LayerConfig::gate_deviations.
   void DenseMlp(const MlpWeights& mlp, int64_t ffn_size, const Tensor& x, Tensor out,
                 MatMulMode mode, float deviations = 0.0f);
   Tensor Activated(const Tensor& up);
-  void MixtureOfExperts(int64_t layer, const Tensor& x, Tensor out, MatMulMode mode);
+  // routed: the rows that the router reads.
+  void MixtureOfExperts(int64_t layer, const Tensor& routed, const Tensor& x, Tensor out,
+                        MatMulMode mode);
   void LimitGate(const Tensor& up);
   void AddChosenBias(const Norm& biases, const Tensor& choice, const Tensor& out);
   void AddSharedExperts(int64_t layer, const Tensor& x, Tensor out);

@@ -43,14 +43,14 @@ void ForwardPass::TakeLengths(const Tensor& like, const Tensor& x) {
 // What each layer adds of a token, [rows, layers * columns]: its embedding there, and a projection
 // of its embedding below.
 void ForwardPass::EmbedLayers(const Tensor& residual) {
-  const StreamsConfig& streams = *config_.streams;
-  const int64_t columns = streams.layer_columns, width = config_.layer_count() * columns;
+  const LayerEmbeddings& table = *config_.layer_embeddings;
+  const int64_t columns = table.columns, width = config_.layer_count() * columns;
   std::vector<int32_t> ids;
   for (const SequenceStep& step : steps_) {
     for (int64_t i = step.begin; i < step.end; ++i) {
       // Tokens past the table, such as pieces of pictures, have the first row.
       const int32_t id = PositionOf(step, i).token_id;
-      ids.push_back(id < 0 || id >= streams.layer_vocab ? 0 : id);
+      ids.push_back(id < 0 || id >= table.vocab ? 0 : id);
     }
   }
   layer_rows_ = Take(ScratchSlot::kLayerEmbeddings, DType::kF32, {rows_, width});
@@ -65,9 +65,21 @@ void ForwardPass::EmbedLayers(const Tensor& residual) {
   Multiply(layer_rows_, root(0.5));
 }
 
+// What a layer's embeddings add to rows that open them: into `out`.
+void ForwardPass::OpenEmbeddings(int64_t layer, const Tensor& rows, Tensor out) {
+  const LayerEmbeddingWeights& w = weights_.layers[static_cast<size_t>(layer)].embeddings;
+  const int64_t columns = config_.layer_embeddings->columns;
+  const Tensor gate = Take(ScratchSlot::kStreamGate, DType::kF32, {rows_, columns});
+  ApplyLinear(ops_, rows, w.gate, MatMulMode::kSet, gate);
+  ops_.rows->Activate(gate, config_.activation, gate);
+  ops_.rows->Combine(gate, Columns(layer_rows_, layer * columns, (layer + 1) * columns),
+                     Binary::kMultiply, gate);
+  ApplyLinear(ops_, gate, w.projection, MatMulMode::kSet, out);
+  ApplyNorm(w.projection_norm, out, out);
+}
+
 // [rows * streams, hidden], of one row each: the residual, and projections of it that are as long.
 Tensor ForwardPass::OpenStreams(const Tensor& residual) {
-  EmbedLayers(residual);
   const int64_t count = config_.streams->streams;
   const Tensor streams =
       Take(ScratchSlot::kStreams, DType::kF32, {rows_ * count, config_.hidden_size});
@@ -141,14 +153,7 @@ void ForwardPass::StreamLayer(int64_t layer, const Tensor& streams) {
   // All but the first also get the layer's own embedding, as far as the corrected one opens it.
   ops_.rows->Convert(Stream(streams, config.active), work);
   if (config.scales) ops_.rows->Combine(work, w.scale.weight, Binary::kMultiply, work);
-  const int64_t columns = config.layer_columns;
-  const Tensor gate = Take(ScratchSlot::kStreamGate, DType::kF32, {rows_, columns});
-  ApplyLinear(ops_, work, w.gate, MatMulMode::kSet, gate);
-  ops_.rows->Activate(gate, config_.activation, gate);
-  ops_.rows->Combine(gate, Columns(layer_rows_, layer * columns, (layer + 1) * columns),
-                     Binary::kMultiply, gate);
-  ApplyLinear(ops_, gate, w.projection, MatMulMode::kSet, work);
-  ApplyNorm(w.projection_norm, work, work);
+  OpenEmbeddings(layer, work, work);
   for (int64_t i = 1; i < count; ++i) {
     const Tensor stream = Stream(streams, i);
     ops_.rows->Combine(stream, work, Binary::kAdd, stream);

@@ -40,11 +40,20 @@ Status LoadLayer(const LayerSpec& spec, const ModelConfig& config, WeightLoader&
     KVG_TRY(loader.Load(spec.state, *config.state, out.state));
   }
   if (config.streams) KVG_TRY(loader.Load(spec.streams, out.streams));
+  KVG_TRY(loader.Load(spec.embeddings.gate, out.embeddings.gate));
+  KVG_TRY(loader.Load(spec.embeddings.projection, out.embeddings.projection));
+  KVG_TRY(loader.Load(spec.embeddings.projection_norm, out.embeddings.projection_norm));
+  KVG_TRY(loader.LoadNumber(spec.scale, &out.scale));
   KVG_TRY(loader.Load(spec.mlp_mixed, out.mlp_mixed));
   KVG_TRY(loader.Load(spec.mlp, out.mlp));
   // Routing decides which experts run: a rounded router would change the model, so it stays f32.
   KVG_TRY(loader.Load(spec.router, out.router, DType::kF32));
   KVG_TRY(loader.LoadUnrounded(spec.router_correction, out.router_correction));
+  KVG_TRY(loader.LoadUnrounded(spec.router_scale, out.router_scale));
+  KVG_TRY(loader.LoadUnrounded(spec.expert_scales, out.expert_scales));
+  KVG_TRY(loader.Load(spec.experts_norm, out.experts_norm));
+  KVG_TRY(loader.Load(spec.mlp_part_norm, out.mlp_part_norm));
+  KVG_TRY(loader.Load(spec.experts_part_norm, out.experts_part_norm));
   KVG_TRY(loader.Load(spec.shared_gate, out.shared_gate));
   out.experts.resize(spec.experts.size());
   for (size_t e = 0; e < spec.experts.size(); ++e) {
@@ -90,7 +99,7 @@ Status CheckWeights(const ModelConfig& config, const WeightSource& source) {
     const bool tower = !config.vision_family.empty() && IsTowerTensor(name);
     if (!known.contains(name) && !tower && !IsIgnorableTensor(name) &&
         !IsDraftTensor(config, name) &&
-        !(config.streams && IsUnreadTensor(config, tensors, name))) {
+        !(config.value_norm && IsUnreadTensor(config, tensors, name))) {
       left.push_back(name);
     }
   }
@@ -131,6 +140,9 @@ ModelShape ShapeOf(const ModelConfig& config, DType cache_dtype) {
     if (layer.reads >= 0 || !layer.attends) continue;
     shape.windows.push_back(layer.window);
     shape.chunked = shape.chunked || layer.chunked;
+  }
+  for (int64_t i = 0; !config.HasEvenHeads() && i < config.layer_count(); ++i) {
+    if (config.HasCache(i)) shape.heads.push_back(config.HeadsOf(i));
   }
   shape.cache_dtype = cache_dtype;
   return shape;

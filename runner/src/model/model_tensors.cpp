@@ -31,6 +31,11 @@ class Scope {
     return {StrCat(prefix_, name, ".weight"), {rows, columns}, TensorSpec::Init::kNormal, stddev};
   }
 
+  // A vector of factors.
+  TensorSpec Vector(std::string_view name, int64_t size) const {
+    return {StrCat(prefix_, name), {size}, TensorSpec::Init::kOnes, 0};
+  }
+
   TensorSpec Zeros(std::string_view name, int64_t size) const {
     return {StrCat(prefix_, name), {size}, TensorSpec::Init::kZeros, 0};
   }
@@ -59,8 +64,7 @@ class Scope {
   }
 
   // A norm of `heads` heads of queries or keys.
-  NormSpec HeadNorm(std::string_view name, int64_t heads) const {
-    const int64_t dim = config_.key_dim;
+  NormSpec HeadNorm(std::string_view name, int64_t heads, int64_t dim) const {
     NormSpec spec;
     switch (config_.qk_norm_kind) {
       case QkNorm::kHead:
@@ -131,6 +135,14 @@ void DescribeMixture(const ModelConfig& config, const Scope& beside, LayerSpec& 
   const MoeConfig& moe = *config.moe;
   const TensorNames& names = config.tensor_names;
   const Scope scope = beside.In(names.mixture);
+  if (moe.beside_mlp) {
+    const int64_t d = config.hidden_size;
+    layer.router_scale = scope.Vector("router.scale", d);
+    layer.expert_scales = scope.Vector("router.per_expert_scale", moe.experts);
+    layer.experts_norm = scope.Norm("pre_feedforward_layernorm_2", d);
+    layer.mlp_part_norm = scope.Norm("post_feedforward_layernorm_1", d);
+    layer.experts_part_norm = scope.Norm("post_feedforward_layernorm_2", d);
+  }
   layer.router =
       scope.Linear({{names.router, moe.experts}}, config.hidden_size, config.router_bias);
   if (moe.sigmoid && !moe.weighs_inputs) {
@@ -171,16 +183,25 @@ void DescribeNorms(const ModelConfig& config, const LayerConfig& parts, const Sc
 void DescribeMlp(const ModelConfig& config, int64_t index, const Scope& scope, LayerSpec& layer) {
   const TensorNames& names = config.tensor_names;
   if (!config.layers[static_cast<size_t>(index)].mlp) return;
-  if (config.layers[static_cast<size_t>(index)].moe) {
-    DescribeMixture(config, scope, layer);
-  } else if (config.mlp_mixes) {
+  const bool moe = config.layers[static_cast<size_t>(index)].moe;
+  if (moe) DescribeMixture(config, scope, layer);
+  if (moe && !config.moe->beside_mlp) return;
+  if (config.mlp_mixes) {
     const Scope mlp = scope.In(names.mlp);
     layer.mlp_mixed = DescribeMixedMlp(config, scope.Name(names.mlp));
     layer.mlp.down = mlp.Linear({{names.down, config.hidden_size}}, config.ffn_size, false);
   } else {
-    layer.mlp =
-        scope.In(names.mlp).Mlp({names.gate, names.up, names.down, names.gate_up}, config.ffn_size);
+    layer.mlp = scope.In(names.mlp).Mlp({names.gate, names.up, names.down, names.gate_up},
+                                        config.FfnSizeOf(index));
   }
+}
+
+void DescribeLayerEmbeddings(const ModelConfig& config, const Scope& scope,
+                             LayerEmbeddingSpec& spec) {
+  const int64_t d = config.hidden_size, columns = config.layer_embeddings->columns;
+  spec.gate = scope.Linear({{"per_layer_input_gate", columns}}, d, false);
+  spec.projection = scope.Linear({{"per_layer_projection", d}}, columns, false);
+  spec.projection_norm = scope.Norm("post_per_layer_input_norm", d);
 }
 
 void DescribeStreams(const ModelConfig& config, const Scope& scope, LayerStreamSpec& spec) {
@@ -192,9 +213,6 @@ void DescribeStreams(const ModelConfig& config, const Scope& scope, LayerStreamS
   spec.predicts = altup.Linear({{"prediction_coefs", count * count}}, count, false);
   spec.corrects = altup.Linear({{"correction_coefs", count}}, count, false);
   spec.scale = altup.Zeros("correct_output_scale", d);
-  spec.gate = scope.Linear({{"per_layer_input_gate", streams.layer_columns}}, d, false);
-  spec.projection = scope.Linear({{"per_layer_projection", d}}, streams.layer_columns, false);
-  spec.projection_norm = scope.Norm("post_per_layer_input_norm", d);
   spec.laurel_left = laurel.Linear({{"linear_left", streams.laurel_rank}}, d, false);
   spec.laurel_right = laurel.Linear({{"linear_right", d}}, streams.laurel_rank, false);
   spec.laurel_norm = laurel.Norm("post_laurel_norm", d);
@@ -203,14 +221,17 @@ void DescribeStreams(const ModelConfig& config, const Scope& scope, LayerStreamS
 LayerSpec DescribeLayer(const ModelConfig& config, int64_t index, const Scope& scope) {
   const TensorNames& names = config.tensor_names;
   const int64_t d = config.hidden_size;
-  const int64_t q_size = config.query_heads * config.key_dim;
-  const int64_t k_size = config.kv_heads * config.key_dim;
-  const int64_t v_size = config.kv_heads * config.value_dim;
+  const HeadSizes heads = config.HeadsOf(index);
+  const int64_t q_size = config.query_heads * heads.key_dim;
+  const int64_t k_size = heads.kv_heads * heads.key_dim;
+  const int64_t v_size = heads.kv_heads * heads.value_dim;
   LayerSpec layer;
   const LayerConfig& parts = config.layers[static_cast<size_t>(index)];
   DescribeNorms(config, parts, scope, layer);
   DescribeMlp(config, index, scope, layer);
   if (config.streams) DescribeStreams(config, scope, layer.streams);
+  if (config.layer_embeddings) DescribeLayerEmbeddings(config, scope, layer.embeddings);
+  if (config.layer_scales) layer.scale = scope.Vector("layer_scalar", 1);
   if (parts.state) layer.state = DescribeState(config, index, scope.Name(names.state));
   if (!parts.attends) return layer;
   const bool own = config.HasCache(index);  // or it needs neither keys nor values
@@ -241,17 +262,19 @@ LayerSpec DescribeLayer(const ModelConfig& config, int64_t index, const Scope& s
     for (int64_t h = 0; h < config.query_heads; ++h) {
       layer.qkv.order.push_back({(2 * h + 1) * config.key_dim, (2 * h + 2) * config.key_dim});
     }
+  } else if (own && parts.values_are_keys) {
+    layer.qkv = attention.Linear({{names.query, q_size}, {names.key, k_size}}, d, config.qkv_bias);
   } else if (own) {
     layer.qkv = attention.Linear(
         {{names.query, q_size}, {names.key, k_size}, {names.value, v_size}}, d, config.qkv_bias);
   } else {
     layer.qkv = attention.Linear({{names.query, q_size}}, d, config.qkv_bias);
   }
-  layer.output = attention.Linear({{names.output, d}}, config.query_heads * config.value_dim,
+  layer.output = attention.Linear({{names.output, d}}, config.query_heads * heads.value_dim,
                                   config.output_bias);
   if (config.qk_norm) {
-    layer.q_norm = attention.HeadNorm(names.query_norm, config.query_heads);
-    if (own) layer.k_norm = attention.HeadNorm(names.key_norm, config.kv_heads);
+    layer.q_norm = attention.HeadNorm(names.query_norm, config.query_heads, heads.key_dim);
+    if (own) layer.k_norm = attention.HeadNorm(names.key_norm, heads.kv_heads, heads.key_dim);
   }
 
   if (config.sinks) layer.sinks = attention.Zeros(names.sinks, config.query_heads);
@@ -296,16 +319,20 @@ void Append(const StateSpec& state, std::vector<TensorSpec>& out) {
 }
 
 void Append(const LayerStreamSpec& streams, std::vector<TensorSpec>& out) {
-  for (const LinearSpec* linear :
-       {&streams.router, &streams.predicts, &streams.corrects, &streams.gate, &streams.projection,
-        &streams.laurel_left, &streams.laurel_right}) {
+  for (const LinearSpec* linear : {&streams.router, &streams.predicts, &streams.corrects,
+                                   &streams.laurel_left, &streams.laurel_right}) {
     Append(*linear, out);
   }
-  for (const NormSpec* norm :
-       {&streams.router_norm, &streams.projection_norm, &streams.laurel_norm}) {
+  for (const NormSpec* norm : {&streams.router_norm, &streams.laurel_norm}) {
     Append(*norm, out);
   }
   if (!streams.scale.name.empty()) out.push_back(streams.scale);
+}
+
+void Append(const LayerEmbeddingSpec& embeddings, std::vector<TensorSpec>& out) {
+  Append(embeddings.gate, out);
+  Append(embeddings.projection, out);
+  Append(embeddings.projection_norm, out);
 }
 
 void Append(const MlpSpec& mlp, std::vector<TensorSpec>& out) {
@@ -347,13 +374,16 @@ ModelTensors DescribeTensors(const ModelConfig& config, const TensorPlaces& plac
     tensors.project_in = body.Linear({{"project_in", d}}, embedding, false);
     tensors.project_out = body.Linear({{"project_out", embedding}}, d, false);
   }
-  if (config.streams) {
-    const int64_t columns = config.streams->layer_columns, all = config.layer_count() * columns;
+  if (config.layer_embeddings) {
+    const int64_t columns = config.layer_embeddings->columns;
+    const int64_t all = config.layer_count() * columns;
     tensors.layer_embedding =
-        body.Matrix("embed_tokens_per_layer", config.streams->layer_vocab, all);
+        body.Matrix("embed_tokens_per_layer", config.layer_embeddings->vocab, all);
     tensors.layer_embedding.stddev = 1.0f / std::sqrt(static_cast<float>(columns));
     tensors.layer_projection = body.Linear({{"per_layer_model_projection", all}}, d, false);
     tensors.layer_norm = body.Norm("per_layer_projection_norm", columns);
+  }
+  if (config.streams) {
     for (int64_t i = 0; i + 1 < config.streams->streams; ++i) {
       tensors.stream_projections.push_back(
           body.Linear({{StrCat("altup_projections.", i), d}}, d, false));
@@ -399,10 +429,18 @@ void Append(const LayerSpec& layer, std::vector<TensorSpec>& specs) {
   Append(layer.kv_up, specs);
   Append(layer.state, specs);
   Append(layer.streams, specs);
+  Append(layer.embeddings, specs);
   Append(layer.output, specs);
   Append(layer.attention_norm, specs);
   Append(layer.mlp_norm, specs);
   Append(layer.router, specs);
+  for (const TensorSpec* spec : {&layer.router_scale, &layer.expert_scales, &layer.scale}) {
+    if (!spec->name.empty()) specs.push_back(*spec);
+  }
+  for (const NormSpec* norm :
+       {&layer.experts_norm, &layer.mlp_part_norm, &layer.experts_part_norm}) {
+    Append(*norm, specs);
+  }
   if (!layer.router_correction.name.empty()) specs.push_back(layer.router_correction);
   for (const MlpSpec& expert : layer.experts) Append(expert, specs);
   Append(layer.mlp_mixed, specs);

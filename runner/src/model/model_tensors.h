@@ -63,13 +63,17 @@ struct StateSpec {
   LinearSpec output;
 };
 
+// What opens a layer's own embeddings, and what they add to the residual.
+struct LayerEmbeddingSpec {
+  LinearSpec gate, projection;
+  NormSpec projection_norm;
+};
+
 // What a layer of a residual of several streams has besides (StreamWeights).
 struct LayerStreamSpec {
   NormSpec router_norm;
   LinearSpec router, predicts, corrects;
   TensorSpec scale;
-  LinearSpec gate, projection;
-  NormSpec projection_norm;
   LinearSpec laurel_left, laurel_right;
   NormSpec laurel_norm;
 };
@@ -94,12 +98,18 @@ struct LayerSpec {
 
   StateSpec state;
   LayerStreamSpec streams;
+  LayerEmbeddingSpec embeddings;
+  TensorSpec scale;  // [1], of the residual behind the layer
 
   std::vector<MixedSpec> mlp_mixed;  // instead of mlp.up
   MlpSpec mlp;                       // dense, or the shared experts of a MoE layer (may be absent)
   LinearSpec router;
-  TensorSpec router_correction;  // [experts], added to sigmoids for the choice
-  LinearSpec shared_gate;        // one row
+  TensorSpec router_scale;   // [hidden], of what a router reads that norms the residual itself
+  TensorSpec expert_scales;  // [experts], of their weights
+  NormSpec experts_norm;     // before experts that are beside a dense MLP
+  NormSpec mlp_part_norm, experts_part_norm;  // on what either of the two gives
+  TensorSpec router_correction;               // [experts], added to sigmoids for the choice
+  LinearSpec shared_gate;                     // one row
   std::vector<MlpSpec> experts;
 };
 
@@ -119,10 +129,11 @@ struct ModelTensors {
   TensorSpec embedding;
   TensorSpec positions;  // learned positions
   LinearSpec project_in, project_out;
-  // A residual of several streams has these (ModelWeights).
+  // Embeddings of all layers, and what is added to them (ModelWeights).
   TensorSpec layer_embedding;
   LinearSpec layer_projection;
   NormSpec layer_norm;
+  // A residual of several streams has these.
   std::vector<LinearSpec> stream_projections, stream_returns;
   NormSpec embedding_norm, final_norm;
   LinearSpec head;  // tied: the embedding's name

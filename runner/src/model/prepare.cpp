@@ -31,6 +31,13 @@ void AppendRows(Ops& ops, const Tensor& stored, int64_t begin, int64_t rows,
   ops.memory->Copy(wide, View({out.data() + at, static_cast<size_t>(count)}, {1, count}));
 }
 
+// Gemma 4: no one size says what a projection is.
+bool FixedHeads(const ModelConfig& config) {
+  return !config.HasEvenHeads() || std::ranges::any_of(config.layers, [](const LayerConfig& layer) {
+    return layer.values_are_keys;
+  });
+}
+
 }  // namespace
 
 PreparedWeights::PreparedWeights(const ModelConfig& config, DType dtype, ModelTensors tensors,
@@ -56,6 +63,12 @@ Result<PreparedWeights::Place> PreparedWeights::PlaceOf(int64_t layer, Matrix ma
                               before_.family,
                               ", so that stages cannot change "
                               "the projections around it"));
+  }
+  if (FixedHeads(before_)) {
+    return Unsupported(
+        StrCat(before_.path,
+               ": layers have heads of several sizes, or values that are their keys; "
+               "stages that change projections need those of one size"));
   }
   const LayerSpec& spec = tensors_.layers[static_cast<size_t>(before_.LayerOf(layer))];
   Place place;
@@ -276,7 +289,8 @@ Status PreparedWeights::Finish() {
   if (!bases_.empty() && config_.cache_count() < before_.cache_count()) {
     return Unsupported("caches in bases of their own cannot be shared between layers");
   }
-  const bool fixed = before_.mla || before_.attention_gate;  // nothing was written
+  // Nothing was written.
+  const bool fixed = before_.mla || before_.attention_gate || FixedHeads(before_);
   for (int64_t layer = 0; !fixed && layer < before_.cache_count(); ++layer) {
     for (const bool bias : {false, true}) KVG_TRY(FinishLayer(layer, bias));
   }

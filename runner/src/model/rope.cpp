@@ -120,6 +120,8 @@ std::string_view NameOf(RopeKind kind) {
       return "yarn";
     case RopeKind::kLongrope:
       return "longrope";
+    case RopeKind::kProportional:
+      return "proportional";
     case RopeKind::kNone:
       return "none";
   }
@@ -146,6 +148,12 @@ RopeFrequencies ComputeRope(const RopeConfig& config, int64_t total_length) {
       break;
     case RopeKind::kLinear:
       for (double& f : result.inverse) f /= config.factor;
+      break;
+    case RopeKind::kProportional:
+      for (size_t i = 0; i < result.inverse.size(); ++i) {
+        double& f = result.inverse[i];
+        f = static_cast<int64_t>(i) < config.turned_dim / 2 ? f / config.factor : 0.0;
+      }
       break;
     case RopeKind::kLlama3:
       ApplyLlama3(config, result.inverse);

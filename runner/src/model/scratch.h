@@ -56,6 +56,7 @@ enum class ScratchSlot {
   kExperts,       // [m, experts per token]: who they are
   kExpertWeight,  // and what they weigh
   kExpertOutput,  // [m * experts per token, hidden]
+  kExpertsGiven,  // [m, hidden], of experts beside a dense MLP
   kExpertBias,    // the same, or as wide as what they read
   kGateLimit,
   kChoiceBias,   // [experts] of zeros

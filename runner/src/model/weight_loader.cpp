@@ -300,15 +300,12 @@ Status WeightLoader::Load(const LayerStreamSpec& spec, StreamWeights& out) {
   for (const auto& [linear, of] : {std::pair{&spec.router, &out.router},
                                    {&spec.predicts, &out.predicts},
                                    {&spec.corrects, &out.corrects},
-                                   {&spec.gate, &out.gate},
-                                   {&spec.projection, &out.projection},
                                    {&spec.laurel_left, &out.laurel_left},
                                    {&spec.laurel_right, &out.laurel_right}}) {
     KVG_TRY(Load(*linear, *of));
   }
-  for (const auto& [norm, of] : {std::pair{&spec.router_norm, &out.router_norm},
-                                 {&spec.projection_norm, &out.projection_norm},
-                                 {&spec.laurel_norm, &out.laurel_norm}}) {
+  for (const auto& [norm, of] :
+       {std::pair{&spec.router_norm, &out.router_norm}, {&spec.laurel_norm, &out.laurel_norm}}) {
     KVG_TRY(Load(*norm, *of));
   }
   return Load(NormSpec{spec.scale, {}}, out.scale);
@@ -404,6 +401,14 @@ Status WeightLoader::LoadUnrounded(const TensorSpec& spec, Norm& out) {
   std::vector<float> numbers;
   KVG_TRY(LoadNumbers(spec, DType::kF32, numbers));
   Put(numbers, out);
+  return {};
+}
+
+Status WeightLoader::LoadNumber(const TensorSpec& spec, float* out) {
+  if (spec.name.empty()) return {};
+  std::vector<float> numbers;
+  KVG_TRY(LoadNumbers(spec, DType::kF32, numbers));
+  *out = numbers.at(0);
   return {};
 }
 

@@ -31,6 +31,8 @@ class WeightLoader {
   // The one part is stored as [in, out].
   Status LoadTransposed(const LinearSpec& spec, Linear& out);
   Status Load(const NormSpec& spec, Norm& out);
+  // A tensor of one number; nothing where it has no name.
+  Status LoadNumber(const TensorSpec& spec, float* out);
   Status Load(const MlpSpec& spec, MlpWeights& out);
   Status Load(const std::vector<LinearSpec>& specs, std::vector<Linear>& out);
   Status Load(const LayerStreamSpec& spec, StreamWeights& out);

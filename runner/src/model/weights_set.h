@@ -63,13 +63,17 @@ struct StateWeights {
   Linear output;
 };
 
+// A layer with embeddings of its own: how far the residual opens them, and what they add to it.
+struct LayerEmbeddingWeights {
+  Linear gate, projection;
+  Norm projection_norm;
+};
+
 // A layer of a residual of several streams.
 struct StreamWeights {
   Norm router_norm;
   Linear router, predicts, corrects;
   Norm scale;  // its weight: [hidden], of the corrected stream before its embedding is added
-  Linear gate, projection;
-  Norm projection_norm;
   Linear laurel_left, laurel_right;
   Norm laurel_norm;
 };
@@ -84,10 +88,15 @@ struct LayerWeights {
   std::vector<Linear> absorbed_keys, absorbed_values;
   StateWeights state;
   StreamWeights streams;
+  LayerEmbeddingWeights embeddings;
+  float scale = 1.0f;  // of the residual behind the layer
   MlpWeights mlp;
   std::vector<MixedWeights> mlp_mixed;  // RWKV: instead of mlp.up, and what weighs it
   Linear router;
-  Norm router_correction;  // its weight: [experts]; empty: none
+  Norm router_scale;   // its weight: [hidden]; where experts are beside a dense MLP
+  Norm expert_scales;  // its weight: [experts, 1]; likewise
+  Norm experts_norm, mlp_part_norm, experts_part_norm;  // likewise
+  Norm router_correction;                               // its weight: [experts]; empty: none
   Linear shared_gate;
   std::vector<MlpWeights> experts;
   std::unique_ptr<MatrixSet> experts_up, experts_down;  // all of `experts`; null: there are none
@@ -96,11 +105,12 @@ struct LayerWeights {
 
 struct ModelWeights {
   Table embedding, positions;
-  // A residual of several streams has embeddings of all layers, and what makes streams of the first
-  // and brings them back, for each but the first.
+  // Embeddings of all layers, and a projection of the embedding below that is added to them.
   Table layer_embedding;
   Linear layer_projection;
   Norm layer_norm;
+  // A residual of several streams: what makes them of the first and brings them back, for each but
+  // the first.
   std::vector<Linear> stream_projections, stream_returns;
   Linear project_in, project_out, head;
   Norm embedding_norm, final_norm;

@@ -40,35 +40,6 @@ void ReadSparsity(ConfigReader& reader, ModelConfig& config) {
   }
 }
 
-// The last layers read the cache of the last layer of their kind before them.
-void ReadSharedCaches(ConfigReader& reader, ModelConfig& config) {
-  constexpr std::string_view kKey = "num_kv_shared_layers";
-  const int64_t layers = config.layer_count();
-  // None, or all: no published model, and stages that let rows go know shared caches alone.
-  const int64_t shared = reader.Int(kKey, 15, 1, kMostLayers);
-  if (shared >= layers) {
-    reader.Fail(kKey, StrCat("less than the ", layers, " layers"));
-  }
-  if (!reader.ok()) return;
-  const int64_t first = layers - shared;
-  std::vector<int64_t> reads;
-  for (int64_t i = 0; i < layers; ++i) {
-    int64_t of = i;
-    while (of >= 0 && i >= first &&
-           (of >= first || config.layers[static_cast<size_t>(of)].local_rope !=
-                               config.layers[static_cast<size_t>(i)].local_rope)) {
-      --of;
-    }
-    if (of < 0) {
-      return reader.Fail(
-          kKey, StrCat("fewer, so that layer ", i, " has one of its kind among the first ", first));
-    }
-    reads.push_back(of);
-  }
-  const Status status = config.ShareCaches(reads);
-  if (!status.ok()) reader.Fail(kKey, status.error().message);
-}
-
 void ReadStreams(ConfigReader& reader, ModelConfig& config) {
   StreamsConfig streams;
   streams.streams = reader.Int("altup_num_inputs", 4, 1, 64);
@@ -78,9 +49,11 @@ void ReadStreams(ConfigReader& reader, ModelConfig& config) {
   }
   streams.scales = reader.Bool("altup_correct_scale", true);
   streams.laurel_rank = reader.Int("laurel_rank", 64, 1, kMostHidden);
-  streams.layer_vocab = reader.Int("vocab_size_per_layer_input", 262144, 1, kMostVocab);
-  streams.layer_columns = reader.Int("hidden_size_per_layer_input", 256, 1, kMostHidden);
+  LayerEmbeddings embeddings;
+  embeddings.vocab = reader.Int("vocab_size_per_layer_input", 262144, 1, kMostVocab);
+  embeddings.columns = reader.Int("hidden_size_per_layer_input", 256, 1, kMostHidden);
   config.streams = streams;
+  config.layer_embeddings = embeddings;
   reader.Ignore({"altup_coef_clip", "altup_lr_multiplier"});  // of training
 }
 
@@ -113,7 +86,9 @@ void ReadGemma3n(ConfigReader& reader, ModelConfig& config) {
   ReadLayerRopes(reader, {.head_dim = config.key_dim, .theta = 1e6}, 1e4, config);
   ReadStreams(reader, config);
   ReadSparsity(reader, config);
-  ReadSharedCaches(reader, config);
+  // None, or all: no published model, and stages that let rows go know shared caches alone.
+  const int64_t shared = reader.Int("num_kv_shared_layers", 15, 1, kMostLayers);
+  ShareGemmaCaches(reader, shared, config);
 }
 
 }  // namespace
