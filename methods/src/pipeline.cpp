@@ -62,6 +62,7 @@ Needs& Needs::operator|=(const Needs& other) {
   Unite(chunk_sums, other.chunk_sums);
   Unite(query_moments, other.query_moments);
   Unite(gates, other.gates);
+  Unite(step_gates, other.step_gates);
   inputs |= other.inputs;
   first_rows = std::max(first_rows, other.first_rows);
   surprise |= other.surprise;
@@ -118,9 +119,11 @@ Needs Method::needs() const {
     if (!steps) {
       own.step_attention = own.step_queries = false;
       own.step_window = 0;
+      own.step_gates.clear();
     }
     if (!prompt) {
       own = {.gates = own.gates,
+             .step_gates = own.step_gates,
              .raw_keys = own.raw_keys,
              .output_weights = own.output_weights,
              .step_window = own.step_window,

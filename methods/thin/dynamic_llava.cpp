@@ -9,13 +9,13 @@
 // anew for each prompt, which costs little beside the prompt's own passes.
 #include <algorithm>
 #include <cmath>
-#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "core/strings.h"
 #include "methods/gate_scorer.h"
+#include "methods/named_maps.h"
 #include "methods/registry.h"
 #include "methods/row_choice.h"
 #include "methods/tensors.h"
@@ -24,55 +24,7 @@
 namespace kvgauge {
 namespace {
 
-constexpr float kPredictorEpsilon = 1e-5f;  // of its layer norms, torch's
 constexpr char kPredictorPrefix[] = "model.image_score_predictor.";
-
-// The predictor's norms and linear maps on one device, by the names of their tables. One thread.
-class LoadedPredictor {
- public:
-  LoadedPredictor(const GateTables& tables, const GateTables::Dims& dims, Ops& ops) : ops_(ops) {
-    for (const auto& [name, shape] : dims) {
-      const std::vector<float> values = tables.Read(name, shape);
-      if (shape.size() == 2) {
-        const Tensor rows = View(values, {shape[0], shape[1]});
-        maps_[name] = ops.linear->Pack({&rows, 1}, DType::kF32);
-        continue;
-      }
-      Vector& vector = vectors_[name];
-      vector.count = std::ssize(values);
-      vector.memory = ops.memory->Allocate(vector.count * 4);
-      ops.memory->Copy(View(values, {vector.count}), Of(name));
-    }
-  }
-
-  // out may be x.
-  void Norm(const std::string& name, const Tensor& x, const Tensor& out) const {
-    ops_.rows->LayerNorm(x, Of(name + ".weight"), Of(name + ".bias"), kPredictorEpsilon, out);
-  }
-  // With its shift, where it has one.
-  void Map(const std::string& name, const Tensor& x, MatMulMode mode, const Tensor& out) const {
-    ops_.linear->MatMul(x, *maps_.at(name + ".weight"), Of(name + ".bias"), mode, out);
-  }
-  void MapGelu(const std::string& name, const Tensor& x, const Tensor& out) const {
-    Map(name, x, MatMulMode::kSet, out);
-    ops_.rows->Activate(out, Activation::kGelu, out);
-  }
-
- private:
-  struct Vector {
-    Buffer memory;
-    int64_t count = 0;
-  };
-  Tensor Of(const std::string& name) const {
-    const auto found = vectors_.find(name);
-    if (found == vectors_.end()) return {};
-    return found->second.memory.As(DType::kF32, {found->second.count});
-  }
-
-  Ops& ops_;
-  std::map<std::string, std::unique_ptr<PackedMatrix>> maps_;
-  std::map<std::string, Vector> vectors_;
-};
 
 class DynamicLlavaRows final : public TrainedThin {
  public:
@@ -115,7 +67,7 @@ class DynamicLlavaRows final : public TrainedThin {
   }
 
   RowsOn Pass(LayerView& view, const ThinRows& rows) const override {
-    const LoadedPredictor predictor(tables_, DimsOf(view.shape()), view.ops());
+    const NamedMaps predictor(tables_, DimsOf(view.shape()), view.ops());
     std::vector<bool> leaves(static_cast<size_t>(view.width()));
     for (const std::vector<int32_t>& picture : Pictures(view)) {
       const int64_t kept = ShareOf(std::ssize(picture), 1 - drop_);
@@ -188,7 +140,7 @@ class DynamicLlavaRows final : public TrainedThin {
   }
 
   // What speaks for each of the rows, less what speaks against it: [1, n].
-  Tensor Judged(LayerView& view, const LoadedPredictor& predictor, const Tensor& hidden,
+  Tensor Judged(LayerView& view, const NamedMaps& predictor, const Tensor& hidden,
                 const std::vector<int32_t>& rows) const {
     RowOps& ops = *view.ops().rows;
     const int64_t n = std::ssize(rows), together = std::min(n, kTogether);
@@ -243,7 +195,7 @@ class DynamicLlavaRows final : public TrainedThin {
   }
 
   // What attention of a block gives its rows: every row sees all. [n, width]
-  Tensor Seen(LayerView& view, const LoadedPredictor& predictor, const std::string& at,
+  Tensor Seen(LayerView& view, const NamedMaps& predictor, const std::string& at,
               const Tensor& x) const {
     RowOps& ops = *view.ops().rows;
     LinearOps& linear = *view.ops().linear;
@@ -285,13 +237,7 @@ class DynamicLlavaRows final : public TrainedThin {
 };
 
 Result<Calibration::Tables> ImportPicturePredictor(const Calibration::Tables& published) {
-  Calibration::Tables tables;
-  for (const auto& [name, table] : published) {
-    if (!name.starts_with(kPredictorPrefix)) continue;
-    tables[name.substr(sizeof(kPredictorPrefix) - 1)] = table;
-  }
-  if (!tables.empty()) return tables;
-  return BadInput(StrCat("has no tensor whose name begins with '", kPredictorPrefix, "'"));
+  return TablesUnder(kPredictorPrefix, published);
 }
 
 KVG_REGISTER_STAGE({
@@ -299,11 +245,12 @@ KVG_REGISTER_STAGE({
     .id = "dynamic_llava",
     .paper = "arXiv:2412.00876",
     .summary = "rows of pictures that a trained predictor does without leave before a layer",
-    .departures = {"each picture or video of a prompt is judged by itself; the reference has one "
-                   "picture",
-                   "rows of text stay; the reference can train a predictor for those of the last "
-                   "question, which its scripts leave out",
-                   "decoded tokens stay; the reference has another predictor for them"},
+    .departures =
+        {"each picture or video of a prompt is judged by itself; the reference has one "
+         "picture",
+         "rows of text stay; the reference can train a predictor for those of the last "
+         "question, which its scripts leave out",
+         "decoded tokens stay; the reference's predictor for them is score.dynamic_llava"},
     .bytes = "from its layer on what is left of the prompt, and 4 bytes an entry for its position; "
              "4 bytes a weight of its predictor, once a model",
     .params = GateTables::Declare(RowChoice::Declare(

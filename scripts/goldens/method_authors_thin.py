@@ -12,7 +12,7 @@ import numpy as np
 import method_gates as gates
 
 from checkouts import Substituted, definitions
-from method_oracles import softmax, top
+from method_oracles import Sequence, softmax, top
 from method_thin import Aim, FastKv, GemFilter, Thinned
 from pictures_reference import functions
 
@@ -127,6 +127,47 @@ class DynamicLlavaByAuthors(Thinned):
         ours = top((logits[0, :, 0] - logits[0, :, 1]).numpy(), count, self.margins, "dynamic_llava rows")
         assert np.array_equal(ours, theirs)
         return np.append(theirs, len(rows[0]))
+
+
+class TokensByAuthors:
+    """Its TextPredictor on the row of each decoded token as it enters a layer: what it gives up is no longer held
+    from that layer on when the token has attended to itself, as in the cached branch of its forward."""
+
+    @functools.cached_property
+    def text_predictor(self):
+        import torch
+
+        folder = self.settings.checkout.path / "llava/model/language_model"
+        module = definitions(folder / "dynamic_modeling_llama.py", ("TextPredictor",),
+                             vars(typing) | dict(torch=torch, nn=torch.nn))  # fmt: skip
+        predictor = module.TextPredictor(input_dim=gates.HIDDEN, d_model=gates.WIDE)
+        predictor.load_state_dict({k: torch.from_numpy(v) for k, v in gates.dynamic_llava_text_tables().items()})
+        return predictor.double().eval().requires_grad_(False)
+
+    def entering(self, l, h):
+        import torch
+
+        if l != self.settings.text_layer:
+            return
+        stay, go = self.text_predictor(torch.from_numpy(h)[None]).reshape(1, -1, 2)[0, 0].tolist()
+        self.margins.note(abs(stay - go) / max(abs(stay), abs(go)), "dynamic_llava token")
+        self.stays = stay > go
+
+    def after_step(self, rows):
+        if self.stays:
+            return
+        for l in range(self.settings.text_layer, self.model.layers):
+            for h, positions in enumerate(self.pos[l]):
+                self.keep(l, h, np.arange(len(positions) - 1))
+
+
+class DynamicLlavaTextByAuthors(TokensByAuthors, Sequence):
+    def compress(self, **settings):
+        self.settings = types.SimpleNamespace(**settings)
+
+
+class DynamicLlavaBothByAuthors(TokensByAuthors, DynamicLlavaByAuthors):
+    pass
 
 
 class SparseVlmByAuthors(Thinned):
@@ -420,7 +461,16 @@ def aim_cases(checkout):
 def dynamic_llava_cases(checkout):
     sizes = [f"thin.width={gates.WIDE}", f"thin.heads={gates.PREDICTOR_HEADS}", f"thin.inner={gates.PREDICTOR_INNER}",
              "thin.calibration={inputs}/dynamic_llava.safetensors"]  # fmt: skip
-    return [(name, dict(method="dynamic_llava", budget="none", steps=6, set=["thin.rows=all", *more, *sizes]) | asks,
+    text = [f"score.width={gates.WIDE}", "score.calibration={inputs}/dynamic_llava_text.safetensors"]
+    by_text = f"TextPredictor of {checkout.name}, with made-up weights, run in torch inside a NumPy forward, float64"
+    return [(name, dict(method="dynamic_llava_text", budget="none", steps=16, set=[f"score.layer={layer}", *text]), by_text,
+             DynamicLlavaTextByAuthors, dict(checkout=checkout, text_layer=layer))
+            for name, layer in (("dynamic_llava_text", 2), ("dynamic_llava_text_first", 0))] + [
+            ("dynamic_llava_both", dict(method="dynamic_llava_both", budget="none", steps=16,
+                                        set=["thin.rows=all", *sizes, *text]),
+             by_text.replace("TextPredictor", "TextPredictor and VisionPredictor"),
+             DynamicLlavaBothByAuthors, dict(checkout=checkout, layer=2, keep=0.2, text_layer=2))] + [
+            (name, dict(method="dynamic_llava", budget="none", steps=6, set=["thin.rows=all", *more, *sizes]) | asks,
              f"VisionPredictor of {checkout.name}, with made-up weights, run in torch inside a NumPy forward, float64",
              DynamicLlavaByAuthors, dict(checkout=checkout, layer=layer, keep=keep))
             for name, more, layer, keep, asks in (

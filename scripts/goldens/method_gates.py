@@ -115,12 +115,30 @@ def dynamic_llava_tables():
     return {k.removeprefix(PREDICTOR): v for k, v in dynamic_llava_predictor().items()}
 
 
+TEXT_PREDICTOR = "model.output_text_score_predictor."
+
+
+def dynamic_llava_text_predictor():
+    """The predictor of decoded tokens in the same checkpoint: a norm and four maps."""
+    rng = np.random.default_rng(37)
+    draw = lambda *dims: (2 * rng.normal(size=dims) / math.sqrt(dims[-1])).astype(np.float32)  # noqa: E731
+    name = TEXT_PREDICTOR + "output_mlp."
+    tables = {name + "0.weight": 1 + draw(HIDDEN), name + "0.bias": draw(HIDDEN)}
+    for i, (out, come) in enumerate(((WIDE, HIDDEN), (WIDE // 2, WIDE), (WIDE // 4, WIDE // 2), (2, WIDE // 4))):
+        tables |= {f"{name}{2 * i + 1}.weight": draw(out, come), f"{name}{2 * i + 1}.bias": draw(out)}
+    return tables
+
+
+def dynamic_llava_text_tables():
+    return {k.removeprefix(TEXT_PREDICTOR): v for k, v in dynamic_llava_text_predictor().items()}
+
+
 def write_side_files(directory, weights):
     """weights: the checkpoint's, by name."""
     save_file(trimkv_gates(), directory / "trimkv_published.safetensors")
     save_file(locret_heads(), directory / "locret_published.safetensors")
     # A checkpoint holds more.
-    save_file(dynamic_llava_predictor() | {"model.norm.weight": np.ones(HIDDEN, np.float32)},
+    save_file(dynamic_llava_predictor() | dynamic_llava_text_predictor() | {"model.norm.weight": np.ones(HIDDEN, np.float32)},
               directory / "dynamic_llava_published.safetensors")
     kvzap = '{"inner":0,"kind":"%s"}'
     for name, tables, stage, params in (
@@ -131,6 +149,7 @@ def write_side_files(directory, weights):
         ("trimkv", trimkv_tables(), "score.trimkv", '{"inner":8}'),
         ("dynamic_llava", dynamic_llava_tables(), "thin.dynamic_llava",
          f'{{"blocks":{BLOCKS},"heads":{PREDICTOR_HEADS},"inner":{PREDICTOR_INNER},"width":{WIDE}}}'),
+        ("dynamic_llava_text", dynamic_llava_text_tables(), "score.dynamic_llava", f'{{"width":{WIDE}}}'),
     ):
         save_file(tables, directory / f"{name}.safetensors", metadata={
             "kvgauge_calibration": "1", "stage": stage, "stage_version": "1", "params": params,

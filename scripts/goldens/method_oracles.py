@@ -115,11 +115,14 @@ class Llama:
     def logits(self, h):
         return self.norm(h, "model.norm.weight") @ self.w["model.embed_tokens.weight"].T
 
-    def run(self, ids, begin, attend):
-        """`attend(l, q, k, v)`, each [heads, n, dim] and not rotated, gives [heads, n, dim]."""
+    def run(self, ids, begin, attend, entering=None):
+        """`attend(l, q, k, v)`, each [heads, n, dim] and not rotated, gives [heads, n, dim]; `entering(l, h)` is
+        shown the rows that enter a layer."""
         h = self.w["model.embed_tokens.weight"][ids]
         for l in range(self.layers):
             at = f"model.layers.{l}."
+            if entering is not None:
+                entering(l, h)
             x = self.norm(h, at + "input_layernorm.weight")
             q, k, v = (self.split(x, l, n, c)
                        for n, c in zip("qkv", (self.heads, self.groups, self.groups)))
@@ -204,6 +207,9 @@ class Sequence:
     def after_step(self, rows):
         pass
 
+    def entering(self, l, h):
+        pass
+
     def step(self, token):
         model, rows = self.model, []
 
@@ -217,7 +223,7 @@ class Sequence:
             rows.append(of_layer)
             return np.concatenate(out)[:, None, :]
 
-        logits = model.run(np.array([token]), self.tokens, attend)[0]
+        logits = model.run(np.array([token]), self.tokens, attend, self.entering)[0]
         self.tokens += 1
         self.after_step(rows)
         return logits

@@ -311,6 +311,25 @@ TEST_F(ImportTest, TakesAPredictorOutOfACheckpoint) {
   EXPECT_THAT(other.err, HasSubstr("no tensor whose name begins with 'model.image_score_predic"));
 }
 
+// The same checkpoint has the predictor of decoded tokens.
+TEST_F(ImportTest, TakesThePredictorOfDecodedTokens) {
+  const std::string published = Golden("inputs/dynamic_llava_published.safetensors");
+  const Outcome made = Import("dynamic_llava_text --set score.width=16", published);
+  ASSERT_EQ(made.exit_code, 0) << made.err;
+  EXPECT_EQ(Tables(Path("imported.safetensors")),
+            Tables(Golden("inputs/dynamic_llava_text.safetensors")));
+  const Outcome wide = Import("dynamic_llava_text", published);
+  EXPECT_EQ(wide.exit_code, 2);
+  EXPECT_THAT(wide.err, HasSubstr("this model needs [512"));
+  const Outcome odd = Import("dynamic_llava_text --set score.width=18", published);
+  EXPECT_EQ(odd.exit_code, 2);
+  EXPECT_THAT(odd.err, HasSubstr("width is 18; expected a multiple of 4"));
+  const Outcome other =
+      Import("dynamic_llava_text --set score.width=16", Golden("inputs/kvzap_mlp.safetensors"));
+  EXPECT_EQ(other.exit_code, 2);
+  EXPECT_THAT(other.err, HasSubstr("begins with 'model.output_text_score_predictor.'"));
+}
+
 TEST_F(ImportTest, ReadsPublishedCurves) {
   const std::vector<float> curve(99 * 4 * 2, 0.5f);
   const Outcome made = Import("lukv --stage allocate", WriteTensor("curve", {99, 4, 2}, curve));

@@ -470,10 +470,13 @@ TEST_P(Conformance, DeclaredBytesAreAllocated) {
     const CompressionRecord record = compressor.Record();
     // Weights of a gate are constants too. They lie beside the cache, and the record has them.
     KvBytes declared = bytes;
-    for (const GateNeed& need : subject->method.needs().gates) {
-      const auto loaded = need.gate->Load(subject->shape(), subject->model().ops());
-      EXPECT_GT(loaded->bytes(), 0);
-      declared.projections += loaded->bytes();
+    const Needs needs = subject->method.needs();
+    for (const auto* gates : {&needs.gates, &needs.step_gates}) {
+      for (const GateNeed& need : *gates) {
+        const auto loaded = need.gate->Load(subject->shape(), subject->model().ops());
+        EXPECT_GT(loaded->bytes(), 0);
+        declared.projections += loaded->bytes();
+      }
     }
     const Pipeline own = MakePipeline(subject->method);
     declared.projections += TrainedBytes(own.thin.get(), subject->shape());

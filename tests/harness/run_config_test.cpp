@@ -41,13 +41,14 @@ TEST(RunConfig, CanonicalFormsOfShippedFilesReadBack) {
 // here with what keeps it out.
 TEST(RunConfig, TheBoardNamesEveryMethodOfTextModels) {
   const std::set<std::string> only_pictures = {
-      "aim",           "aim_prune",  "aircache",      "calibquant", "dart",
-      "dynamic_llava", "fastv",      "holov",         "prumerge",   "prumerge_plus",
-      "pyramiddrop",   "random_see", "random_visual", "sparsevlm",  "uniform_visual",
-      "visionzip",     "vscan"};
+      "aim",           "aim_prune",          "aircache",   "calibquant",    "dart",
+      "dynamic_llava", "dynamic_llava_both", "fastv",      "holov",         "prumerge",
+      "prumerge_plus", "pyramiddrop",        "random_see", "random_visual", "sparsevlm",
+      "streammem",     "uniform_visual",     "visionzip",  "vscan"};
   const std::set<std::string> needs_trained_weights = {
-      "ccm_concat", "ccm_merge",    "dmc",   "dms",  "fastkvzip", "kvlink",
-      "kvzap",      "kvzap_linear", "leank", "less", "locret",    "trimkv"};
+      "ccm_concat", "ccm_merge", "dmc",   "dms",          "dynamic_llava_text",
+      "fastkvzip",  "kvlink",    "kvzap", "kvzap_linear", "leank",
+      "less",       "locret",    "trimkv"};
   const std::set<std::string> needs_an_encoder = {"llmlingua2"};
   const Result<RunConfig> board =
       ReadRunConfig(StrCat(KVG_SOURCE_DIR, "/configs/runs/board.json"), {});

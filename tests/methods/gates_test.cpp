@@ -104,6 +104,31 @@ TEST(GateTest, RetentionDecaysWithAge) {
   EXPECT_EQ(scorer->numbers(), 2);
 }
 
+// A token goes from the predictor's layer on, and only in decode; equal numbers are against it.
+TEST(GateTest, DecodedTokensAreJudgedWhereTheyEnterALayer) {
+  const auto scorer = MakeStage<Scorer>(StageKind::kScore, "dynamic_llava",
+                                        R"({"weights": "random", "layer": 1, "width": 4})");
+  ASSERT_TRUE(scorer->Check(Shape()).ok());
+  const Needs needs = scorer->needs();
+  EXPECT_TRUE(needs.gates.empty());
+  ASSERT_EQ(needs.step_gates.size(), 1u);
+  EXPECT_EQ(needs.step_gates[0].gate->rows_of(), 1);
+  for (const int64_t layer : {0, 1}) {
+    FakeView view(Shape(), 3, layer);
+    view.SetLength(1, 2);
+    view.gate_scores = {0.0f, 1e-9f};
+    EXPECT_THAT(ScoreWith(*scorer, view), ElementsAre(1, 1, 1, 1, 1, 0)) << "behind a prompt";
+    view.is_decoding = true;
+    const float first = layer == 0 ? 1 : 0;
+    EXPECT_THAT(ScoreWith(*scorer, view), ElementsAre(1, 1, first, 1, 1, 0)) << layer;
+  }
+  const auto deep =
+      MakeStage<Scorer>(StageKind::kScore, "dynamic_llava", R"({"weights": "random", "width": 4})");
+  const Status refused = deep->Check(Shape());
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().message, "layer is 2, and the model has 2 layers; expected 0 .. 1");
+}
+
 TEST(GateTest, WeightsOfAnotherModelAreRefused) {
   const auto error = [](const std::string& params, std::shared_ptr<Calibration> file) {
     const auto scorer = MakeStage<Scorer>(StageKind::kScore, "kvzap", params);

@@ -35,6 +35,9 @@ std::vector<std::string> SignalNames(const Needs& needs) {
   }
   if (needs.inputs) names.emplace_back("inputs of layers");
   if (!needs.gates.empty()) names.emplace_back("inputs of layers, through a gate");
+  if (!needs.step_gates.empty()) {
+    names.emplace_back("rows that enter a layer in decode, through a gate");
+  }
   if (needs.first_rows > 0) {
     names.push_back(StrCat("queries of the first ", needs.first_rows, " rows"));
   }

@@ -33,6 +33,9 @@ class Gate {
   virtual std::unique_ptr<LoadedGate> Load(const ModelShape& shape, Ops& ops) const = 0;
   // Bytes that it then has, for the plan of a run.
   virtual int64_t PlannedBytes(const ModelShape& shape) const = 0;
+  // A gate in Needs::step_gates reads the rows that enter this one layer, before it norms them, and
+  // the views of all layers show what it gives. -1: it reads each layer's inputs, for its own view.
+  virtual int64_t rows_of() const { return -1; }
 };
 
 // A gate that a stage needs.

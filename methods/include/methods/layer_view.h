@@ -101,7 +101,8 @@ class LayerView {
   // key_dim].
   virtual Tensor DraftQueries() = 0;
   // What a declared gate gives the entries: [kv_heads, width] after prefill, 0 for those of turns
-  // before. While decoding() that of the newest entry alone: [kv_heads, 1].
+  // before. While decoding() that of the newest entry alone: [kv_heads, 1]; there a gate of
+  // Needs::step_gates gives all layers the same.
   virtual Tensor GateScores(const Gate& gate) = 0;
   // The inputs of the layer's attention, of all rows that were read: [rows, hidden_size] f32.
   // Declared.

@@ -37,6 +37,8 @@ struct Needs {
   // Scores that gates give each entry where it is made, from the input of its layer's attention,
   // normed where the model norms it; in prefill and in decode. Ascending.
   std::vector<GateNeed> gates = {};
+  // Gates of the rows that enter a layer (Gate::rows_of), in decode alone. Ascending.
+  std::vector<GateNeed> step_gates = {};
   bool inputs = false;          // of each layer's attention, normed likewise, for all prompt rows
   int64_t first_rows = 0;       // queries of the first so many prompt rows
   bool surprise = false;        // how little each token of the prompt was expected

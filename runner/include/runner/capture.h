@@ -150,7 +150,8 @@ class StepCapture {
   ~StepCapture();
 
   bool wanted() const {
-    return needs_.step_attention || needs_.step_queries || slides() || wants_inputs();
+    return needs_.step_attention || needs_.step_queries || slides() || wants_inputs() ||
+           wants_residuals();
   }
   // Whether queries of more than the newest row are kept.
   bool slides() const { return needs_.step_window > 0; }
@@ -158,6 +159,8 @@ class StepCapture {
   bool wants_inputs() const { return !needs_.gates.empty(); }
   // x: [1, hidden_size].
   void KeepInput(int64_t layer, const Tensor& x);
+  bool wants_residuals() const { return !needs_.step_gates.empty(); }
+  void KeepResidual(int64_t layer, const Tensor& x);
   bool wants_guesses() const { return needs_.guessed_queries; }
   // q: [1, query_heads, key_dim].
   void KeepGuess(int64_t layer, const Tensor& q);
@@ -213,7 +216,7 @@ class StepCapture {
   LayerNumbers last_;            // of a device: [step_window, its layers' queries], by position
   LayerNumbers log_sums_;        // [query_heads] of each layer
   std::vector<Left> attention_;  // [layers]
-  std::unique_ptr<GateFolds> gates_;  // those that are declared
+  std::unique_ptr<GateFolds> gates_, step_gates_;  // those that are declared
 };
 
 }  // namespace kvgauge

@@ -23,6 +23,10 @@ class LayerHook {
   // model norms them. [rows, hidden_size], f32 or the type of the weights; before BeforeAttend.
   virtual bool wants_inputs() const { return false; }
   virtual void LayerInput(int64_t, const Tensor&) {}
+  // Whether LayerResidual is called, before LayerInput: with the rows that enter a layer, before it
+  // norms them. [rows, hidden_size] f32.
+  virtual bool wants_residuals() const { return false; }
+  virtual void LayerResidual(int64_t, const Tensor&) {}
   // Whether LayerGuess is called, before BeforeAttend, for all layers but the model's first: with
   // the queries that a layer's projection makes of the input that the layer below had, rotated as
   // its own. [rows, query_heads, key_dim].

@@ -115,8 +115,8 @@ PrefillCapture::PrefillCapture(const ModelConfig& config, const KvCache& cache, 
     moments_.push_back(std::make_unique<QueryMoments>(config, from, cache.devices()));
   }
   if (!needs.gates.empty())
-    gates_ = std::make_unique<GateFolds>(config, ShapeOf(config, cache.format().dtype), needs, rows,
-                                         cache.ops());
+    gates_ = std::make_unique<GateFolds>(config, ShapeOf(config, cache.format().dtype), needs.gates,
+                                         rows, cache.ops());
 }
 
 void PrefillCapture::LayerInput(int64_t layer, const Tensor& x) {
@@ -456,8 +456,12 @@ StepCapture::StepCapture(const ModelConfig& config, const Needs& needs, const La
   queries_.Allocate(devices_, layers, DType::kF32, row_size());
   if (slides()) last_.Allocate(devices_, layers, DType::kF32, needs.step_window * row_size());
   if (wants_inputs()) {
-    gates_ = std::make_unique<GateFolds>(config, ShapeOf(config, DType::kF32), needs, 1,
+    gates_ = std::make_unique<GateFolds>(config, ShapeOf(config, DType::kF32), needs.gates, 1,
                                          devices_.first());
+  }
+  if (wants_residuals()) {
+    step_gates_ = std::make_unique<GateFolds>(config, ShapeOf(config, DType::kF32),
+                                              needs.step_gates, 1, devices_.first());
   }
   if (!needs.step_attention) return;
   log_sums_.Allocate(devices_, layers, DType::kF32, config.query_heads);
@@ -490,8 +494,13 @@ void StepCapture::Keep(int64_t layer, const Tensor& q, const Tensor& log_sum_exp
 StepCapture::~StepCapture() = default;
 
 void StepCapture::KeepInput(int64_t layer, const Tensor& x) { gates_->Fold(layer, x, 0); }
+void StepCapture::KeepResidual(int64_t layer, const Tensor& x) { step_gates_->Fold(layer, x, 0); }
 
 Tensor StepCapture::GateScores(const Gate& gate, int64_t layer) const {
+  if (gate.rows_of() >= 0) {
+    KVG_CHECK(step_gates_ != nullptr, "no stage declared a gate of the rows of decode steps");
+    return step_gates_->Of(gate, gate.rows_of());
+  }
   KVG_CHECK(gates_ != nullptr, "no stage declared a gate");
   return gates_->Of(gate, layer);
 }

@@ -295,7 +295,9 @@ void Compressor::Impl::BeginReads(const PrefillCapture* capture) {
 
 void Compressor::Impl::CountWeights() {
   int64_t weights = 0;
-  for (const GateNeed& need : needs_.gates) weights += need.gate->PlannedBytes(shape_);
+  for (const auto* gates : {&needs_.gates, &needs_.step_gates}) {
+    for (const GateNeed& need : *gates) weights += need.gate->PlannedBytes(shape_);
+  }
   weights += TrainedBytes(pipeline_.thin.get(), shape_);
   const bool drafted = method_.score && method_.score->draft != nullptr;
   if (method_.thin && method_.thin->tagger != nullptr) {
@@ -369,6 +371,15 @@ void Compressor::Impl::BeforeAttend(int64_t layer, const Tensor& q) {
     return {};
   });
   attend_start_s_ = NowSeconds();
+}
+
+void Compressor::Impl::LayerResidual(int64_t layer, const Tensor& x) {
+  if (!hooked_.ok()) return;
+  hooked_ = Guarded([&]() -> Status {
+    const Stopwatch watch(ops_, seconds().score, During::kStep);
+    step_.KeepResidual(layer, x);
+    return {};
+  });
 }
 
 void Compressor::Impl::LayerInput(int64_t layer, const Tensor& x) {
@@ -462,6 +473,15 @@ Tensor Compressor::Impl::NumbersOf(CacheView& view) {
   return numbers;
 }
 
+Status Compressor::Impl::CheckStepGates(CacheView& view) const {
+  for (const GateNeed& need : pipeline_.StepScore().needs().step_gates) {
+    if (need.gate->rows_of() != view.layer()) continue;
+    const StageChoice& choice = *(method_.decode_score ? method_.decode_score : method_.score);
+    KVG_TRY(CheckGates(choice, view, view.GateScores(*need.gate)));
+  }
+  return {};
+}
+
 Result<Tensor> Compressor::Impl::AgeLayer(CacheView& view) {
   if (!ages()) return Tensor();
   const Stopwatch watch(ops_, seconds().score, During::kStep);
@@ -506,6 +526,7 @@ Status Compressor::Impl::ReduceInStep() {
                      cache_->tokens());
   for (int64_t layer = 0; layer < shape_.layers; ++layer) {
     CacheView view(DecodeSource(StepSource()), layer);
+    KVG_TRY(CheckStepGates(view));
     KVG_ASSIGN(const Tensor numbers, AgeLayer(view));
     const int64_t excess = ExcessOf(view);
     most = std::max(most, excess);

@@ -66,8 +66,11 @@ class Compressor::Impl final : public LayerHook {
 
   bool wants_log_sum_exp() const override { return step_.wants_log_sum_exp() || reads_.joins(); }
   bool repeatable() const override {
-    return !reads_.chooses() && !wants_inputs() && !wants_guesses() && !places();
+    return !reads_.chooses() && !wants_residuals() && !wants_inputs() && !wants_guesses() &&
+           !places();
   }
+  bool wants_residuals() const override { return step_.wants_residuals(); }
+  void LayerResidual(int64_t layer, const Tensor& x) override;
   bool wants_inputs() const override { return may_act() && step_.wants_inputs(); }
   void LayerInput(int64_t layer, const Tensor& x) override;
   bool wants_guesses() const override { return step_.wants_guesses(); }
@@ -108,6 +111,7 @@ class Compressor::Impl final : public LayerHook {
     return source;
   }
   Status KeepNumbers(CacheView& view, const Tensor& scores);
+  Status CheckStepGates(CacheView& view) const;
   // The numbers of the layer's entries, aged; empty where scores do not age.
   Result<Tensor> AgeLayer(CacheView& view);
   // What is kept of them: [numbers, kv_heads, width], or without the first dim where it is one.
@@ -120,7 +124,7 @@ class Compressor::Impl final : public LayerHook {
   Result<bool> ReduceAgain();
   Status ReducePrompt(const PromptState& state, const PromptScores* scores);
   Status ReduceChunk(const PromptState& state, int64_t prompt_tokens);
-  // out: [kv_heads, entries without those of the rows behind the chunk].
+  // out: [kv_heads, entries without those of the rows behind the chunk], zero on entry.
   void ScoreAsked(const PromptState& asked, int64_t layer, const Tensor& out) const;
   // `step` as in ReduceInput.
   Status ReduceLayer(CacheView& view, Tensor scores, int64_t step);

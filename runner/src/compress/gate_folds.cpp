@@ -16,10 +16,10 @@ Tensor Grown(Ops& ops, Buffer& memory, int64_t rows, int64_t columns) {
 
 }  // namespace
 
-GateFolds::GateFolds(const ModelConfig& config, const ModelShape& shape, const Needs& needs,
-                     int64_t rows, Ops& ops)
+GateFolds::GateFolds(const ModelConfig& config, const ModelShape& shape,
+                     std::span<const GateNeed> gates, int64_t rows, Ops& ops)
     : config_(config), kv_heads_(shape.kv_heads), rows_(rows), ops_(ops) {
-  for (const GateNeed& need : needs.gates) {
+  for (const GateNeed& need : gates) {
     gates_.push_back({.gate = need.gate,
                       .loaded = need.gate->Load(shape, ops),
                       .numbers = ops.memory->Allocate(config.layer_count() * kv_heads_ *
@@ -45,6 +45,8 @@ void GateFolds::Fold(int64_t layer, const Tensor& x, int64_t at) {
   const Tensor part = both[0].Reshape({rows, kv_heads_});
   const Tensor across = both[1].Reshape({kv_heads_, rows});
   for (Folded& folded : gates_) {
+    const int64_t only = folded.gate->rows_of();
+    if (only >= 0 && only != layer) continue;
     folded.loaded->Fold(layer, wide, part);
     // The identity times them transposed: exactly they, with rows and columns exchanged.
     ops_.linear->MatMulNT(unit_.As(DType::kF32, {1, kv_heads_, kv_heads_}),

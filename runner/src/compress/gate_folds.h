@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "methods/needs.h"
@@ -14,12 +15,13 @@ namespace kvgauge {
 // One thread. Rows may come again.
 class GateFolds {
  public:
-  // For the gates that some stage declared. `rows`: the most that are held at a time.
-  GateFolds(const ModelConfig& config, const ModelShape& shape, const Needs& needs, int64_t rows,
-            Ops& ops);
+  // For gates that some stage declared. `rows`: the most that are held at a time.
+  GateFolds(const ModelConfig& config, const ModelShape& shape, std::span<const GateNeed> gates,
+            int64_t rows, Ops& ops);
 
   bool empty() const { return gates_.empty(); }
-  // x: [rows, hidden_size], f32 or the type of the weights: rows [at, at + rows) of those held.
+  // x: [rows, hidden_size], f32 or the type of the weights: rows [at, at + rows) of those held. A
+  // gate of the rows of one layer passes the other layers over.
   void Fold(int64_t layer, const Tensor& x, int64_t at);
   // [kv_heads, rows held]. Precondition: declared.
   Tensor Of(const Gate& gate, int64_t layer) const;

@@ -13,7 +13,7 @@ QuestionRows::QuestionRows(const ModelConfig& config, const ModelShape& shape, c
       devices_(devices),
       queries_(static_cast<size_t>(config.layer_count())),
       log_sums_(static_cast<size_t>(config.layer_count())),
-      gates_(config, shape, needs, kMostRows, devices.first()) {}
+      gates_(config, shape, needs.gates, kMostRows, devices.first()) {}
 
 // The first thing that a pass shows of a layer.
 void QuestionRows::LayerInput(int64_t layer, const Tensor& x) {

@@ -319,7 +319,9 @@ int64_t LaneBytes(const PlannedContender& contender, const std::vector<StorePlan
   const int64_t copies = options.compress_at == CompressAt::kContext ? 2 : 1;
   const Needs needs = contender.method->needs();
   int64_t weights = 0;
-  for (const GateNeed& need : needs.gates) weights += need.gate->PlannedBytes(shape);
+  for (const auto* gates : {&needs.gates, &needs.step_gates}) {
+    for (const GateNeed& need : *gates) weights += need.gate->PlannedBytes(shape);
+  }
   if (contender.method->read) {
     const std::unique_ptr<Stage> read = MakeStage(*contender.method->read);
     const auto* absorbing = dynamic_cast<const AbsorbingReader*>(read.get());

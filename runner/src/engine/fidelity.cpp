@@ -25,6 +25,8 @@ class AttentionProbe final : public LayerHook {
   bool wants_log_sum_exp() const override {
     return inner_ != nullptr && inner_->wants_log_sum_exp();
   }
+  bool wants_residuals() const override { return inner_ != nullptr && inner_->wants_residuals(); }
+  void LayerResidual(int64_t layer, const Tensor& x) override { inner_->LayerResidual(layer, x); }
   bool wants_inputs() const override { return inner_ != nullptr && inner_->wants_inputs(); }
   void LayerInput(int64_t layer, const Tensor& x) override { inner_->LayerInput(layer, x); }
   bool wants_guesses() const override { return inner_ != nullptr && inner_->wants_guesses(); }

@@ -366,7 +366,7 @@ void ForwardPass::AddBranch(const Norm& after, Tensor residual,
   ops_.rows->Combine(residual, out, Binary::kAdd, residual);
 }
 
-void ForwardPass::ShowInputs(int64_t layer, const Tensor& input) {
+void ForwardPass::ShowInputs(int64_t layer, const Tensor& residual, const Tensor& input) {
   if (!config_.HasCache(layer)) return;
   int64_t row = 0;
   for (const SequenceStep& step : steps_) {
@@ -374,8 +374,9 @@ void ForwardPass::ShowInputs(int64_t layer, const Tensor& input) {
     row += step.end - step.begin;
     const int64_t at = config_.CacheOf(layer);
     if (step.cache->wants_inputs(at)) step.cache->TakeInputs(at, input.Slice(begin, row));
-    if (step.hook == nullptr || !step.hook->wants_inputs()) continue;
-    step.hook->LayerInput(at, input.Slice(begin, row));
+    if (step.hook == nullptr) continue;
+    if (step.hook->wants_residuals()) step.hook->LayerResidual(at, residual.Slice(begin, row));
+    if (step.hook->wants_inputs()) step.hook->LayerInput(at, input.Slice(begin, row));
   }
 }
 
@@ -398,7 +399,7 @@ void ForwardPass::Layer(int64_t layer, Tensor residual) {
   const LayerConfig& own = config_.layers[static_cast<size_t>(layer)];
   const Tensor input =
       BranchInput(layer, own.mixes() ? w.input_norm : w.mlp_norm, residual, ScratchSlot::kNormed);
-  if (!Runs(LayerPass::kRest)) ShowInputs(layer, input);
+  if (!Runs(LayerPass::kRest)) ShowInputs(layer, residual, input);
   ShowGuesses(layer + 1, input);
   if (Runs(LayerPass::kQueries)) {
     Attended(layer, input);

@@ -197,7 +197,7 @@ class ForwardPass {
   // Adds what compute(out, mode) leaves in `out`.
   void AddBranch(const Norm& after, Tensor residual,
                  const std::function<void(Tensor, MatMulMode)>& compute);
-  void ShowInputs(int64_t layer, const Tensor& input);
+  void ShowInputs(int64_t layer, const Tensor& residual, const Tensor& input);
   // `input`: what attention of the layer below has.
   void ShowGuesses(int64_t layer, const Tensor& input);
   void ShowLast(const Tensor& residual);
