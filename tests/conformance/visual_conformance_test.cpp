@@ -197,6 +197,44 @@ TEST_P(VisualConformance, DeclaredBytesAreAllocated) {
   }
 }
 
+// Where a method reads prompts in chunks, it does so with pictures, or says why not. Chunks cut the
+// picture and the video.
+TEST_P(VisualConformance, ChunksHaveTheSameBytesInCompany) {
+  constexpr int64_t kChunk = 80;
+  const Method full = LoadShipped("full");
+  for (const auto& subject : Shown()) {
+    if (!ReducesPrompts(subject->method) ||
+        !CheckMoment(subject->method, CompressAt::kChunk, kChunk).ok()) {
+      return;
+    }
+    const EngineOptions options = {
+        .compress_at = CompressAt::kChunk, .chunk_tokens = kChunk, .max_pool_lanes = 3};
+    const EngineSample a = VisualSample(3), b = Sample(130, 4);
+    const Outcomes alone = RunContenders({subject->contender()}, {a}, options);
+    const CellResult& cell = alone.at({0, 0}).cell;
+    if (!cell.status.ok()) {
+      EXPECT_THAT(cell.status.error().message,
+                  ::testing::AnyOf(::testing::HasSubstr("would cut pictures"),
+                                   ::testing::HasSubstr("not done beside pictures")));
+      continue;
+    }
+    const int64_t per_head =
+        HeadBudgetFor(subject->method, subject->shape(), subject->budget, kPromptTokens).entries;
+    int64_t held = 0, heads = 0;
+    for (const auto& layer : cell.record.entries_after) {
+      heads += std::ssize(layer);
+      for (const int64_t entries : layer) held += entries;
+    }
+    EXPECT_LE(held, per_head * heads);
+    EXPECT_EQ(cell.record.engagement, Engagement::kEngaged) << cell.record.reason;
+    const std::vector<Contender> company = {
+        {&full, {}, &subject->model()}, subject->contender(), subject->contender()};
+    const Outcomes together = RunContenders(company, {b, a}, options);
+    ExpectSame(together.at({1, 1}), alone.at({0, 0}));
+    ExpectSame(together.at({1, 2}), alone.at({0, 0}));
+  }
+}
+
 TEST(VisualPrompts, ThatAStageCannotReadAreTheCellsResult) {
   int64_t methods = 0;
   for (const std::string& id : AllMethods()) {

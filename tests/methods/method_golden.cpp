@@ -361,6 +361,10 @@ TEST_P(VisualGolden, TheCacheHoldsWhatTheAuthorsKeep) {
     ASSERT_TRUE(budget.ok()) << budget.error().message;
     int64_t compared = 0;
     EngineOptions options;
+    if (one.contains("chunk_tokens")) {
+      options.compress_at = CompressAt::kChunk;
+      options.chunk_tokens = one.at("chunk_tokens").get<int64_t>();
+    }
     options.inspect = [&](const CellResult&, const KvCache& cache) {
       for (int64_t layer = 0; layer < cache.layer_count(); ++layer) {
         for (int64_t head = 0; head < cache.kv_heads(); ++head) {

@@ -37,6 +37,50 @@ std::vector<float> HeldNumbers(const KvCache& cache) {
   return all;
 }
 
+// Rows that are put behind a chunk are those of the prompt's end, which have to be text.
+TEST(ChunkPrefillTest, ATemplateStandsBehindTheLastPicture) {
+  const Method method = Shipped("streammem", {"score.window=5"});
+  const TinyModel tiny = MakeTinyModel("three_axes", 2);
+  Model& model = *tiny.model;
+  const std::vector<float> rows = RandomValues(60 * model.config().hidden_size, 4, 1.0f);
+  VisualSpan video;
+  video.first = 10;
+  video.count = 60;
+  video.modality = Modality::kVideo;
+  video.piece = VisualSpan::Piece::kFrames;
+  video.grid = {5, 3, 4};
+  const auto read = [&](int64_t tokens, std::vector<int64_t> question) {
+    std::vector<int32_t> ids = RandomIds(tokens, 3);
+    for (const int64_t at : question) ids[static_cast<size_t>(at)] ^= 1;
+    Prompt prompt;
+    prompt.embeddings = View(rows, {60, model.config().hidden_size});
+    prompt.Append(ids, std::span(&video, 1), true);
+    KvCache cache = model.NewCache(tokens);
+    Compressor compressor(model, method, {Budget::Kind::kEntries, 50});
+    ChunkPrefill prefill(model, method, prompt, 7, 36, compressor, cache);
+    while (!prefill.done()) {
+      const Result<Tensor> next = prefill.Next();
+      if (!next.ok()) return std::pair(next.error().message, std::vector<int32_t>());
+    }
+    std::vector<int32_t> held;
+    for (int64_t layer = 0; layer < cache.layer_count(); ++layer) {
+      for (int64_t head = 0; head < cache.kv_heads(); ++head) {
+        for (const int32_t at : cache.Positions(layer, head)) held.push_back(at);
+      }
+    }
+    return std::pair(std::string(), held);
+  };
+  EXPECT_THAT(read(74, {}).first,
+              HasSubstr("puts the last 5 tokens of the prompt behind each chunk, and 4 follow the "
+                        "last picture"));
+  const auto [error, held] = read(90, {});
+  EXPECT_EQ(error, "");
+  EXPECT_FALSE(held.empty());
+  // What is asked before the template changes nothing of what stays, and the template does.
+  EXPECT_EQ(read(90, {71, 75, 84}).second, held);
+  EXPECT_NE(read(90, {85, 86, 87, 88, 89}).second, held);
+}
+
 class ChunkTest : public EngineTest {
  protected:
   EngineOptions Chunks(int64_t tokens) const {

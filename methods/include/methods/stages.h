@@ -32,6 +32,9 @@ class Stage {
   // How many of the newest entries this stage protects; a method file can override it
   // (protect.recent).
   virtual int64_t protects() const { return 0; }
+  // Whether a stage that tells pictures apart (Needs::modality) also does so where a prompt is read
+  // in chunks: pictures may be half read, and entries of others have left.
+  virtual bool takes_parts_of_pictures() const { return false; }
   // An error if this stage cannot work on a model of that shape; it names the parameter and what
   // would be right.
   virtual Status Check(const ModelShape&) const { return {}; }

@@ -45,13 +45,16 @@ class ChunkPrefill {
  private:
   void BeginChunk();
   Status EndChunk();
+  // Whether what is put behind a chunk can be beside pictures, the last of which ends at `shown`.
+  Status CheckEndOfPrompt(int64_t shown) const;
 
   Model& model_;
   const Method& method_;
   const Prompt& prompt_;
   const uint64_t seed_;
-  const int64_t chunks_;  // how many there are
-  const int64_t behind_;  // rows of the prompt's end that look back at each of them; 0: its own
+  const int64_t chunks_;    // how many there are
+  const int64_t behind_;    // rows of the prompt's end that look back at each of them; 0: its own
+  const bool of_pictures_;  // and that look at pictures alone
   Compressor& compressor_;
   KvCache& cache_;
   std::unique_ptr<PrefillCapture> capture_;  // of the chunk that is being read

@@ -19,7 +19,17 @@ void Compressor::Impl::ScoreAsked(const PromptState& asked, int64_t layer,
   CacheView view(source, layer);
   const Tensor all = view.Scratch(DType::kF32, {view.shape().kv_heads, view.width()});
   pipeline_.score->Score(view, all);
-  view.ops().rows->Convert(Columns(all, 0, out.shape[1]), out);
+  const int64_t behind = pipeline_.score->rows_behind_chunks();
+  for (int64_t h = 0; h < shape_.kv_heads; ++h) {
+    const int64_t own = cache_->length(layer, h);
+    // Entries behind the last picture, which the rows did not see, stay.
+    const int64_t scored = view.lengths()[static_cast<size_t>(h)] - behind;
+    const Tensor row = out.Slice(h, h + 1);
+    if (scored > 0) {
+      view.ops().rows->Convert(Columns(all.Slice(h, h + 1), 0, scored), Columns(row, 0, scored));
+    }
+    if (scored < own) view.ops().rows->Fill(kForcedScore, Columns(row, scored, own));
+  }
 }
 
 // What a chunk leaves of itself and of those before. Layers may differ in what they hold, and heads

@@ -22,6 +22,39 @@ std::string WhyNoScores(const Method& method, const Needs& needs) {
   return "";
 }
 
+// Where the last picture or video of a prompt ends; its size if there is none.
+int64_t EndOfPictures(const Prompt& prompt) {
+  if (prompt.spans.empty()) return prompt.size();
+  return prompt.spans.back().first + prompt.spans.back().count;
+}
+
+// The first `seen` positions of a prompt, and its last `behind` tokens, which are text, right
+// behind them.
+Prompt WithItsEnd(const Prompt& prompt, int64_t seen, int64_t behind) {
+  Prompt asked = prompt;
+  asked.positions.resize(static_cast<size_t>(seen));
+  std::erase_if(asked.spans, [&](const VisualSpan& span) { return span.first >= seen; });
+  if (!asked.spans.empty()) {
+    VisualSpan& last = asked.spans.back();
+    last.count = std::min(last.count, seen - last.first);
+  }
+  const PromptPosition& next = prompt.positions[static_cast<size_t>(seen)];
+  if (next.modality == Modality::kText) {
+    asked.next_rope_position = next.rope_position[0];
+  } else {
+    asked.next_rope_position = 0;
+    for (const PromptPosition& position : asked.positions) {
+      for (const int32_t axis : position.rope_position) {
+        asked.next_rope_position = std::max(asked.next_rope_position, axis + 1);
+      }
+    }
+  }
+  for (int64_t i = prompt.size() - behind; i < prompt.size(); ++i) {
+    asked.AppendText(prompt.positions[static_cast<size_t>(i)].token_id);
+  }
+  return asked;
+}
+
 }  // namespace
 
 bool ReducesPrompts(const Method& method) {
@@ -56,8 +89,9 @@ Status CheckChunks(const Method& method, int64_t chunk_tokens) {
   const std::string why = WhyNoScores(method, needs);
   if (!why.empty()) return refuse(*method.score, why, "another score");
   for (const StageChoice* stage : method.stages()) {
-    const Needs own = MakeStage(*stage)->needs();
-    if (!own.modality && own.question_rows == 0) continue;
+    const std::unique_ptr<Stage> made = MakeStage(*stage);
+    const Needs own = made->needs();
+    if (made->takes_parts_of_pictures() || (!own.modality && own.question_rows == 0)) continue;
     return refuse(*stage, "tells pictures of a whole prompt apart", "another stage");
   }
   if (!pipeline.allocate->takes_chunks()) {
@@ -93,6 +127,7 @@ ChunkPrefill::ChunkPrefill(Model& model, const Method& method, const Prompt& pro
       seed_(seed),
       chunks_(ChunksOf(prompt.size(), chunk_tokens)),
       behind_(MakePipeline(method).score->rows_behind_chunks()),
+      of_pictures_(MakePipeline(method).score->takes_parts_of_pictures()),
       compressor_(compressor),
       cache_(cache) {
   KVG_CHECK(cache.tokens() == 0 && prompt.size() > 0, "a whole prompt into an empty cache");
@@ -110,27 +145,34 @@ void ChunkPrefill::BeginChunk() {
   compressor_.BeginChunk(*capture_);
 }
 
+Status ChunkPrefill::CheckEndOfPrompt(int64_t shown) const {
+  const std::string puts = StrCat(method_.id, ": ", NameOf(*method_.score->spec), " puts the ");
+  if (!of_pictures_) {
+    return Unsupported(StrCat(puts,
+                              "end of the prompt behind each chunk, which is not done beside "
+                              "pictures; use compress_at prompt"));
+  }
+  if (prompt_.size() - shown >= behind_) return {};
+  return Unsupported(StrCat(puts, "last ", behind_, " tokens of the prompt behind each chunk, and ",
+                            prompt_.size() - shown,
+                            " follow the last picture; expected as many at least"));
+}
+
 Status ChunkPrefill::EndChunk() {
   KVG_TRY(capture_->status());
   capture_bytes_ = std::max(capture_bytes_, capture_->bytes());
   PromptState state = {&cache_, capture_.get(), seed_, &prompt_};
-  const int64_t seen = cache_.tokens(), end = seen + behind_;
+  // Behind the last picture there is nothing to look at.
+  const int64_t shown = of_pictures_ ? EndOfPictures(prompt_) : prompt_.size();
+  const int64_t seen = std::min(cache_.tokens(), shown), end = seen + behind_;
   if (behind_ == 0 || seen == prompt_.size()) {
     return compressor_.CompressChunk(state, prompt_.size(), cache_);
   }
-  if (!prompt_.spans.empty()) {
-    return Unsupported(StrCat(method_.id, ": ", NameOf(*method_.score->spec),
-                              " puts the end of the prompt behind each chunk, which is not done "
-                              "beside pictures; use compress_at prompt"));
-  }
+  if (!prompt_.spans.empty()) KVG_TRY(CheckEndOfPrompt(shown));
   const double start_s = NowSeconds();
-  std::vector<int32_t> ids;
-  for (int64_t at = 0; at < end; ++at) {
-    const int64_t from = at < seen ? at : prompt_.size() - (end - at);
-    ids.push_back(prompt_.positions[static_cast<size_t>(from)].token_id);
-  }
-  const Prompt asked = Prompt::FromTokens(ids);
+  const Prompt asked = WithItsEnd(prompt_, seen, behind_);
   KvCache fork = cache_.Fork();
+  if (seen < fork.tokens()) KVG_TRY(fork.Truncate(seen));
   PrefillCapture capture(model_.cache_config(), fork, NeedsOf(method_.needs(), asked), behind_,
                          &asked);
   while (fork.tokens() < end) {
