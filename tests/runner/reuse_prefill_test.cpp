@@ -7,6 +7,8 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdlib>
+#include <cstring>
 
 #include "methods/historic_reuse.h"
 #include "runner/engine_fixture.h"
@@ -306,6 +308,63 @@ TEST(ReusePrefillTest, HoldsWhatEarlierPromptsLeft) {
 }
 
 // A later prompt shares blocks with what it has in common with an earlier one.
+// Host memory that counts what is held.
+class CountedMemory final : public MemoryOps {
+ public:
+  explicit CountedMemory(std::unique_ptr<MemoryOps> inner) : inner_(std::move(inner)) {
+    held_bytes = most_bytes = 0;
+  }
+  Buffer Allocate(int64_t size_bytes) override {
+    if (size_bytes == 0) return {};
+    const auto room = static_cast<size_t>((size_bytes + 63) / 64 * 64);
+    void* data = std::aligned_alloc(64, room);
+    std::memset(data, 0, room);
+    held_bytes += size_bytes;
+    most_bytes = std::max(most_bytes, held_bytes);
+    return Buffer(data, size_bytes, Device::kHost, [](void* freed, int64_t bytes) {
+      held_bytes -= bytes;
+      std::free(freed);
+    });
+  }
+  void Copy(const Tensor& from, Tensor to) override { inner_->Copy(from, to); }
+  void Clear(Tensor to) override { inner_->Clear(to); }
+  void Synchronize() override { inner_->Synchronize(); }
+
+  static inline int64_t held_bytes = 0, most_bytes = 0;
+
+ private:
+  std::unique_ptr<MemoryOps> inner_;
+};
+
+// What earlier prompts paid to each other is held while they are read, and is in the plan.
+TEST(ReusePrefillTest, PlansForWhatEarlierPromptsPaid) {
+  constexpr int64_t kAll = 400, kAsked = 390, kEarlier = 3;
+  std::unique_ptr<Ops> ops = MakeTestOps("cpu", 1);
+  ops->memory = std::make_unique<CountedMemory>(std::move(ops->memory));
+  const TinyModel tiny = MakeTinyModelOn(std::move(ops), "gqa", {}, kReuseLayers);
+  Model& model = *tiny.model;
+  const Method method = Shipped("cache_craft", {StrCat("reuse.requests=", kEarlier)});
+  std::vector<int64_t> passages;
+  for (int64_t at = 3; at < kAsked; at += 3) passages.push_back(at);
+  ReuseStore store(model.pools(), 4 * kAll);
+  // The first prompt leaves scratch memory behind.
+  const Prompt other = Prompt::FromTokens(RandomIds(kAll, 4));
+  ASSERT_TRUE(Reused(model, method, other, store, kAsked, passages).status.ok());
+
+  Prompt prompt = Prompt::FromTokens(RandomIds(kAll, 5));
+  KvCache cache = model.NewCache(kAll, store.pools());
+  ReusePrefill prefill(model, *method.reuse, prompt, kAsked, passages, cache, store);
+  // Blocks of caches come from elsewhere.
+  const int64_t before = CountedMemory::held_bytes;
+  CountedMemory::most_bytes = before;
+  while (prefill.makes()) ASSERT_TRUE(prefill.Next().ok());
+  const int64_t most = CountedMemory::most_bytes - before;
+  const int64_t texts = std::ssize(passages) + 1;
+  EXPECT_GE(most, kEarlier * texts * kAsked * 4);
+  EXPECT_LE(most,
+            ReusePrefill::PlannedBytes(*method.reuse, model.config(), kAll, std::ssize(passages)));
+}
+
 TEST(ReusePrefillTest, SharesPrefixesToTheBit) {
   const TinyModel tiny = MakeTinyModel("gqa", 2, {}, kReuseLayers);
   Model& model = *tiny.model;

@@ -187,9 +187,10 @@ struct MemoryPlan {
 };
 
 struct SampleLength {
-  int64_t prefill = 0;  // the longest prompt that is prefilled in one piece
-  int64_t total = 0;    // the longest sequence, answers included
-  int64_t whole = 0;    // the same of EngineSample::whole; 0: there is none
+  int64_t prefill = 0;   // the longest prompt that is prefilled in one piece
+  int64_t total = 0;     // the longest sequence, answers included
+  int64_t whole = 0;     // the same of EngineSample::whole; 0: there is none
+  int64_t passages = 0;  // that are marked in the context
 
   auto operator<=>(const SampleLength&) const = default;
 };

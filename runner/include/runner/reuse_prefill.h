@@ -56,8 +56,9 @@ class ReusePrefill {
   // Complete when it is done.
   const ReuseFacts& facts() const { return facts_; }
 
-  // Bytes beside cache and store, for the plan of a run.
-  static int64_t PlannedBytes(const ModelConfig& config, int64_t rows);
+  // Bytes beside cache and store, for the plan of a run. `passages` are marked; 0: none.
+  static int64_t PlannedBytes(const StageChoice& reuse, const ModelConfig& config, int64_t rows,
+                              int64_t passages);
 
  private:
   enum class Step { kMake, kBegin, kPrefix, kBelow, kChoose, kAbove, kDone };

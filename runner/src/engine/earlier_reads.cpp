@@ -21,7 +21,7 @@ class EarlierReads::Paying final : public LayerHook {
     const int64_t heads = config.query_heads, rows = end - begin, texts = reads.texts();
     words_ = (end + 63) / 64;
     Ops& ops = reads.model_.ops();
-    words_memory_ = ops.memory->Allocate(texts * heads * words_ * 8);
+    words_memory_ = ops.memory->Allocate(WordBytes(config, texts, end));
     std::vector<int32_t> bits(static_cast<size_t>(texts * heads * words_ * 2));
     for (int64_t text = 0; text < texts; ++text) {
       const int64_t first = read.firsts[static_cast<size_t>(text)];
@@ -40,7 +40,15 @@ class EarlierReads::Paying final : public LayerHook {
     }
     ops.memory->Copy(View(bits, {std::ssize(bits)}),
                      words_memory_.As(DType::kI32, {std::ssize(bits)}));
-    memory_ = ops.memory->Allocate(rows * (heads * (config.value_dim + 1) + 1) * 4);
+    memory_ = ops.memory->Allocate(RowBytes(config, rows));
+  }
+
+  // Words say which entries of each text a head reads; rows have results and sums of their own.
+  static int64_t WordBytes(const ModelConfig& config, int64_t texts, int64_t entries) {
+    return texts * config.query_heads * ((entries + 63) / 64) * 8;
+  }
+  static int64_t RowBytes(const ModelConfig& config, int64_t rows) {
+    return rows * (config.query_heads * (config.value_dim + 1) + 1) * 4;
   }
 
   bool wants_log_sum_exp() const override { return true; }
@@ -109,6 +117,16 @@ EarlierReads::EarlierReads(Model& model, const HistoricReuse& stage, const Promp
 }
 
 EarlierReads::~EarlierReads() = default;
+
+int64_t EarlierReads::PlannedBytes(const HistoricReuse& stage, const ModelConfig& config,
+                                   int64_t tokens, int64_t texts) {
+  const int64_t prompts = std::ssize(stage.Orders(texts - 1));
+  // What is paid stays until a stage has chosen by it, which takes as much for sums at most.
+  const int64_t paid = prompts * texts * tokens * 4;
+  const int64_t rows = std::min(Model::kChunkRows, tokens);
+  return paid + std::max(prompts * texts * texts * 4 + (2 * tokens + 1) * 4,
+                         Paying::WordBytes(config, texts, tokens) + Paying::RowBytes(config, rows));
+}
 
 Status EarlierReads::Begin() {
   const std::vector<int64_t>& order = orders_[reads_.size()];

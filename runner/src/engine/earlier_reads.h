@@ -39,6 +39,10 @@ class EarlierReads {
   const std::vector<int32_t>& ids(int64_t prompt) const { return Of(prompt).ids; }
   const KvCache& cache(int64_t prompt) const { return *Of(prompt).cache; }
 
+  // Bytes beside the caches, for the plan of a run: of prompts of so many tokens, in so many texts.
+  static int64_t PlannedBytes(const HistoricReuse& stage, const ModelConfig& config, int64_t tokens,
+                              int64_t texts);
+
  private:
   class Paying;
   struct Read {

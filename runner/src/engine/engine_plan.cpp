@@ -202,8 +202,8 @@ void PlanPrefills(const PlannedModel& model, std::span<const PlannedContender> c
   std::vector<std::unique_ptr<Stage>> stages;
   std::vector<const Scorer*> probing;
   std::map<const Scorer*, const DraftModel*> drafts;
-  std::vector<const StageChoice*> thins;
-  bool attends = false, reuses = false, shares = false;
+  std::vector<const StageChoice*> thins, reusing;
+  bool attends = false, shares = false;
   int64_t links = 0;  // tokens that a stage puts into prompts
   for (const PlannedContender& contender : contenders) {
     if (contender.model != &model) continue;
@@ -216,7 +216,7 @@ void PlanPrefills(const PlannedModel& model, std::span<const PlannedContender> c
     shares = true;
     needs |= contender.method->needs();
     attends |= contender.method->attend.has_value();
-    reuses |= contender.method->reuse.has_value();
+    if (contender.method->reuse) reusing.push_back(&*contender.method->reuse);
     links = std::max(links, MostLinkTokens(*contender.method));
     if (contender.method->thin) thins.push_back(&*contender.method->thin);
     if (!contender.method->score) continue;
@@ -258,6 +258,12 @@ void PlanPrefills(const PlannedModel& model, std::span<const PlannedContender> c
                                           scorer->DraftRows());
       }
     }
+    int64_t reused = 0;
+    for (const StageChoice* reuse : reusing) {
+      reused =
+          std::max(reused, ReusePrefill::PlannedBytes(*reuse, *model.config, length.prefill + links,
+                                                      length.passages));
+    }
     int64_t thinned = 0;
     for (const StageChoice* thin : thins) {
       thinned = std::max(thinned, ThinPrefill::PlannedBytes(*thin, *model.config, length.prefill));
@@ -268,8 +274,7 @@ void PlanPrefills(const PlannedModel& model, std::span<const PlannedContender> c
         plan.snapshot_bytes,
         FullCacheBytes(shape, WholePages(length.prefill + links)) + shape.state_bytes +
             PrefillCapture::PlannedBytes(*model.config, needs, length.prefill) + scores + probes +
-            (attends ? SparsePrefill::PlannedBytes(*model.config, length.prefill) : 0) +
-            (reuses ? ReusePrefill::PlannedBytes(*model.config, length.prefill + links) : 0) +
+            (attends ? SparsePrefill::PlannedBytes(*model.config, length.prefill) : 0) + reused +
             thinned);
   }
   // The texts of the newest prompt lie in the store or beside it.
@@ -466,7 +471,8 @@ int64_t SequencePlan::WorkingBytes(int64_t longest_tokens) const {
 
 SampleLength LengthOf(const EngineSample& sample, CompressAt at) {
   const auto context = static_cast<int64_t>(sample.context.size());
-  SampleLength length = {.prefill = context, .total = context};
+  SampleLength length = {
+      .prefill = context, .total = context, .passages = std::ssize(sample.passages)};
   for (const EngineTurn& turn : sample.turns) {
     const auto question = static_cast<int64_t>(turn.ids.size());
     if (AsksApart(at)) {

@@ -489,9 +489,17 @@ Result<Tensor> ReusePrefill::Next() {
   return logits;
 }
 
-int64_t ReusePrefill::PlannedBytes(const ModelConfig& config, int64_t rows) {
+int64_t ReusePrefill::PlannedBytes(const StageChoice& reuse, const ModelConfig& config,
+                                   int64_t rows, int64_t passages) {
   const int64_t entry = config.kv_heads * (config.key_dim + config.value_dim);
-  return rows * 4 * (2 * config.hidden_size + 3 * entry);
+  const int64_t joined = rows * 4 * (2 * config.hidden_size + 3 * entry);
+  const std::unique_ptr<Stage> stage = MakeStage(reuse);
+  const auto* historic = dynamic_cast<const HistoricReuse*>(stage.get());
+  if (historic == nullptr) return joined;
+  const int64_t chunk = historic->chunk_tokens();
+  const int64_t texts = 1 + (passages > 0 ? passages : (rows + chunk - 1) / chunk);
+  // Earlier prompts are read before anything is joined.
+  return std::max(joined, EarlierReads::PlannedBytes(*historic, config, rows, texts));
 }
 
 }  // namespace kvgauge
