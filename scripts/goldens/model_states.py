@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rows of make_models, as those of model_families: Mamba alone and side by side with attention, and
-layers that are one thing alone."""
+layers that are one thing alone, and a decoder beside which an encoder lies."""
 
+import cepe_reference
 import retnet_reference
 import rwkv7_reference
 from model_families import base, row, setter
@@ -119,3 +120,22 @@ row("nemotron_h_moe",
     note="Experts without gates, chosen by corrected sigmoids, beside one that all tokens share; rope_theta is in the "
     "file and no layer turns.",
     ablate={"one expert more": setter(num_experts_per_tok=3), "not squared": setter(mlp_hidden_act="relu")})
+
+# --------------------------------------------------------------------------------------------------
+# A second model beside the decoder, which reads the beginning of a prompt.
+
+row("cepe",
+    base("LlamaForCausalContextLM", "llama", num_hidden_layers=3, is_decoder=True, do_cross_attention=True,
+         num_cross_attn_layers=2, num_cross_attn_hidden_states=1, encoder_is_model=False, encoder_hidden_size=24,
+         encode_mode="context_only", train_encoder=True, train_batch_mode="none", offload_hidden_states=False,
+         lm_loss_cof=1.0, kl_loss_cof=1.0, kl_loss_mode="smooth", pad_token_id=0,
+         encoder_config=dict(architectures=["LlamaForMLM"], model_type="llama", bos_token_id=1, eos_token_id=2,
+                             pad_token_id=0, hidden_act="silu", hidden_size=24, initializer_range=0.02, intermediate_size=40,
+                             max_position_embeddings=64, num_attention_heads=3, num_hidden_layers=2, rms_norm_eps=1e-6,
+                             tie_word_embeddings=True, torch_dtype="bfloat16", use_cache=True, is_encoder=True,
+                             vocab_size=101)),
+    reference=cepe_reference,
+    oracle="LlamaForCausalContextLM of princeton-nlp/CEPE 53ca69b on a CPU, without its encoder",
+    packages=("torch", "safetensors"),
+    note="A Llama beside an encoder, which its last two layers attend to where a method gives it something to read "
+    "(tests/golden/methods/cepe.json); without that they are those of Llama.")

@@ -276,6 +276,34 @@ TEST(ConfigFamilies, StatesOfRetention) {
   ExpectRefused(With(golden, {{"attn", {{"layers", {1}}}}}), "attn", "null");
 }
 
+TEST(ConfigFamilies, EncodersBesideALlama) {
+  const Json golden = Golden("cepe");
+  const ModelConfig config = Parse(golden);
+  ASSERT_NE(config.encoder, nullptr);
+  EXPECT_EQ(config.encoder->hidden_size, 24);
+  EXPECT_EQ(config.encoder->layer_count(), 2);
+  EXPECT_EQ(config.encoder->kv_heads, 3);
+  EXPECT_FALSE(config.layers[0].crosses);
+  EXPECT_TRUE(config.layers[1].crosses && config.layers[2].crosses);
+  EXPECT_EQ(ShapeOf(config, DType::kF32).encoder_width, 24);
+  EXPECT_EQ(Parse(Golden("llama3")).encoder, nullptr);
+
+  ExpectRefused(With(golden, {{"num_cross_attn_layers", 4}}), "num_cross_attn_layers", "3");
+  ExpectRefused(With(golden, {{"num_cross_attn_layers", 0}}), "encoder_config", "null");
+  ExpectRefused(With(golden, {{"encoder_config", nullptr}}), "encoder_config", "the config of");
+  ExpectRefused(With(golden, {{"encoder_hidden_size", 32}}), "encoder_hidden_size", "24");
+  ExpectRefused(With(golden, {{"encoder_is_model", true}}), "encoder_is_model", "false");
+  ExpectRefused(With(golden, {{"num_cross_attn_hidden_states", 2}}), "num_cross_attn_hidden_states",
+                "1");
+  ExpectRefused(With(golden, {{"encode_mode", "with_query-64"}}), "encode_mode", "context_only");
+  Json causal = golden;
+  causal["encoder_config"]["is_decoder"] = true;
+  ExpectRefused(causal, "encoder_config.is_decoder", "false");
+  Json unknown = golden;
+  unknown["encoder_config"]["sliding_window"] = 64;
+  ExpectRefused(unknown, "encoder_config.sliding_window");
+}
+
 TEST(ConfigFamilies, StatesAroundAndBesideAttention) {
   const Json golden = Golden("jamba");
   const ModelConfig jamba = Parse(golden);

@@ -473,6 +473,8 @@ TEST(Config, BothStylesOfRopeAgree) {
 // Compares with the checkpoints that were published with these shapes.
 TEST(ShippedShapes, HoldAsManyNumbersAsTheOriginals) {
   const std::pair<const char*, int64_t> shapes[] = {
+      // Llama-2 7B, four projections and a norm more in each layer, and the encoder's 435 million.
+      {"cepe-llama-2-7b", 6'738'415'616 + 1'342'308'352 + 435'471'360},
       {"llama-3.1-8b", 8'030'261'248},
       {"qwen2.5-7b", 7'615'616'512},
       {"gpt-oss-20b", 20'914'757'184},

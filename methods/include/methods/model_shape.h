@@ -56,6 +56,9 @@ struct ModelShape {
   DType cache_dtype = DType::kF32;  // of uncompressed entries
   bool token_classes = false;       // the text of tokens is known, so that they have classes
   bool chunked = false;             // windows are chunks: they begin at multiples of their size
+  // The width of rows that an encoder beside the decoder makes, to which layers may attend
+  // (methods/encoding_thin.h); 0: there is none.
+  int64_t encoder_width = 0;
 
   int64_t group() const { return query_heads / kv_heads; }
   // Bytes one entry of one KV head takes uncompressed.

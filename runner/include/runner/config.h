@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -180,6 +181,8 @@ struct LayerConfig {
   bool attends = true;  // false: no attention, hence no cache
   // false: no MLP. A layer that neither attends nor keeps a state is an MLP alone, under one norm.
   bool mlp = true;
+  // Behind its own attention it attends to rows of ModelConfig::encoder, where a sequence has some.
+  bool crosses = false;
   // > 0: gates of its MLP that are not so many deviations above a row's mean are closed (Gemma 3n).
   float gate_deviations = 0.0f;
   int64_t ffn_size = 0;  // > 0: of its MLP, in the place of ModelConfig::ffn_size
@@ -325,6 +328,9 @@ struct ModelConfig {
   std::optional<StreamsConfig> streams;
   std::optional<LayerEmbeddings> layer_embeddings;
   bool layer_scales = false;  // a stored number multiplies the residual behind each layer (Gemma 4)
+  // A second model in the same checkpoint, whose rows see all of a text and which has no head. What
+  // it makes of the beginning of a prompt is what layers attend to (CEPE). Null: there is none.
+  std::shared_ptr<const ModelConfig> encoder;
   // Rows may join the newest entry of a head, in every layer: a prepare stage says so.
   std::optional<EntryMeans> means;
 

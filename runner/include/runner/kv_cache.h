@@ -33,6 +33,7 @@ namespace kvgauge {
 
 class CacheLayer;
 class DistanceTable;
+class EncodedRows;
 class SequenceStates;
 struct LayerSetup;
 class RopeTables;
@@ -143,6 +144,12 @@ class KvCache {
   Tensor State(int64_t index) const;
   int64_t StateBytes() const;
 
+  // Rows of an encoder that has read what comes before the sequence's tokens, [n, width] f32,
+  // behind those that were taken before. A fork shares them, and then neither takes more. Stages
+  // neither see nor change them; Bytes counts them beside all layers.
+  Status TakeEncoded(const Tensor& rows);
+  const EncodedRows* encoded() const { return encoded_.get(); }  // null: none
+
   // Seals the entries that are due by the rules of Store, in every layer; call it after the forward
   // pass. After an error the cache holds the same entries, some of them unsealed.
   Status Seal();
@@ -213,8 +220,8 @@ class KvCache {
   Status Truncate(int64_t tokens);
 
   // Serializes all content bit for bit; layers that share are refused, and coded pages fit only the
-  // backend that made them. Deserialize takes untrusted bytes into an empty cache of the same
-  // model, or refuses them.
+  // backend that made them. Deserialize takes untrusted bytes into an
+  // empty cache of the same model, or refuses them.
   Result<std::string> Serialize() const;
   Status Deserialize(std::string_view bytes);
 
@@ -222,6 +229,7 @@ class KvCache {
   KvCache(const KvCache& other);
 
   std::vector<int64_t> Sizes() const;
+  std::shared_ptr<EncodedRows> NoEncodedRows() const;
   Status AppendTo(int64_t first, int64_t end, std::span<const int32_t> positions);
   Status Change(int64_t layer, const std::function<Status(CacheLayer&)>& change);
   // Extends the rotation tables to `positions`, for layers with raw keys.
@@ -248,6 +256,8 @@ class KvCache {
   std::vector<std::shared_ptr<const DistanceTable>> distances_;  // of each; outlive the layers
   std::vector<std::unique_ptr<CacheLayer>> layers_;
   std::unique_ptr<SequenceStates> states_;  // null: none
+  int64_t encoder_width_ = 0;               // of rows that an encoder makes; 0: the model has none
+  std::shared_ptr<EncodedRows> encoded_;
   int64_t tokens_ = 0;
   Buffer share_memory_;  // rows that layers share
 };

@@ -202,6 +202,11 @@ class Model {
   // Precondition: all layers lie on one device.
   Tensor ForwardLayers(const LayerStep& step);
 
+  // The model's encoder reads a text that comes before the cache's tokens, in chunks of so many
+  // tokens, the last one of what is left, and the cache takes its rows. A chunk's rows have the
+  // same bits whatever else is read with it. Precondition: config().encoder.
+  Status Encode(std::span<const int32_t> ids, int64_t chunk_tokens, KvCache& cache);
+
   // The id of the largest logit in each row of what Forward gave, the lowest among equals. Ids from
   // `valid_vocab` on are padding rows of the head and are never chosen; 0 means all are valid. A
   // device copies only these ids to the host, not the logits. Valid until the next call of Forward.

@@ -12,6 +12,7 @@
 #include "runner/kv_cache.h"
 #include "src/cache/bytes.h"
 #include "src/cache/cache_layer.h"
+#include "src/cache/encoded_rows.h"
 #include "src/cache/states.h"
 
 namespace kvgauge {
@@ -19,7 +20,7 @@ namespace {
 
 constexpr std::string_view kMagic = "kvgcache6";
 // Bits of a number.
-constexpr int64_t kHasRawKeys = 1, kAttendsApart = 2;
+constexpr int64_t kHasRawKeys = 1, kAttendsApart = 2, kHasEncoded = 4;
 // Angles are made for as many positions as were seen, whatever was kept of them.
 constexpr int64_t kMostTurnedTokens = int64_t{1} << 24;
 
@@ -176,7 +177,8 @@ Result<std::string> KvCache::Serialize() const {
   PutArray(out, places);
   bool raw = false;
   for (int64_t i = 0; i < layer_count(); ++i) raw = raw || raw_keys(i);
-  PutNumber(out, (raw ? kHasRawKeys : 0) + (apart_ ? kAttendsApart : 0));
+  PutNumber(out, (raw ? kHasRawKeys : 0) + (apart_ ? kAttendsApart : 0) +
+                     (encoded_ != nullptr ? kHasEncoded : 0));
   if (apart_) {
     PutNumber(out, apart_->first);
     PutNumber(out, apart_->end);
@@ -188,6 +190,7 @@ Result<std::string> KvCache::Serialize() const {
     if (!status.ok()) return status.error().Wrap(StrCat("layer ", i));
   }
   if (states_) states_->Serialize(out);
+  if (encoded_ != nullptr) encoded_->Serialize(out);
   return out;
 }
 
@@ -223,7 +226,10 @@ Status KvCache::Deserialize(std::string_view bytes) {
     PlaceRope(std::make_shared<const RopePlaces>(std::move(first), numbers[0]));
   }
   int64_t marks = 0;
-  KVG_TRY(TakeNumber(bytes, "raw keys", 0, kHasRawKeys + kAttendsApart, &marks));
+  KVG_TRY(TakeNumber(bytes, "raw keys", 0, kHasRawKeys + kAttendsApart + kHasEncoded, &marks));
+  if ((marks & kHasEncoded) != 0 && encoder_width_ == 0) {
+    return BadInput("cache bytes: rows of an encoder; this model has none");
+  }
   std::optional<SideBySide> apart;
   if ((marks & kAttendsApart) != 0) {
     apart.emplace();
@@ -257,10 +263,16 @@ Status KvCache::Deserialize(std::string_view bytes) {
     if (!status.ok()) return status.error().Wrap(StrCat("layer ", i));
   }
   if (states_) KVG_TRY(states_->Deserialize(bytes));
+  std::shared_ptr<EncodedRows> encoded;
+  if ((marks & kHasEncoded) != 0) {
+    encoded = NoEncodedRows();
+    KVG_TRY(encoded->Deserialize(bytes));
+  }
   if (!bytes.empty()) return BadInput(StrCat("cache bytes: ", bytes.size(), " too many"));
   layers_ = std::move(filled);
   tokens_ = tokens;
   apart_ = apart;
+  encoded_ = std::move(encoded);
   return {};
 }
 

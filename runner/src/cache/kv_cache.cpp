@@ -8,6 +8,7 @@
 
 #include "core/strings.h"
 #include "src/cache/cache_layer.h"
+#include "src/cache/encoded_rows.h"
 #include "src/cache/rope_tables.h"
 #include "src/cache/states.h"
 
@@ -35,6 +36,7 @@ KvCache::KvCache(const ModelConfig& config, const KvCacheOptions& options, Cache
   setup->windowed = std::any_of(config.layers.begin(), config.layers.end(),
                                 [](const LayerConfig& layer) { return layer.window > 0; });
   setup->slopes = config.distance_slopes;
+  if (config.encoder != nullptr) encoder_width_ = config.encoder->hidden_size;
   setup->running = config.means.has_value();
   if (config.rope) setup->rope_layout = config.rope->layout;
   setup->frequencies = options.frequencies;
@@ -98,6 +100,8 @@ KvCache::KvCache(const KvCache& other)
       turning_(other.turning_),
       distances_(other.distances_),
       states_(other.states_ ? std::make_unique<SequenceStates>(*other.states_) : nullptr),
+      encoder_width_(other.encoder_width_),
+      encoded_(other.encoded_),
       tokens_(other.tokens_) {
   for (const auto& layer : other.layers_) layers_.push_back(std::make_unique<CacheLayer>(*layer));
 }
@@ -306,6 +310,18 @@ void KvCache::SetRead(int64_t layer, const Tensor& words, const Tensor& bias) {
 
 int64_t KvCache::state_count() const { return states_ ? states_->count() : 0; }
 Tensor KvCache::State(int64_t index) const { return states_->View(index); }
+std::shared_ptr<EncodedRows> KvCache::NoEncodedRows() const {
+  return std::make_shared<EncodedRows>(setup_->format.dtype, encoder_width_,
+                                       setup_->pools->of(Tier::kDevice));
+}
+
+Status KvCache::TakeEncoded(const Tensor& rows) {
+  KVG_CHECK(rows.shape[1] == encoder_width_, "rows are those of the model's encoder");
+  if (encoded_ == nullptr) encoded_ = NoEncodedRows();
+  KVG_CHECK(encoded_.use_count() == 1, "rows that forks share are not added to");
+  return encoded_->Append(rows);
+}
+
 int64_t KvCache::StateBytes() const { return states_ ? states_->size_bytes() : 0; }
 
 Status KvCache::Seal() {
@@ -481,6 +497,7 @@ double KvCache::EntryBytes(int64_t layer, int64_t head, KvSide side, int64_t fir
 KvBytes KvCache::Bytes() const {
   KvBytes bytes;
   for (int64_t layer = 0; layer < layer_count(); ++layer) bytes += Bytes(layer);
+  if (encoded_ != nullptr) encoded_->AddBytes(bytes);
   return bytes;
 }
 

@@ -8,8 +8,8 @@ namespace kvgauge {
 namespace {
 
 // Columns of `n` tokens: those of one head together, and all heads side by side.
-struct Rows {
-  Rows(Ops& ops, int64_t n, int64_t dim, int64_t width)
+struct TokenMemory {
+  TokenMemory(Ops& ops, int64_t n, int64_t dim, int64_t width)
       : memory(ops.memory->Allocate(n * (dim + width) * 4)) {
     const Tensor all = memory.As(DType::kF32, {n * (dim + width)});
     of_head = all.Slice(0, n * dim).Reshape({n, dim});
@@ -31,7 +31,7 @@ std::vector<float> ReadTokenRows(const LayerEntries& entries, KvSide side, int64
   std::vector<float> numbers(static_cast<size_t>(n * width));
   if (n == 0) return numbers;
   Ops& ops = entries.ops();
-  const Rows rows(ops, n, dim, width);
+  const TokenMemory rows(ops, n, dim, width);
   for (int64_t h = 0; h < entries.setup->kv_heads; ++h) {
     entries.ReadStream(side, h, first, rows.of_head);
     ops.rows->Convert(rows.of_head, Columns(rows.of_all, h * dim, (h + 1) * dim));
@@ -47,7 +47,7 @@ Status AppendTokenRows(const LayerEntries& entries, const std::vector<float>& ro
   const int64_t n = std::ssize(rows) / width;
   if (n == 0) return {};
   Ops& ops = entries.ops();
-  const Rows on_device(ops, n, dim, width);
+  const TokenMemory on_device(ops, n, dim, width);
   ops.memory->Copy(View(rows, {n, width}), on_device.of_all);
   for (size_t h = 0; h < streams.size(); ++h) {
     const auto at = static_cast<int64_t>(h) * dim;

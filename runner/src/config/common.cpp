@@ -54,7 +54,10 @@ void ReadArchitectures(ConfigReader& reader) {
   const std::vector<std::string> names = reader.Texts("architectures");
   if (names.empty()) return;
   for (const std::string& name : names) {
-    if (name.ends_with("ForCausalLM") || name.ends_with("ForConditionalGeneration")) return;
+    if (name.ends_with("ForCausalLM") || name.ends_with("ForConditionalGeneration") ||
+        name.ends_with("ForCausalContextLM")) {
+      return;
+    }
   }
   reader.Fail("architectures",
               "a model with a language-model head (...ForCausalLM, ...ForConditionalGeneration)");

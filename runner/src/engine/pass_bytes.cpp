@@ -44,6 +44,12 @@ int64_t MeanWidth(const ModelConfig& config) {
                                                  3 * std::max(config.key_dim, config.value_dim));
 }
 
+// What a row has that attends to those of an encoder: each head's query and result, as wide as
+// they.
+int64_t CrossWidth(const ModelConfig& config) {
+  return config.encoder == nullptr ? 0 : 2 * config.query_heads * config.encoder->hidden_size;
+}
+
 }  // namespace
 
 int64_t WidestProjection(const ModelConfig& config) {
@@ -82,7 +88,7 @@ int64_t PassBytes(const ModelConfig& config, int64_t rows, int64_t logit_rows) {
   }
   const int64_t row = (config.parallel ? 4 : 3) * config.hidden_size + projected +
                       config.query_heads * widest_value + ffn + experts + ScannedWidth(config) +
-                      MeanWidth(config);
+                      MeanWidth(config) + CrossWidth(config);
   const int64_t streams = StreamsWidth(config) + EmbeddingsWidth(config);
   return 4 * (rows * (row + streams) + logit_rows * config.vocab_size);
 }

@@ -416,6 +416,7 @@ void ForwardPass::Layer(int64_t layer, Tensor residual) {
     if (config_.post_norm) ApplyNorm(w.input_norm, residual, residual);
     if (config_.streams) AddLaurel(layer, input, residual);
   }
+  if (own.crosses) CrossAttend(layer, residual);
   if (!own.mlp) return;
   if (own.mixes() && !config_.parallel) {
     mlp_input = BranchInput(layer, w.mlp_norm, residual, ScratchSlot::kNormed);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // One call of Model::Forward. forward.cpp has the body of a layer, forward_attention.cpp its
-// attention, forward_state.cpp and forward_mixed.cpp its state.
+// attention, forward_state.cpp and forward_mixed.cpp its state, forward_cross.cpp an encoder.
 #pragma once
 
 #include <functional>
@@ -57,6 +57,21 @@ class ForwardPass {
         first_layer_(part.first_layer),
         end_layer_(part.end_layer),
         hidden_(part.hidden) {}
+
+  // So many rows of texts that an encoder reads, whose config and weights these are.
+  ForwardPass(const ModelConfig& encoder, DType dtype, Ops& ops, const ModelWeights& weights,
+              Scratch& scratch, int64_t rows)
+      : config_(encoder),
+        dtype_(dtype),
+        ops_(ops),
+        weights_(weights),
+        scratch_(scratch),
+        rows_(rows),
+        end_layer_(encoder.layer_count()) {}
+
+  // Instead of Run: what the encoder makes of texts, one behind the other, each of so many tokens
+  // and the last one of what is left: [rows, hidden_size] f32.
+  Tensor EncodeChunks(std::span<const int32_t> ids, int64_t chunk_tokens);
 
   // The wanted logits behind the last layer; otherwise nothing.
   Tensor Run();
@@ -198,6 +213,11 @@ class ForwardPass {
   void AddBranch(const Norm& after, Tensor residual,
                  const std::function<void(Tensor, MatMulMode)>& compute);
   void ShowInputs(int64_t layer, const Tensor& residual, const Tensor& input);
+  // Adds what rows find in those of an encoder (forward_cross.cpp), where their sequences have
+  // some.
+  void CrossAttend(int64_t layer, const Tensor& residual);
+  void CrossAttend(int64_t layer, std::span<const AttentionItem> items, const KvFormat& format,
+                   const Tensor& residual);
   // `input`: what attention of the layer below has.
   void ShowGuesses(int64_t layer, const Tensor& input);
   void ShowLast(const Tensor& residual);

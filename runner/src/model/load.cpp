@@ -44,6 +44,9 @@ Status LoadLayer(const LayerSpec& spec, const ModelConfig& config, WeightLoader&
   KVG_TRY(loader.Load(spec.embeddings.projection, out.embeddings.projection));
   KVG_TRY(loader.Load(spec.embeddings.projection_norm, out.embeddings.projection_norm));
   KVG_TRY(loader.LoadNumber(spec.scale, &out.scale));
+  if (!spec.cross.query.parts.empty()) {
+    KVG_TRY(loader.Load(spec.cross, config.kv_heads, out.cross));
+  }
   KVG_TRY(loader.Load(spec.mlp_mixed, out.mlp_mixed));
   KVG_TRY(loader.Load(spec.mlp, out.mlp));
   // Routing decides which experts run: a rounded router would change the model, so it stays f32.
@@ -60,6 +63,17 @@ Status LoadLayer(const LayerSpec& spec, const ModelConfig& config, WeightLoader&
     KVG_TRY(loader.Load(spec.experts[e], out.experts[e]));
   }
   if (!out.experts.empty()) loader.Collect(out);
+  return {};
+}
+
+Status LoadEncoder(const ModelTensors& spec, const ModelConfig& config, WeightLoader& loader,
+                   ModelWeights& out) {
+  KVG_TRY(loader.LoadTable(spec.embedding, out.embedding));
+  KVG_TRY(loader.Load(spec.final_norm, out.final_norm));
+  out.layers.resize(spec.layers.size());
+  for (size_t i = 0; i < spec.layers.size(); ++i) {
+    KVG_TRY(LoadLayer(spec.layers[i], config, loader, out.layers[i]));
+  }
   return {};
 }
 
@@ -144,6 +158,7 @@ ModelShape ShapeOf(const ModelConfig& config, DType cache_dtype) {
   for (int64_t i = 0; !config.HasEvenHeads() && i < config.layer_count(); ++i) {
     if (config.HasCache(i)) shape.heads.push_back(config.HeadsOf(i));
   }
+  if (config.encoder != nullptr) shape.encoder_width = config.encoder->hidden_size;
   shape.cache_dtype = cache_dtype;
   return shape;
 }
@@ -172,6 +187,10 @@ Status Model::LoadWeights(const WeightSource& source, bool keep_blocks) {
   KVG_TRY(first.Load(tensors.embedding_norm, weights_->embedding_norm));
   KVG_TRY(last.Load(tensors.final_norm, weights_->final_norm));
   KVG_TRY(last.Load(tensors.head, weights_->head));
+  if (!tensors.encoder.empty()) {
+    weights_->encoder = std::make_unique<ModelWeights>();
+    KVG_TRY(LoadEncoder(tensors.encoder[0], *config_.encoder, first, *weights_->encoder));
+  }
   weights_->layers.resize(tensors.layers.size());
   for (size_t s = 0; s < sections_.size(); ++s) {
     WeightLoader& loader = *loaders[s];

@@ -218,6 +218,15 @@ void DescribeStreams(const ModelConfig& config, const Scope& scope, LayerStreamS
   spec.laurel_norm = laurel.Norm("post_laurel_norm", d);
 }
 
+void DescribeCross(const ModelConfig& config, const Scope& cross, CrossSpec& spec) {
+  const int64_t d = config.hidden_size, width = config.encoder->hidden_size;
+  spec.norm = cross.Norm("layernorm", d);
+  spec.query = cross.Linear({{"q_proj", config.query_heads * config.key_dim}}, d, false);
+  spec.keys = cross.Linear({{"k_proj", config.kv_heads * config.key_dim}}, width, false);
+  spec.values = cross.Linear({{"v_proj", config.kv_heads * config.value_dim}}, width, false);
+  spec.output = cross.Linear({{"o_proj", d}}, config.query_heads * config.value_dim, false);
+}
+
 LayerSpec DescribeLayer(const ModelConfig& config, int64_t index, const Scope& scope) {
   const TensorNames& names = config.tensor_names;
   const int64_t d = config.hidden_size;
@@ -232,6 +241,7 @@ LayerSpec DescribeLayer(const ModelConfig& config, int64_t index, const Scope& s
   if (config.streams) DescribeStreams(config, scope, layer.streams);
   if (config.layer_embeddings) DescribeLayerEmbeddings(config, scope, layer.embeddings);
   if (config.layer_scales) layer.scale = scope.Vector("layer_scalar", 1);
+  if (parts.crosses) DescribeCross(config, scope.In("cross_attn"), layer.cross);
   if (parts.state) layer.state = DescribeState(config, index, scope.Name(names.state));
   if (!parts.attends) return layer;
   const bool own = config.HasCache(index);  // or it needs neither keys nor values
@@ -398,23 +408,13 @@ ModelTensors DescribeTensors(const ModelConfig& config, const TensorPlaces& plac
   for (int64_t i = 0; i < config.layer_count(); ++i) {
     tensors.layers.push_back(DescribeLayer(config, i, body.In(StrCat(names.layers, ".", i))));
   }
+  if (config.encoder != nullptr) {
+    tensors.encoder.push_back(DescribeTensors(*config.encoder, {.body = "encoder.", .head = ""}));
+  }
   return tensors;
 }
 
 namespace {
-
-std::vector<TensorSpec> ListBefore(const ModelTensors& tensors) {
-  std::vector<TensorSpec> specs = {tensors.embedding};
-  if (!tensors.positions.name.empty()) specs.push_back(tensors.positions);
-  Append(tensors.project_in, specs);
-  Append(tensors.embedding_norm, specs);
-  if (!tensors.layer_embedding.name.empty()) specs.push_back(tensors.layer_embedding);
-  Append(tensors.layer_projection, specs);
-  Append(tensors.layer_norm, specs);
-  for (const LinearSpec& linear : tensors.stream_projections) Append(linear, specs);
-  for (const LinearSpec& linear : tensors.stream_returns) Append(linear, specs);
-  return specs;
-}
 
 void Append(const LayerSpec& layer, std::vector<TensorSpec>& specs) {
   Append(layer.input_norm, specs);
@@ -431,6 +431,11 @@ void Append(const LayerSpec& layer, std::vector<TensorSpec>& specs) {
   Append(layer.streams, specs);
   Append(layer.embeddings, specs);
   Append(layer.output, specs);
+  Append(layer.cross.norm, specs);
+  for (const LinearSpec* linear :
+       {&layer.cross.query, &layer.cross.keys, &layer.cross.values, &layer.cross.output}) {
+    Append(*linear, specs);
+  }
   Append(layer.attention_norm, specs);
   Append(layer.mlp_norm, specs);
   Append(layer.router, specs);
@@ -447,6 +452,24 @@ void Append(const LayerSpec& layer, std::vector<TensorSpec>& specs) {
   Append(layer.mlp, specs);
   Append(layer.shared_gate, specs);
   Append(layer.mlp_output_norm, specs);
+}
+
+std::vector<TensorSpec> ListBefore(const ModelTensors& tensors) {
+  std::vector<TensorSpec> specs = {tensors.embedding};
+  if (!tensors.positions.name.empty()) specs.push_back(tensors.positions);
+  Append(tensors.project_in, specs);
+  Append(tensors.embedding_norm, specs);
+  if (!tensors.layer_embedding.name.empty()) specs.push_back(tensors.layer_embedding);
+  Append(tensors.layer_projection, specs);
+  Append(tensors.layer_norm, specs);
+  for (const LinearSpec& linear : tensors.stream_projections) Append(linear, specs);
+  for (const LinearSpec& linear : tensors.stream_returns) Append(linear, specs);
+  for (const ModelTensors& encoder : tensors.encoder) {
+    specs.push_back(encoder.embedding);
+    for (const LayerSpec& layer : encoder.layers) Append(layer, specs);
+    Append(encoder.final_norm, specs);
+  }
+  return specs;
 }
 
 // A tied head is listed before the layers.
@@ -510,7 +533,9 @@ LayerCosts CostsOf(const ModelConfig& config, DType dtype, DType stored,
   const auto sum = [&](const std::vector<TensorSpec>& specs) {
     int64_t bytes = 0;
     for (const TensorSpec& spec : specs) {
-      const bool table = spec.name == tensors.embedding.name || spec.name == tensors.positions.name;
+      const bool table =
+          spec.name == tensors.embedding.name || spec.name == tensors.positions.name ||
+          (!tensors.encoder.empty() && spec.name == tensors.encoder[0].embedding.name);
       bytes += HeldBytes(spec, table ? stored : dtype, blocks);
     }
     return bytes;

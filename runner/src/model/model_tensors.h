@@ -78,6 +78,12 @@ struct LayerStreamSpec {
   NormSpec laurel_norm;
 };
 
+// What a layer has that attends to the rows of an encoder: its own norm and projections.
+struct CrossSpec {
+  NormSpec norm;
+  LinearSpec query, keys, values, output;
+};
+
 struct LayerSpec {
   NormSpec input_norm;       // before attention (post_norm: after its residual add)
   NormSpec attention_norm;   // on the attention's output
@@ -96,6 +102,7 @@ struct LayerSpec {
   NormSpec kv_latent_norm;
   LinearSpec kv_up;
 
+  CrossSpec cross;
   StateSpec state;
   LayerStreamSpec streams;
   LayerEmbeddingSpec embeddings;
@@ -141,6 +148,8 @@ struct ModelTensors {
   std::string stored_head;
   bool stored_head_differs = false;
   std::vector<LayerSpec> layers;
+  std::vector<ModelTensors>
+      encoder;  // ModelConfig::encoder, of whose heads there is none; or empty
 };
 
 // What goes before the names of a checkpoint.

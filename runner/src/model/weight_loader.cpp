@@ -230,10 +230,7 @@ Status WeightLoader::LoadTransposed(const LinearSpec& spec, Linear& out) {
   std::vector<float> stored;
   KVG_TRY(LoadNumbers(spec.parts[0], stored));
   const int64_t in = spec.parts[0].shape[0], rows = spec.parts[0].shape[1];
-  const std::vector<float> turned = Transposed(stored, in, rows);
-  const Tensor view = View(turned, {rows, in});
-  out.matrix = ops_.linear->Pack({&view, 1}, dtype_);
-  bytes_ += out.matrix->bytes();
+  PackNumbers(Transposed(stored, in, rows), rows, in, out);
   return LoadBiases(spec, out);
 }
 
@@ -358,6 +355,36 @@ Status WeightLoader::LoadAbsorbed(const TensorSpec& up, const MlaConfig& mla, in
     out.absorbed_values.emplace_back().matrix = ops_.linear->Pack({&value_part, 1}, dtype_);
     bytes_ += out.absorbed_keys.back().matrix->bytes();
     bytes_ += out.absorbed_values.back().matrix->bytes();
+  }
+  return {};
+}
+
+void WeightLoader::PackNumbers(const std::vector<float>& numbers, int64_t rows, int64_t columns,
+                               Linear& out) {
+  const Tensor view = View(numbers, {rows, columns});
+  out.matrix = ops_.linear->Pack({&view, 1}, dtype_);
+  bytes_ += out.matrix->bytes();
+}
+
+Status WeightLoader::Load(const CrossSpec& spec, int64_t kv_heads, CrossWeights& out) {
+  KVG_TRY(Load(spec.norm, out.norm));
+  KVG_TRY(Load(spec.query, out.query));
+  KVG_TRY(Load(spec.output, out.output));
+  for (const LinearSpec* side : {&spec.keys, &spec.values}) {
+    const TensorSpec& stored = side->parts[0];
+    const int64_t dim = stored.shape[0] / kv_heads, width = stored.shape[1];
+    std::vector<float> numbers;
+    KVG_TRY(LoadNumbers(stored, numbers));
+    for (int64_t head = 0; head < kv_heads; ++head) {
+      const auto first = numbers.begin() + head * dim * width;
+      const std::vector<float> own(first, first + dim * width);
+      if (side == &spec.keys) {
+        PackNumbers(Transposed(own, dim, width), width, dim, out.keys.emplace_back());
+      } else {
+        PackNumbers(own, dim, width, out.values.emplace_back());
+      }
+    }
+    Release(*side);
   }
   return {};
 }

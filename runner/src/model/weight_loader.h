@@ -48,6 +48,8 @@ class WeightLoader {
   // The up projection of MLA, head by head: its key part transposed, its value part as it is.
   Status LoadAbsorbed(const TensorSpec& up, const MlaConfig& mla, int64_t value_dim,
                       LayerWeights& out);
+  // Keys and values of each head apart, keys transposed.
+  Status Load(const CrossSpec& spec, int64_t kv_heads, CrossWeights& out);
   // All numbers of a tensor on the host, rounded to the model's dtype. Not counted in bytes().
   Status LoadNumbers(const TensorSpec& spec, std::vector<float>& out) {
     return LoadNumbers(spec, dtype_, out);
@@ -61,6 +63,7 @@ class WeightLoader {
 
  private:
   Status LoadNumbers(const TensorSpec& spec, DType rounded, std::vector<float>& out);
+  void PackNumbers(const std::vector<float>& numbers, int64_t rows, int64_t columns, Linear& out);
   // Numbers of the host as a vector of the device.
   void Put(const std::vector<float>& numbers, Norm& out);
   // Norm weights and biases are few: kept f32, but rounded to the model's dtype like all weights.

@@ -78,6 +78,14 @@ struct StreamWeights {
   Norm laurel_norm;
 };
 
+// Attention to the rows of an encoder: keys and values are not made, so that projections of keys
+// are turned around and go to queries, and those of values go to the result.
+struct CrossWeights {
+  Norm norm;
+  Linear query, output;
+  std::vector<Linear> keys, values;  // [kv_heads]: of [width, key_dim] and [value_dim, width]
+};
+
 struct LayerWeights {
   Norm input_norm, attention_norm, mlp_norm, mlp_output_norm, q_norm, k_norm;
   Linear qkv, output;
@@ -86,6 +94,7 @@ struct LayerWeights {
   Linear q_up, kv_down, kv_up;
   // [heads], for attention over latents: queries to latents, latents to values.
   std::vector<Linear> absorbed_keys, absorbed_values;
+  CrossWeights cross;
   StateWeights state;
   StreamWeights streams;
   LayerEmbeddingWeights embeddings;
@@ -115,6 +124,7 @@ struct ModelWeights {
   Linear project_in, project_out, head;
   Norm embedding_norm, final_norm;
   std::vector<LayerWeights> layers;
+  std::unique_ptr<ModelWeights> encoder;  // on the first device; null: there is none
 };
 
 }  // namespace kvgauge

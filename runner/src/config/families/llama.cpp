@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Llama 1 to 3.2, and what is saved as such: Yi, TinyLlama, SmolLM2, Vicuna, LongChat.
+// Llama 1 to 3.2, and what is saved as such: Yi, TinyLlama, SmolLM2, Vicuna, LongChat, CEPE.
 #include "src/config/common.h"
+#include "src/config/context_encoder.h"
 #include "src/config/family.h"
 
 namespace kvgauge {
@@ -14,12 +15,14 @@ void ReadLlama(ConfigReader& reader, ModelConfig& config) {
   reader.Neutral("pretraining_tp", int64_t{1});
   reader.Neutral("rope_interleaved", false);
   reader.Ignore({"max_sequence_length"});
+  ReadContextEncoder(reader, config);
 }
 
 }  // namespace
 
-KVG_MODEL_FAMILY(llama, {.title = "Llama 1, 2, 3, 3.1, 3.2",
-                         .notes = "every published rotary scaling; tied heads; biases",
-                         .read = ReadLlama})
+KVG_MODEL_FAMILY(
+    llama, {.title = "Llama 1, 2, 3, 3.1, 3.2",
+            .notes = "every published rotary scaling; tied heads; biases; the encoder of CEPE",
+            .read = ReadLlama})
 
 }  // namespace kvgauge
