@@ -5,6 +5,7 @@
 #include "core/strings.h"
 #include "methods/absorbing_reader.h"
 #include "methods/condensing_thin.h"
+#include "methods/encoding_thin.h"
 #include "methods/far_reader.h"
 #include "methods/joining_reader.h"
 #include "methods/layouts/mla_latent.h"
@@ -339,7 +340,9 @@ Status CheckThin(const Method& method, const Pipeline& p, const ModelShape& shap
                               " positions, in which rows would be missing; expected a model whose "
                               "layers all see the whole prompt"));
   }
-  int64_t before = dynamic_cast<const RewritingThin*>(p.thin.get()) != nullptr ? -1 : 0;
+  const bool at_once = dynamic_cast<const RewritingThin*>(p.thin.get()) != nullptr ||
+                       dynamic_cast<const EncodingThin*>(p.thin.get()) != nullptr;
+  int64_t before = at_once ? -1 : 0;
   for (const int64_t layer : p.thin->Layers(shape)) {
     const int64_t last = shape.layers - (p.thin->reads_again() ? 0 : 1);
     KVG_CHECK(layer > before && layer <= last, StrCat(owner, ": layers ascend from 1 on"));

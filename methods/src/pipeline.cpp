@@ -6,6 +6,7 @@
 #include "methods/biasing_reader.h"
 #include "methods/calibration.h"
 #include "methods/condensing_thin.h"
+#include "methods/encoding_thin.h"
 #include "methods/method.h"
 #include "methods/narrowing_reader.h"
 #include "methods/thoughts.h"
@@ -251,6 +252,12 @@ Status CheckThinned(const Method& method, const Pipeline& p) {
                            " looks at whole prompts in every layer, "
                            "and ",
                            thin, " lets rows go in between; leave out one of the two"));
+  }
+  if (method.prepare && dynamic_cast<const EncodingThin*>(p.thin.get()) != nullptr) {
+    return BadInput(StrCat(NameOf(*method.prepare->spec), " changes weights of the decoder, and ",
+                           thin,
+                           " has its layers attend to an encoder's rows by weights of the "
+                           "checkpoint; leave out one of the two"));
   }
   const Needs needs = method.needs();
   const std::pair<bool, const char*> missing[] = {

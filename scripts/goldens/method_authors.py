@@ -19,6 +19,7 @@ from checkouts import Checkout, Substituted, definitions
 from method_authors_thin import (aim_cases, dart_cases, dynamic_llava_cases, fastkv_cases, gemfilter_cases, llmlingua_cases,
                                  selective_context_cases, sparsevlm_cases)
 from method_ccm import ccm_cases
+from method_cepe import cepe_cases
 from method_dmc import dmc_cases
 from method_drafts import speckv_cases
 from method_fetches import emllm_cases, infllm_cases, magicpig_cases, vattention_cases
@@ -500,6 +501,7 @@ def cases(root):
         "hdong920/LESS": ("0e0cf98", less_cases),
         "NVIDIA/Megatron-LM": ("d36bf8d", dmc_cases),
         "snu-mllab/Context-Memory": ("a89dd08", ccm_cases),
+        "princeton-nlp/CEPE": ("53ca69b", cepe_cases),
     }
     found = {name for name in wanted if (root / name.replace("/", "+")).is_dir()}
     if not found and not cachegen(root) and not kvquant(root) and not (root / "KD-TAO+VidKV").is_dir():

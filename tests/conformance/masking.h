@@ -153,7 +153,9 @@ inline void TurnOn(const RopeFrequencies& frequencies, int64_t positions, int64_
 inline KvCache Whole(const Subject& subject, const Prompt& prompt, const KvCache& full,
                      const KvCache& reduced, bool by_place, CachePools& pools) {
   const int64_t n = full.tokens();
-  KvCache whole = subject.model().NewCache(n + 16, pools);
+  // With the rows of an encoder that the other has.
+  KvCache whole = full.encoded() == nullptr ? subject.model().NewCache(n + 16, pools) : full.Fork();
+  EXPECT_TRUE(whole.Truncate(0).ok());
   whole.PlaceRope(RopePlaces::Of(prompt));
   EXPECT_TRUE(whole.Append(n).ok());
   std::vector<float> rows, held;

@@ -16,6 +16,7 @@
 #include "core/json.h"
 #include "core/sha256.h"
 #include "core/strings.h"
+#include "methods/encoding_thin.h"
 #include "methods/method.h"
 #include "runner/encoder.h"
 #include "runner/engine.h"
@@ -25,6 +26,8 @@ namespace kvgauge {
 
 inline const char* const kKinds[] = {"mha", "gqa", "mqa", "mla", "two_sizes"};
 inline constexpr int64_t kPromptTokens = 200;
+// Models that have an encoder beside the decoder.
+inline const char* const kEncodedKinds[] = {"cepe"};
 
 inline std::string MethodsDirectory() { return std::string(KVG_SOURCE_DIR) + "/configs/methods"; }
 
@@ -91,7 +94,11 @@ inline std::vector<std::string> KeepingAll(const std::string& id) {
     const std::vector<ParamSpec>& params = method.thin->spec->params;
     const bool drops =
         std::ranges::any_of(params, [](const ParamSpec& param) { return param.name == "drop"; });
-    overrides.emplace_back(drops ? "thin.drop=0" : "thin.chunk=100000");
+    const bool encodes =
+        std::ranges::any_of(params, [](const ParamSpec& param) { return param.name == "decoder"; });
+    overrides.emplace_back(drops     ? "thin.drop=0"
+                           : encodes ? "thin.decoder=100000"
+                                     : "thin.chunk=100000");
   }
   if (method.prepare && method.prepare->spec->id == "dmc") {
     overrides.emplace_back("prepare.merge=false");
@@ -120,6 +127,12 @@ inline std::vector<std::string> KeepingAll(const std::string& id) {
 // A budget under which the method has to give up something.
 inline Budget HalfBudget(const Method& method) {
   return method.takes_budget ? Budget{Budget::Kind::kFraction, 0.5} : Budget{};
+}
+
+// Whether an encoder of the model reads a part of its prompts, which are text.
+inline bool ReadsByEncoder(const Method& method) {
+  const std::unique_ptr<Stage> thin = method.thin ? MakeStage(*method.thin) : nullptr;
+  return dynamic_cast<const EncodingThin*>(thin.get()) != nullptr;
 }
 
 // A method on a model; null with the reason where it cannot work.
@@ -172,6 +185,7 @@ inline std::vector<std::unique_ptr<Subject>> Subjects(const std::string& id,
                                                       const SubjectOptions& asked = {},
                                                       std::span<const char* const> kinds = kKinds) {
   std::vector<std::unique_ptr<Subject>> subjects;
+  if (ReadsByEncoder(LoadShipped(id))) kinds = kEncodedKinds;
   for (const char* kind : kinds) {
     auto subject = MakeSubject(id, kind, asked);
     if (subject != nullptr) subjects.push_back(std::move(subject));

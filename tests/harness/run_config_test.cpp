@@ -49,7 +49,7 @@ TEST(RunConfig, TheBoardNamesEveryMethodOfTextModels) {
       "ccm_concat", "ccm_merge", "dmc",   "dms",          "dynamic_llava_text",
       "fastkvzip",  "kvlink",    "kvzap", "kvzap_linear", "leank",
       "less",       "locret",    "trimkv"};
-  const std::set<std::string> needs_an_encoder = {"llmlingua2"};
+  const std::set<std::string> needs_an_encoder = {"cepe", "llmlingua2"};
   const Result<RunConfig> board =
       ReadRunConfig(StrCat(KVG_SOURCE_DIR, "/configs/runs/board.json"), {});
   ASSERT_TRUE(board.ok()) << board.error().message;

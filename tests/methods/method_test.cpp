@@ -516,6 +516,11 @@ TEST(CheckMethodTest, EveryShippedOneRunsOnAnOrdinaryModel) {
       EXPECT_THAT(refusal, HasSubstr("encoder names no checkpoint"));
       EXPECT_THAT(Refusal(Loaded(id, {"thin.encoder=some/where"}), shape, "none", 4000),
                   HasSubstr("thin.llmlingua2.encoder: 'some/where' was not looked at"));
+    } else if (id == "cepe") {
+      EXPECT_THAT(refusal, HasSubstr("this model has no encoder"));
+      ModelShape beside = shape;
+      beside.encoder_width = 48;
+      EXPECT_EQ(Refusal(method, beside, "none", 4000), "");
     } else if (trained) {
       EXPECT_THAT(refusal, HasSubstr("which needs trained weights")) << id;
     } else {

@@ -34,6 +34,16 @@ inline std::string TinyLlama(int query_heads, int kv_heads) {
     "rope_theta": 10000.0, "rope_scaling": null, "bos_token_id": 1, "eos_token_id": 2})");
 }
 
+// A decoder whose last layer attends to an encoder's rows.
+inline std::string TinyCepe() {
+  std::string text = TinyLlama(6, 2);
+  text.resize(text.rfind('}'));
+  return text + R"(, "do_cross_attention": true, "num_cross_attn_layers": 1,
+    "encoder_hidden_size": 48, "encoder_config": {"hidden_size": 48, "intermediate_size": 64,
+      "num_hidden_layers": 2, "num_attention_heads": 3, "vocab_size": 101,
+      "max_position_embeddings": 64}})";
+}
+
 // The text model of a vision-language one: positions of three axes.
 inline std::string TinyThreeAxes() {
   return R"({"model_type": "qwen2_vl", "architectures": ["Qwen2VLForConditionalGeneration"],
@@ -80,11 +90,12 @@ inline std::string TinyTwoSizes() {
     "pad_token_id": 0})";
 }
 
-// Config of "mha", "gqa", "mqa", "mla", "three_axes", "gemma" or "two_sizes".
+// Config of "mha", "gqa", "mqa", "mla", "cepe", "three_axes", "gemma" or "two_sizes".
 inline std::string TinyConfig(const std::string& kind) {
   if (kind == "mha") return TinyLlama(4, 4);
   if (kind == "gqa") return TinyLlama(6, 2);
   if (kind == "mqa") return TinyLlama(4, 1);
+  if (kind == "cepe") return TinyCepe();
   if (kind == "three_axes") return TinyThreeAxes();
   if (kind == "gemma") return TinyGemma();
   if (kind == "two_sizes") return TinyTwoSizes();

@@ -16,9 +16,10 @@ namespace kvgauge {
 
 class Thin : public Stage {
  public:
-  // The layers that fewer rows reach, ascending, from 1 (0: methods/rewriting_thin.h) to the last
-  // one. A row that has left does not come back. Where rows are read again it may be the number of
-  // layers: the stage chooses when all of them have been passed. Precondition: Check.
+  // The layers that fewer rows reach, ascending, from 1 (0: methods/rewriting_thin.h and
+  // encoding_thin.h) to the last one. A row that has left does not come back. Where rows are read
+  // again it may be the number of layers: the stage chooses when all of them have been passed.
+  // Precondition: Check.
   virtual std::vector<int64_t> Layers(const ModelShape& shape) const = 0;
   // True if the rows that go on are read again from the first layer, by themselves: what was read
   // before is forgotten. Such a stage has one layer.

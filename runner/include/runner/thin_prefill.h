@@ -6,6 +6,8 @@
 // that rewrites the prompt does so before anything is computed. One thread.
 //
 // Where the stage condenses (methods/condensing_thin.h) the prompt goes chunk by chunk instead.
+// Where it encodes (methods/encoding_thin.h) the model's encoder reads the rows that leave, before
+// any other is read.
 #pragma once
 
 #include <cstdint>
@@ -22,6 +24,7 @@
 namespace kvgauge {
 
 class CondensedPrefill;
+class EncodingThin;
 class RewritingThin;
 
 class ThinPrefill {
@@ -60,6 +63,8 @@ class ThinPrefill {
   bool WantsNormed() const { return merging_ != nullptr && merging_->wants_normed(); }
   Tensor Inputs() const;  // [prompt, hidden_size]
   Tensor Normed() const;  // [rows, hidden_size]
+  // The next of the rows that an encoder reads; true: there are no more.
+  Result<bool> EncodeRows();
   Status LetRowsGo();
   void CloseUp();
   Result<Chosen> ChooseRows();
@@ -70,6 +75,7 @@ class ThinPrefill {
   const Thin& thin_;
   const MergingThin* merging_;                   // the same, where it makes rows; else null
   const RewritingThin* rewriting_;               // the same, where it rewrites; else null
+  const EncodingThin* encoding_;                 // the same, where an encoder reads rows; else null
   std::unique_ptr<CondensedPrefill> condensed_;  // where it condenses, in the place of all below
   Prompt& prompt_;
   KvCache& cache_;
@@ -84,7 +90,7 @@ class ThinPrefill {
   Tensor hidden_;                // [rows, hidden_size]: what the next layer reads
   int64_t stretch_ = 0;          // of layers, between two gaps
   int64_t first_layer_ = 0;      // of the stretch
-  int64_t next_row_ = 0;         // that the stretch has not passed
+  int64_t next_row_ = 0;         // that the stretch has not passed, or the encoder
   bool forgotten_ = false;       // the cache holds rows that a stage had read by themselves
   bool done_ = false;
 };

@@ -11,6 +11,7 @@
 #include "core/strings.h"
 #include "kernels/devices.h"
 #include "methods/absorbing_reader.h"
+#include "methods/encoding_thin.h"
 #include "runner/chunk_prefill.h"
 #include "runner/reuse_texts.h"
 #include "runner/sequence_plan.h"
@@ -309,6 +310,17 @@ int64_t PlacedBytes(const PlannedContender& contender, const std::vector<StorePl
   return entries * shape.kv_heads * entry_bytes;
 }
 
+// Rows that an encoder made of a prompt, and that stay.
+int64_t EncodedBytes(const PlannedContender& contender, int64_t prompt_tokens) {
+  if (!contender.method->thin) return 0;
+  const std::unique_ptr<Stage> stage = MakeStage(*contender.method->thin);
+  const auto* encoding = dynamic_cast<const EncodingThin*>(stage.get());
+  if (encoding == nullptr) return 0;
+  const ModelShape& shape = contender.model->shape;
+  const auto [begin, end] = encoding->Encoded(prompt_tokens);
+  return WholePages(end - begin) * shape.encoder_width * SizeOf(shape.cache_dtype);
+}
+
 // The most of a device that a contender's sequence holds: its caches, and the attention of its
 // steps.
 int64_t LaneBytes(const PlannedContender& contender, const std::vector<StorePlan>& stores,
@@ -347,7 +359,7 @@ int64_t LaneBytes(const PlannedContender& contender, const std::vector<StorePlan
   }
   return copies * (LaneCacheBytes(*contender.method, shape, stores, kept, held, fresh) -
                    PlacedBytes(contender, stores, held, fresh) + shape.state_bytes) +
-         attention;
+         EncodedBytes(contender, length.prefill) + attention;
 }
 
 // The last prompt row's attention in all layers, which is recorded for pictures.

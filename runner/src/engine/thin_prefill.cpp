@@ -8,12 +8,14 @@
 #include <optional>
 
 #include "core/strings.h"
+#include "methods/encoding_thin.h"
 #include "methods/rereading_thin.h"
 #include "methods/tensors.h"
 #include "methods/trained_thin.h"
 #include "runner/compressor.h"
 #include "src/compress/view.h"
 #include "src/engine/condensed_prefill.h"
+#include "src/engine/pass_bytes.h"
 #include "src/engine/rewritten_prompt.h"
 
 namespace kvgauge {
@@ -105,6 +107,7 @@ ThinPrefill::ThinPrefill(Model& model, const StageChoice& thin, Prompt& prompt, 
       thin_(static_cast<const Thin&>(*stage_)),
       merging_(dynamic_cast<const MergingThin*>(&thin_)),
       rewriting_(dynamic_cast<const RewritingThin*>(&thin_)),
+      encoding_(dynamic_cast<const EncodingThin*>(&thin_)),
       prompt_(prompt),
       cache_(cache),
       capture_(capture),
@@ -135,7 +138,12 @@ Result<Tensor> ThinPrefill::Next() {
     done_ = condensed_->done();
     return logits;
   }
-  if (rewriting_ != nullptr && stretch_ == 0) {
+  if (encoding_ != nullptr && stretch_ == 0) {
+    const Result<bool> encoded = EncodeRows();
+    if (!encoded.ok()) return encoded.error().Wrap(NameOf(*choice_.spec));
+    if (!*encoded) return Tensor();
+  }
+  if ((rewriting_ != nullptr || encoding_ != nullptr) && stretch_ == 0) {
     const Status rewritten = LetRowsGo();
     if (!rewritten.ok()) return rewritten.error().Wrap(NameOf(*choice_.spec));
     return Tensor();
@@ -184,7 +192,38 @@ Tensor ThinPrefill::Normed() const {
   return WantsNormed() ? normed_.As(DType::kF32, {rows(), shape_.hidden_size}) : Tensor();
 }
 
+Result<bool> ThinPrefill::EncodeRows() {
+  if (!prompt_.spans.empty()) {
+    return Unsupported(
+        "an encoder reads text, and this prompt shows pictures; expected a task of text");
+  }
+  const auto [begin, end] = encoding_->Encoded(prompt_.size());
+  const auto id_of = [&](int64_t row) {
+    return prompt_.positions[static_cast<size_t>(row)].token_id;
+  };
+  // The token that begins texts is none of what the encoder reads.
+  const bool begins = end > 0 && id_of(0) == model_.config().bos_id;
+  const int64_t first = std::max({next_row_, begin, int64_t{begins ? 1 : 0}});
+  const int64_t chunk = encoding_->chunk_tokens();
+  const int64_t last =
+      std::min(first + std::max(Model::kChunkRows / chunk, int64_t{1}) * chunk, end);
+  if (first < last) {
+    std::vector<int32_t> ids;
+    for (int64_t row = first; row < last; ++row) ids.push_back(id_of(row));
+    KVG_TRY(model_.Encode(ids, chunk, cache_));
+  }
+  next_row_ = last;
+  return last >= end;
+}
+
 Result<ThinPrefill::Chosen> ThinPrefill::ChooseRows() {
+  if (encoding_ != nullptr) {
+    Chosen chosen;
+    chosen.rows.resize(static_cast<size_t>(rows() - encoding_->Encoded(rows()).end));
+    std::iota(chosen.rows.begin(), chosen.rows.end(),
+              static_cast<int32_t>(encoding_->Encoded(rows()).end));
+    return chosen;
+  }
   if (rewriting_ != nullptr) {
     Chosen chosen;
     KVG_ASSIGN(chosen.rows, RewritePrompt(*rewriting_, choice_, model_, prompt_));
@@ -280,7 +319,7 @@ Status ThinPrefill::LetRowsGo() {
     ops.select->Scatter(chosen.values.As(DType::kF32, {made, shape_.hidden_size}), index, hidden_);
   }
   if (again) {
-    if (rewriting_ == nullptr) KVG_TRY(cache_.Truncate(0));
+    if (rewriting_ == nullptr && encoding_ == nullptr) KVG_TRY(cache_.Truncate(0));
     cache_.PlaceRope(RopePlaces::Of(prompt_));
     if (thin_.closes_up()) CloseUp();
   }
@@ -311,6 +350,16 @@ int64_t ThinPrefill::PlannedBytes(const StageChoice& thin, const ModelConfig& co
   const std::unique_ptr<Stage> stage = MakeStage(thin);
   if (const auto* condensing = dynamic_cast<const CondensingThin*>(stage.get())) {
     return CondensedPrefill::PlannedBytes(*condensing, ShapeOf(config, config.stored_dtype));
+  }
+  if (const auto* encoding = dynamic_cast<const EncodingThin*>(stage.get());
+      encoding != nullptr && config.encoder != nullptr) {
+    // What an encoder makes, which is held, and its passes: keys and values lie in pages, too.
+    const ModelConfig& encoder = *config.encoder;
+    const int64_t pass = std::max(Model::kChunkRows, encoding->chunk_tokens());
+    const int64_t pages = 2 * encoder.kv_heads * encoder.key_dim * 4;
+    return 2 * rows * config.hidden_size * 4 +
+           (rows + kKvPageEntries) * encoder.hidden_size * SizeOf(DType::kF32) +
+           PassBytes(encoder, pass, 0) + pass * pages;
   }
   const auto* merging = dynamic_cast<const MergingThin*>(stage.get());
   // Before and after rows leave; what the first layer read, what is merged, and what is normed.
