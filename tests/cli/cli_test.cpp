@@ -310,6 +310,18 @@ TEST_F(CliTest, InspectReportsShapes) {
                 (json["key_dim"].get<int64_t>() + json["value_dim"].get<int64_t>()) * 4);
   EXPECT_EQ(json["fingerprint"].get<std::string>().size(), 64u);
   EXPECT_THAT(Run(StrCat("inspect ", Model("llama3"))).out, HasSubstr("bytes per token"));
+  EXPECT_TRUE(json["encoder"].is_null());
+  // One that has an encoder beside its decoder.
+  const Json beside = *ParseJson(Run(StrCat("inspect --json ", Model("cepe"))).out, "inspect");
+  EXPECT_EQ(beside["encoder"], Json({{"layers", 2},
+                                     {"hidden_size", 24},
+                                     {"query_heads", 3},
+                                     {"cross_layers", 2},
+                                     {"chunk_tokens", 256},
+                                     {"bytes_per_token", 48}}));
+  EXPECT_THAT(Run(StrCat("inspect ", Model("cepe"))).out,
+              HasSubstr("2 layers of width 24, 3 heads; chunks of 256 tokens (method cepe), whose "
+                        "rows 2 of 3 layers attend to; 48 bytes per token as bf16"));
   // A config.json alone is enough for shapes.
   const Outcome shape = Run(StrCat("inspect '", KVG_SOURCE_DIR, "/configs/models/bench-s.json'"));
   EXPECT_EQ(shape.exit_code, 0) << shape.err;

@@ -8,6 +8,7 @@
 #include "core/strings.h"
 #include "images/decode.h"
 #include "kernels/devices.h"
+#include "methods/encoding_thin.h"
 #include "runner/chat_template.h"
 #include "runner/tokenizer.h"
 #include "runner/vision.h"
@@ -349,6 +350,34 @@ Json ReachJson(const ModelConfig& config, DType dtype) {
   return bytes;
 }
 
+// Bytes of a row that an encoder makes, which stand for a token that it reads.
+int64_t EncodedRowBytes(const ModelFacts& facts) {
+  return facts.config.encoder->hidden_size * SizeOf(facts.dtype);
+}
+
+int64_t CrossLayers(const ModelConfig& config) {
+  return std::ranges::count_if(config.layers, &LayerConfig::crosses);
+}
+
+Json EncoderJson(const ModelFacts& facts) {
+  const ModelConfig& encoder = *facts.config.encoder;
+  return {{"layers", encoder.layer_count()},
+          {"hidden_size", encoder.hidden_size},
+          {"query_heads", encoder.query_heads},
+          {"cross_layers", CrossLayers(facts.config)},
+          {"chunk_tokens", EncodingThin::kChunkTokens},
+          {"bytes_per_token", EncodedRowBytes(facts)}};
+}
+
+std::string EncoderText(const ModelFacts& facts) {
+  const ModelConfig& encoder = *facts.config.encoder;
+  return StrCat(encoder.layer_count(), " layers of width ", encoder.hidden_size, ", ",
+                encoder.query_heads, " heads; chunks of ", EncodingThin::kChunkTokens,
+                " tokens (method cepe), whose rows ", CrossLayers(facts.config), " of ",
+                facts.config.layer_count(), " layers attend to; ",
+                WithCommas(EncodedRowBytes(facts)), " bytes per token as ", NameOf(facts.dtype));
+}
+
 Json FactsJson(const std::string& model, const ModelFacts& facts) {
   const ModelConfig& config = facts.config;
   Json tensors = Json::array();
@@ -368,6 +397,7 @@ Json FactsJson(const std::string& model, const ModelFacts& facts) {
       {"devices", devices},
       {"family", config.family},
       {"vision", facts.vision ? VisionJson(*facts.vision, facts.kv_bytes) : Json(nullptr)},
+      {"encoder", config.encoder != nullptr ? EncoderJson(facts) : Json(nullptr)},
       {"parameters", facts.parameters},
       {"weight_bytes", facts.weight_bytes},
       {"held_weight_bytes", facts.held_bytes},
@@ -452,6 +482,10 @@ void PrintModelFacts(const std::string& model, const ModelFacts& facts) {
   if (facts.vision) {
     const Lines seen = VisionLines(*facts.vision, facts.kv_bytes);
     lines.insert(lines.begin() + 2, seen.begin(), seen.end());
+  }
+  if (config.encoder != nullptr) {
+    const auto cache = std::ranges::find(lines, "KV cache", &Lines::value_type::first);
+    lines.insert(cache + 1, {"encoder", EncoderText(facts)});
   }
   for (size_t i = 0; i < facts.shares.size(); ++i) {
     const LayerShare& share = facts.shares[i];
