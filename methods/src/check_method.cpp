@@ -580,6 +580,7 @@ Status CheckAll(const Method& method, const ModelShape& shape, const Budget& bud
   KVG_TRY(CheckStage(StageKind::kSee, method.see, p.see.get(), after));
   KVG_TRY(CheckStage(StageKind::kAttend, method.attend, p.attend.get(), after));
   KVG_TRY(CheckRunningEntries(method, after));
+  KVG_TRY(CheckPromptPasses(method, after));
   KVG_TRY(CheckSharedCaches(method, p, after));
   KVG_TRY(CheckStates(method, p, after));
   KVG_TRY(CheckDistances(method, p, after));
@@ -605,18 +606,13 @@ Status CheckAll(const Method& method, const ModelShape& shape, const Budget& bud
   return CheckBudget(method, p, after, budget, prompt_tokens);
 }
 
-}  // namespace
-
-Status CheckRunningEntries(const Method& method, const ModelShape& shape) {
-  if (!shape.running_entries) return {};
-  constexpr std::string_view kWhy =
-      ", and rows of this model go on joining the newest entry of each head (prepare.dmc), so that "
-      "nothing else may change or choose entries; ";
+// Refuses what would evict, code, read or move entries; `why` says why nothing may.
+Status CheckLeavesEntries(const Method& method, const ModelShape& shape, std::string_view why) {
   for (const StageChoice* choice : method.stages()) {
     const StageKind kind = choice->spec->kind;
     if (kind == StageKind::kPrepare || kind == StageKind::kSee) continue;
     if (kind != StageKind::kStore) {
-      return Unsupported(StrCat(Owner(kind, *choice), ": acts on entries", kWhy, "leave it out"));
+      return Unsupported(StrCat(Owner(kind, *choice), ": acts on entries", why, "leave it out"));
     }
     const std::unique_ptr<Stage> store = MakeStage(*choice);
     for (int64_t layer = 0; layer < shape.layers; ++layer) {
@@ -624,11 +620,34 @@ Status CheckRunningEntries(const Method& method, const ModelShape& shape) {
           static_cast<const Store&>(*store).Plan(shape.OfLayer(layer), layer);
       if (plan.ok() && plan->IsPlain()) continue;
       return Unsupported(
-          StrCat(Owner(kind, *choice), ": stores entries otherwise", kWhy, "use store.plain"));
+          StrCat(Owner(kind, *choice), ": stores entries otherwise", why, "use store.plain"));
     }
   }
   if (!method.place.any()) return {};
-  return Unsupported(StrCat("place: moves entries", kWhy, "leave it out"));
+  return Unsupported(StrCat("place: moves entries", why, "leave it out"));
+}
+
+}  // namespace
+
+Status CheckRunningEntries(const Method& method, const ModelShape& shape) {
+  if (!shape.running_entries) return {};
+  return CheckLeavesEntries(
+      method, shape,
+      ", and rows of this model go on joining the newest entry of each head (prepare.dmc), so that "
+      "nothing else may change or choose entries; ");
+}
+
+Status CheckPromptPasses(const Method& method, const ModelShape& shape) {
+  if (shape.prompt_passes == 1) return {};
+  const std::string why = StrCat(
+      ", and a prompt goes through layers of this model ", shape.prompt_passes,
+      " times, each time writing all entries anew, as layers read what later ones make; only "
+      "its full cache is run; ");
+  if (method.prepare) {
+    return Unsupported(StrCat(Owner(StageKind::kPrepare, *method.prepare), ": changes the model",
+                              why, "leave it out"));
+  }
+  return CheckLeavesEntries(method, shape, why);
 }
 
 Status CheckSee(const Method& method, const std::optional<EyesShape>& eyes) {

@@ -396,7 +396,8 @@ TEST(ConfigFamilies, LayersThatReadTheCachesOfOthers) {
   EXPECT_FALSE(Parse(With(golden, {{"layer_types", nullptr}})).SharesCaches());
   EXPECT_EQ(Parse(golden).cache_count(), 2);
   for (const auto& [map, why] : std::vector<std::pair<const char*, const char*>>{
-           {"0_2_2_2", "here layer 1 reads 2"},
+           {"0_2s_2_2", "here layer 1 reads 2"},
+           {"1_2_2_3", "which reads that of layer 2"},
            {"0_0_1_2", "which reads that of layer 0"},
            {"0_0_2", "3 layers say whose cache they read"},
            {"0_0_2_2_4", "a layer's number for each of 4 layers"},
@@ -407,6 +408,28 @@ TEST(ConfigFamilies, LayersThatReadTheCachesOfOthers) {
   }
   ExpectRefused(With(golden, {{"layer_types", {"full_attention"}}}), "layer_types");
   ExpectRefused(With(golden, {{"force_nodiag", true}}), "force_nodiag");
+  EXPECT_EQ(Parse(golden).prompt_passes, 1);
+}
+
+TEST(ConfigFamilies, LayersThatReadLaterOnes) {
+  const Json top = Golden("lckv_top");
+  const ModelConfig config = Parse(top);
+  EXPECT_EQ(config.prompt_passes, 9);
+  EXPECT_EQ(config.cache_count(), 3);
+  EXPECT_EQ(config.CacheOf(1), 1);
+  EXPECT_EQ(config.CacheOf(4), 2);
+  EXPECT_TRUE(!config.ReadsLater(0) && config.ReadsLater(2) && !config.ReadsLater(3));
+  EXPECT_EQ(config.PassedEnd(1), 4);
+  EXPECT_EQ(Parse(With(top, {{"forward_passes", 3}, {"backward_passes", 1}})).prompt_passes, 4);
+  // The first reads layer 1; between them and what layer 2 reads there is no gap.
+  const Json six = Golden("lckv_groups");
+  EXPECT_EQ(Parse(six).PassedEnd(0), 3);
+  EXPECT_EQ(Parse(six).PassedEnd(4), 6);
+  EXPECT_EQ(Parse(With(six, {{"layer_types", "2_4_2_3_4_5"}})).PassedEnd(0), 5);
+  EXPECT_EQ(Parse(With(six, {{"layer_types", nullptr}})).prompt_passes, 1);
+  ExpectRefused(With(top, {{"use_sequential", true}}), "use_sequential");
+  ExpectRefused(With(top, {{"backward_passes", 0}}), "backward_passes");
+  ExpectRefused(With(top, {{"forward_passes", 100000}}), "forward_passes");
 }
 
 TEST(ConfigFamilies, Mixtures) {

@@ -316,10 +316,13 @@ TEST_P(ModelGolden, SharesOfProductsAreTheModels) {
   const auto tokens = std::ssize(ids_);
   KvCache cache = model.NewCache(tokens);
   PrefillCapture capture(model.cache_config(), cache, {.window = 1}, tokens);
-  ASSERT_TRUE(cache.Append(tokens).ok());
-  const SequenceStep step = {
-      .cache = &cache, .prompt = &prompt, .begin = 0, .end = tokens, .hook = &capture};
-  model.Forward({&step, 1});
+  while (cache.tokens() < tokens) {
+    const int64_t begin = cache.tokens(), end = PassEnd(model.config(), prompt, begin, tokens);
+    ASSERT_TRUE(cache.Append(end - begin).ok());
+    const SequenceStep step = {
+        .cache = &cache, .prompt = &prompt, .begin = begin, .end = end, .hook = &capture};
+    model.Forward({&step, 1});
+  }
   const ViewSource source = {
       .model = &model, .shape = &shape, .cache = &cache, .prefill = &capture};
   for (int64_t layer = 0; layer < shape.layers; ++layer) {

@@ -159,6 +159,10 @@ Status CheckMethod(const Method& method, const ModelShape& shape, const Budget& 
 // (ModelShape::running_entries). A part of CheckMethod, for models that are prepared already.
 Status CheckRunningEntries(const Method& method, const ModelShape& shape);
 
+// Refuses all but the full cache where prompts go through the layers several times
+// (ModelShape::prompt_passes). A part of CheckMethod.
+Status CheckPromptPasses(const Method& method, const ModelShape& shape);
+
 // Refuses a method whose `see` stage cannot work with the eyes of a model (none: a text model).
 Status CheckSee(const Method& method, const std::optional<EyesShape>& eyes);
 

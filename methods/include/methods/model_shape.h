@@ -32,6 +32,9 @@ struct ModelShape {
   // nothing but the model may evict, code, read or move entries. What rows to come need is part of
   // state_bytes, and of a cache's bytes.
   bool running_entries = false;
+  // How often a prompt goes through layers that read what later ones make, each time writing all of
+  // it anew; 1: there are none. Nothing but the full cache is run where it is more.
+  int64_t prompt_passes = 1;
   int64_t hidden_size = 0;
   int64_t query_heads = 0;
   int64_t kv_heads = 0;

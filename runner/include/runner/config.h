@@ -333,6 +333,9 @@ struct ModelConfig {
   std::shared_ptr<const ModelConfig> encoder;
   // Rows may join the newest entry of a head, in every layer: a prepare stage says so.
   std::optional<EntryMeans> means;
+  // How often a prompt goes through layers that read later ones, and through these, which then are
+  // of the pass before (LCKV); 1: there are none.
+  int64_t prompt_passes = 1;
 
   DType stored_dtype = DType::kF32;  // torch_dtype / dtype
   // How weights are stored where that is not a float for each: "gguf: q4_k, q6_k, f32".
@@ -366,14 +369,20 @@ struct ModelConfig {
   // Whether a layer's queries and keys turn by their positions.
   bool Turns(int64_t layer) const;
   bool SharesCaches() const;
+  // Whether a layer attends to keys and values that a later one makes, and so never to its own row.
+  bool ReadsLater(int64_t layer) const { return layers[static_cast<size_t>(layer)].reads > layer; }
+  // Behind the last of the layers that go with `first`, which reads a later one: those that make
+  // what they read, and all between.
+  int64_t PassedEnd(int64_t first) const;
   int64_t state_count() const;           // layers that keep a state of constant size
   int64_t StateOf(int64_t layer) const;  // which of these a layer is
   // Bytes of the states of one sequence, however long it is.
   int64_t StateBytes() const;
   int64_t CacheOf(int64_t layer) const;  // which cache a layer attends to
   int64_t LayerOf(int64_t cache) const;  // which layer has it
-  // `reads` of all layers, each its own number or that of an earlier layer which reads its own. An
-  // error names the layer and changes nothing.
+  // `reads` of all layers, each its own number or that of an earlier layer which reads its own, or
+  // of a later one where prompt_passes is more than 1. An error names the layer and changes
+  // nothing.
   Status ShareCaches(std::span<const int64_t> reads);
   // The same model to whoever knows caches alone: its layers are those that have one.
   ModelConfig OfCaches() const;

@@ -49,7 +49,8 @@ struct Prompt {
 std::vector<int32_t> RowsAhead(const ModelConfig& config, const Prompt& prompt, int64_t begin,
                                int64_t end);
 // Where a pass that begins at `begin` ends: after at most `most` rows, but a picture that sees all
-// of itself is in one pass, however long it is.
+// of itself is in one pass, however long it is. What goes through layers several times
+// (ModelConfig::prompt_passes) does so as a whole, or row by row where that is shorter.
 int64_t PassEnd(const ModelConfig& config, const Prompt& prompt, int64_t begin, int64_t most);
 
 }  // namespace kvgauge

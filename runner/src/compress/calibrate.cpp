@@ -84,6 +84,12 @@ Result<Calibration::Tables> Calibrate(Model& model, const StageChoice& choice,
                               ": side-files have tables of heads of one size, and layers of this "
                               "model have several; use a model whose heads are alike"));
   }
+  if (const int64_t passes = model.config().prompt_passes; passes > 1) {
+    return Unsupported(StrCat(model.config().path, ": a prompt goes through layers of this model ",
+                              passes,
+                              " times as a whole (layer_types), and calibration reads texts "
+                              "in chunks; no method that learns acts on such a model"));
+  }
   std::vector<int64_t> lengths;
   for (const std::vector<int32_t>& text : texts) lengths.push_back(std::ssize(text));
   const std::unique_ptr<Calibrator> calibrator =

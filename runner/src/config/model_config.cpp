@@ -155,6 +155,14 @@ bool ModelConfig::SharesCaches() const {
   return std::ranges::any_of(layers, [](const LayerConfig& layer) { return layer.reads >= 0; });
 }
 
+int64_t ModelConfig::PassedEnd(int64_t first) const {
+  int64_t last = layers[static_cast<size_t>(first)].reads;
+  for (int64_t layer = first; layer <= last; ++layer) {
+    last = std::max(last, layers[static_cast<size_t>(layer)].reads);
+  }
+  return last + 1;
+}
+
 int64_t ModelConfig::state_count() const {
   return std::ranges::count_if(layers, &LayerConfig::state);
 }
@@ -199,7 +207,7 @@ Status ModelConfig::ShareCaches(std::span<const int64_t> reads) {
     own.reads = owner == layer ? -1 : owner;
     if (owner == layer) continue;
     const std::string what = StrCat("layer ", layer, " reads the cache of layer ", owner);
-    if (owner < 0 || owner > layer) {
+    if (owner < 0 || owner >= layer_count() || (owner > layer && prompt_passes == 1)) {
       return BadInput(StrCat(what, "; expected its own, or that of an earlier layer"));
     }
     const int64_t next = reads[static_cast<size_t>(owner)];

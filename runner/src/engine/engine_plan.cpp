@@ -49,7 +49,7 @@ int64_t ScratchBytes(const PlannedModel& model, int64_t sequences, int64_t entri
   }
   const int64_t attended = config.query_heads * value_dim;
   PassSize pass;
-  pass.rows = Model::kChunkRows + sequences;
+  pass.rows = PromptRows(config, entries) + sequences;
   pass.logit_rows = 1 + sequences;
   const int64_t scanned = config.state ? config.state->width() : 0;
   pass.widest_in = std::max({config.hidden_size, ffn, attended, scanned});
@@ -237,10 +237,11 @@ void PlanPrefills(const PlannedModel& model, std::span<const PlannedContender> c
   for (const SampleLength& length : lengths) {
     longest = std::max({longest, length.total + links, length.whole});
   }
-  plan.working_bytes = std::max(plan.working_bytes,
-                                PassBytes(*model.config, Model::kChunkRows + options.max_pool_lanes,
-                                          1 + options.max_pool_lanes) +
-                                    ScratchBytes(model, options.max_pool_lanes, longest, fetches));
+  plan.working_bytes =
+      std::max(plan.working_bytes,
+               PassBytes(*model.config, PromptRows(*model.config, longest) + options.max_pool_lanes,
+                         1 + options.max_pool_lanes) +
+                   ScratchBytes(model, options.max_pool_lanes, longest, fetches));
   for (const SampleLength& length : lengths) {
     if (!shares) break;
     int64_t probes = 0;
@@ -477,7 +478,8 @@ int64_t SequencePlan::FullBytes(int64_t tokens) const {
 
 int64_t SequencePlan::WorkingBytes(int64_t longest_tokens) const {
   const int64_t lanes = state_->options.max_pool_lanes;
-  return PassBytes(*state_->contender.model->config, Model::kChunkRows + lanes, 1 + lanes) +
+  const ModelConfig& config = *state_->contender.model->config;
+  return PassBytes(config, PromptRows(config, longest_tokens) + lanes, 1 + lanes) +
          ScratchBytes(*state_->contender.model, lanes, longest_tokens, Fetches(state_->contender));
 }
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "runner/config.h"
+#include "runner/model.h"
 
 namespace kvgauge {
 namespace {
@@ -50,6 +51,13 @@ int64_t CrossWidth(const ModelConfig& config) {
   return config.encoder == nullptr ? 0 : 2 * config.query_heads * config.encoder->hidden_size;
 }
 
+// What a row has besides where prompts go through layers several times.
+int64_t PassesWidth(const ModelConfig& config) {
+  if (config.prompt_passes == 1) return 0;
+  return config.hidden_size + config.query_heads +
+         config.kv_heads * std::max(config.key_dim, config.value_dim);
+}
+
 }  // namespace
 
 int64_t WidestProjection(const ModelConfig& config) {
@@ -71,6 +79,10 @@ int64_t WidestProjection(const ModelConfig& config) {
   return std::max(width, state.conv_columns() + state.width() + logits);
 }
 
+int64_t PromptRows(const ModelConfig& config, int64_t longest) {
+  return config.prompt_passes > 1 ? std::max(longest, Model::kChunkRows) : Model::kChunkRows;
+}
+
 int64_t PassBytes(const ModelConfig& config, int64_t rows, int64_t logit_rows) {
   const int64_t projected = WidestProjection(config);
   int64_t widest_ffn = 0, widest_value = 0;
@@ -88,7 +100,7 @@ int64_t PassBytes(const ModelConfig& config, int64_t rows, int64_t logit_rows) {
   }
   const int64_t row = (config.parallel ? 4 : 3) * config.hidden_size + projected +
                       config.query_heads * widest_value + ffn + experts + ScannedWidth(config) +
-                      MeanWidth(config) + CrossWidth(config);
+                      MeanWidth(config) + CrossWidth(config) + PassesWidth(config);
   const int64_t streams = StreamsWidth(config) + EmbeddingsWidth(config);
   return 4 * (rows * (row + streams) + logit_rows * config.vocab_size);
 }

@@ -11,6 +11,8 @@ struct ModelConfig;
 // What a row of a layer is projected to: queries, keys and values, and what weighs attention; or
 // what a state is made of.
 int64_t WidestProjection(const ModelConfig& config);
+// The most rows of prompts that go through in one pass, of prompts of up to `longest` tokens.
+int64_t PromptRows(const ModelConfig& config, int64_t longest);
 // Bytes of the pass for so many rows, the logits of `logit_rows` of them included.
 int64_t PassBytes(const ModelConfig& config, int64_t rows, int64_t logit_rows);
 

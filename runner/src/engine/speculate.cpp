@@ -38,6 +38,11 @@ Status CheckDraft(const Method& draft, const ModelShape& shape, const Budget& bu
         "layers of this model keep a state of constant size, which cannot forget tokens "
         "that the full cache rejects");
   }
+  if (shape.prompt_passes > 1) {
+    return refuse(
+        "a prompt goes through layers of this model several times, and several tokens that are "
+        "checked at once would, too");
+  }
   if (draft.prepare) return refuse("it changes the model, and the two have one");
   if (draft.see) return refuse("it shows the model less of pictures than the full cache reads");
   if (draft.attend || draft.thin || draft.reuse) {

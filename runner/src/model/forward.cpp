@@ -367,7 +367,7 @@ void ForwardPass::AddBranch(const Norm& after, Tensor residual,
 }
 
 void ForwardPass::ShowInputs(int64_t layer, const Tensor& residual, const Tensor& input) {
-  if (!config_.HasCache(layer)) return;
+  if (!config_.HasCache(layer) || !shows_) return;
   int64_t row = 0;
   for (const SequenceStep& step : steps_) {
     const int64_t begin = row;
@@ -382,7 +382,7 @@ void ForwardPass::ShowInputs(int64_t layer, const Tensor& residual, const Tensor
 
 // Before the layer below takes the scratch memory of its own queries.
 void ForwardPass::ShowGuesses(int64_t layer, const Tensor& input) {
-  if (layer >= end_layer_ || !config_.HasCache(layer)) return;
+  if (layer >= end_layer_ || !config_.HasCache(layer) || !shows_) return;
   int64_t row = 0;
   for (size_t i = 0; i < steps_.size(); ++i) {
     const SequenceStep& step = steps_[i];
@@ -562,6 +562,9 @@ void ForwardPass::CheckRows() {
   for (const SequenceStep& step : steps_) {
     KVG_CHECK(step.begin < step.end && step.end == step.cache->tokens(),
               "a step's rows are those its cache made room for last");
+    KVG_CHECK(config_.prompt_passes == 1 || step.end - step.begin == 1 ||
+                  PassEnd(config_, *step.prompt, step.begin, 1) == step.end,
+              "a step cuts a prompt that goes through the layers several times");
     if (!config_.mutual_pictures) continue;
     KVG_CHECK(PassEnd(config_, *step.prompt, step.begin, step.end - step.begin) == step.end,
               "a step cuts a picture that sees all of itself");
@@ -589,6 +592,12 @@ Tensor ForwardPass::Run() {
   if (config_.layer_embeddings) EmbedLayers(residual);
   const Tensor streams = config_.streams ? OpenStreams(residual) : Tensor();
   for (int64_t i = first_layer_; i < end_layer_; ++i) {
+    if (config_.ReadsLater(i)) {
+      const int64_t end = config_.PassedEnd(i);
+      SeveralPasses(i, end, residual);
+      i = end - 1;
+      continue;
+    }
     config_.streams ? StreamLayer(i, streams) : Layer(i, residual);
     if (config_.halve_every > 0 && (i + 1) % config_.halve_every == 0) Multiply(residual, 0.5f);
     if (!Runs(LayerPass::kQueries)) AddDeepstack(i, residual);
@@ -603,9 +612,11 @@ Tensor ForwardPass::Run() {
 
 Tensor Model::Forward(std::span<const SequenceStep> steps) {
   KVG_CHECK(!steps.empty(), "nothing to run");
-  // The host decides whose rows join an entry, so such passes are not repeated.
+  // The host decides whose rows join an entry and what rows of several passes see, so such passes
+  // are not repeated.
   const bool decodes =
-      !config_.means && std::all_of(steps.begin(), steps.end(), [](const SequenceStep& step) {
+      !config_.means && config_.prompt_passes == 1 &&
+      std::all_of(steps.begin(), steps.end(), [](const SequenceStep& step) {
         return step.end - step.begin == 1 && (step.hook == nullptr || step.hook->repeatable());
       });
   Tensor logits, hidden;

@@ -315,9 +315,15 @@ void ForwardPass::AttendCaches(int64_t layer, bool latents, const Tensor& q, con
     AttendJoined(layer, q, keys, values, out);
     return;
   }
+  if (config_.ReadsLater(layer)) {
+    AttendLater(layer, q, out);
+    return;
+  }
   const bool own = config_.HasCache(layer);
   const int64_t at = config_.CacheOf(layer);
-  const auto hook_of = [&](const SequenceStep& step) { return own ? step.hook : nullptr; };
+  const auto hook_of = [&](const SequenceStep& step) {
+    return own && shows_ ? step.hook : nullptr;
+  };
   std::vector<AttentionItem> items(steps_.size());
   std::vector<size_t> waiting;
   bool wants_log_sum_exp = false;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // One call of Model::Forward. forward.cpp has the body of a layer, forward_attention.cpp its
-// attention, forward_state.cpp and forward_mixed.cpp its state, forward_cross.cpp an encoder.
+// attention, forward_state.cpp and forward_mixed.cpp its state, forward_cross.cpp an encoder;
+// forward_passes.cpp goes through layers several times.
 #pragma once
 
 #include <functional>
@@ -222,6 +223,11 @@ class ForwardPass {
   void ShowGuesses(int64_t layer, const Tensor& input);
   void ShowLast(const Tensor& residual);
   void Layer(int64_t layer, Tensor residual);
+  // Layers that read later ones (forward_passes.cpp): prompts go through [first, end) several
+  // times, single rows once.
+  void SeveralPasses(int64_t first, int64_t end, const Tensor& residual);
+  // Attention to the entries of a later layer.
+  void AttendLater(int64_t layer, const Tensor& q, const Tensor& out);
   // Logits of rows behind the last layer; norms of the rows go to `normed`, which may be they.
   Tensor LogitsOf(const Tensor& rows, const Tensor& normed);
   Tensor Logits(const Tensor& residual);
@@ -251,6 +257,7 @@ class ForwardPass {
   };
   std::vector<Adapted> adapted_;
   std::vector<std::vector<int32_t>> ahead_;  // of each step, as RowsAhead gives it; or none
+  bool shows_ = true;           // to hooks: false in passes whose entries the next one writes anew
   std::vector<uint8_t> joins_;  // [rows, kv_heads] of the layer: 1 where a row joins an entry
   Tensor cos_[2], sin_[2];  // [rows, rotary_dim / 2], of all layers but the local ones, of those
   Tensor layer_rows_;       // embeddings of all layers: [rows, layers * columns]

@@ -131,6 +131,7 @@ ModelShape ShapeOf(const ModelConfig& config, DType cache_dtype) {
   shape.shared_caches = config.SharesCaches();
   shape.state_bytes = config.StateBytes();
   shape.running_entries = config.means.has_value();
+  shape.prompt_passes = config.prompt_passes;
   if (config.means) {
     shape.state_bytes += shape.layers * SizeOf(DType::kF32) *
                          config.means->numbers(config.kv_heads, config.key_dim, config.value_dim);

@@ -122,7 +122,7 @@ int64_t PreparedWeights::ColumnsAfter(Matrix matrix) const {
 Status PreparedWeights::CheckMayWrite(int64_t layer, Matrix matrix) const {
   if (matrix != Matrix::kQuery && matrix != Matrix::kOutput) return {};
   const int64_t owner = before_.LayerOf(layer);
-  for (int64_t other = owner + 1; other < before_.layer_count(); ++other) {
+  for (int64_t other = 0; other < before_.layer_count(); ++other) {
     if (before_.layers[static_cast<size_t>(other)].reads != owner) continue;
     return Unsupported(StrCat(before_.path, ": layer ", other, " reads the cache of layer ", owner,
                               ", so that a stage cannot change queries or outputs of the one "

@@ -37,6 +37,9 @@ enum class ScratchSlot {
   kStreamGate,       // [m, columns of a layer's embedding, or of what goes beside attention]
   kLayerEmbeddings,  // [m, layers * these columns]
   kGateOnes,         // [m, ffn]
+  kBeforePasses,     // [m, hidden], before layers that a prompt goes through several times
+  kNoEntries,        // [m, kv heads, dim] of zeros
+  kZeroLogits,       // [query heads]
   kLogSumExp,
   kMeanNeurons,    // [m, kv heads + heads]: who joins an entry, and by what weight
   kMeanShares,     // [rows of an entry, m, kv heads]

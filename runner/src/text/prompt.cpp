@@ -96,6 +96,10 @@ std::vector<int32_t> RowsAhead(const ModelConfig& config, const Prompt& prompt, 
 }
 
 int64_t PassEnd(const ModelConfig& config, const Prompt& prompt, int64_t begin, int64_t most) {
+  if (config.prompt_passes > 1) {
+    // As LCKV's code has it: a prompt that is no longer than it has passes goes row by row.
+    return prompt.size() - begin > config.prompt_passes ? prompt.size() : begin + 1;
+  }
   const int64_t end = std::min(begin + most, prompt.size());
   if (!config.mutual_pictures) return end;
   for (const VisualSpan& span : prompt.spans) {
