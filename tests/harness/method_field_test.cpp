@@ -50,10 +50,11 @@ TEST_F(MethodField, StatesComeFromMethods) {
       R"({"name": "Lacking", "family": "reuse", "paper": "arXiv:1234.56789", "missing": "a tree"},)"
       R"({"name": "Queueing", "family": "system", "policy": "queues"},)"
       R"({"name": "Drafting", "family": "reuse", "speculation": "triforce"},)"
+      R"({"name": "Trained", "family": "architecture", "model": "llama"},)"
       R"({"name": "Elsewhere", "family": "system", "outside": "a queue"})");
   ASSERT_TRUE(rows.ok()) << rows.error().message;
   const std::string section = FieldSection(*rows, methods_);
-  EXPECT_THAT(section, HasSubstr("8 methods: 2 work, 2 are experimental, 1 are missing, 1 are "
+  EXPECT_THAT(section, HasSubstr("9 methods: 3 work, 2 are experimental, 1 are missing, 1 are "
                                  "outside,\n1 are policies, 1 are forms of speculative decoding."));
   EXPECT_THAT(section, HasSubstr("| selection | Title of proven | works | `proven` | - |"));
   EXPECT_THAT(section,
@@ -64,6 +65,7 @@ TEST_F(MethodField, StatesComeFromMethods) {
   EXPECT_THAT(section, HasSubstr("| Queueing | policy | `bench capacity --policies queues` | - |"));
   EXPECT_THAT(section,
               HasSubstr("| Drafting | speculation | `bench speculate --forms triforce` | - |"));
+  EXPECT_THAT(section, HasSubstr("| Trained | works | model family `llama` | - |"));
   EXPECT_THAT(section, HasSubstr("| system | Elsewhere | outside | a queue | - |"));
   EXPECT_LT(section.find("Title of proven"), section.find("Half"));
   EXPECT_LT(section.find("Half"), section.find("Known otherwise"));
@@ -81,6 +83,8 @@ TEST_F(MethodField, RefusesWhatIsNotSo) {
   ExpectRefused(R"({"name": "A", "family": "budget", "mising": "x"})", {"mising", "missing"});
   ExpectRefused(R"({"name": "A", "family": "reuse", "speculation": "trifrce"})",
                 {"\"speculation\"", "trifrce", "triforce"});
+  ExpectRefused(R"({"name": "A", "family": "architecture", "model": "lama"})",
+                {"\"model\"", "lama", "llama"});
   ExpectRefused(R"({"family": "budget", "missing": "x"})", {"\"name\" is missing"});
   ExpectRefused(R"(7)", {"must be a JSON object"});
   // A method that came since, and the same name in another spelling.

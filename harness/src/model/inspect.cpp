@@ -126,6 +126,19 @@ std::string CachesText(const ModelConfig& config) {
                 " layers, whose caches the others read");
 }
 
+std::string PassesText(const ModelConfig& config) {
+  std::string layers;
+  for (int64_t layer = 0; layer < config.layer_count(); ++layer) {
+    if (!config.ReadsLater(layer)) continue;
+    const int64_t end = config.PassedEnd(layer);
+    layers += StrCat(layers.empty() ? "" : " and ", layer, " to ", end - 1);
+    layer = end - 1;
+  }
+  return StrCat(config.prompt_passes, " through layers ", layers,
+                ", as a whole; an answer's tokens and prompts of up to ", config.prompt_passes,
+                " tokens go row by row, once");
+}
+
 std::string MlpText(const ModelConfig& config) {
   if (std::ranges::none_of(config.layers, &LayerConfig::mlp)) return "none";
   std::string text = StrCat(config.gated_mlp            ? "gated, "
@@ -171,7 +184,8 @@ Status ListFamilies(const InspectOptions& options) {
         "mapping\n"
         "and not a second implementation. That of LCKV's models is Llama whose layers share keys "
         "and\n"
-        "values. That of Nemotron-H is a later release of the reference, that of RWKV-7 its\n"
+        "values, and LCKV's own code where layers read later ones. That of Nemotron-H is a later "
+        "release of the reference, that of RWKV-7 its\n"
         "author's package, and that of RetNet flash-linear-attention's plain forms. DeepSeek-V3\n"
         "in bf16 is held loosely: the oracle's own bf16 logits differ from its f32 ones by 0.75.\n"
         "\nA key of config.json that changes the forward pass and is not understood, a missing or\n"
@@ -417,6 +431,7 @@ Json FactsJson(const std::string& model, const ModelFacts& facts) {
       {"rope", RopeText(config)},
       {"kv_bytes_per_token", facts.kv_bytes},
       {"kv_layers", config.cache_count()},
+      {"prompt_passes", config.prompt_passes},
       {"state_layers", config.state_count()},
       {"state_bytes", config.StateBytes()},
       {"kv_reach_bytes", ReachJson(config, facts.dtype)},
@@ -471,6 +486,9 @@ void PrintModelFacts(const std::string& model, const ModelFacts& facts) {
       {"stop ids", Json(config.eos_ids).dump()},
       {"fingerprint", facts.fingerprint},
   };
+  if (config.prompt_passes > 1) {
+    lines.insert(lines.begin() + 8, {"prompt passes", PassesText(config)});
+  }
   if (!config.weight_format.empty()) {
     lines.insert(lines.begin() + 3,
                  {"weights", StrCat(config.weight_format, "; ", HumanBytes(facts.held_bytes),

@@ -8,6 +8,7 @@
 #include "core/json.h"
 #include "core/near_names.h"
 #include "core/strings.h"
+#include "runner/config.h"
 #include "src/cli/markdown.h"
 #include "src/cli/table.h"
 #include "src/serve/serve_policy.h"
@@ -75,8 +76,8 @@ Result<std::vector<std::string>> FieldIds(const Json& row, const std::vector<std
 
 Result<FieldRow> ParseFieldRow(const Json& json, const std::vector<std::string>& ids,
                                const std::string& origin) {
-  static const std::vector<std::string> keys = {"name",   "family",      "paper",   "here",
-                                                "policy", "speculation", "missing", "outside"};
+  static const std::vector<std::string> keys = {
+      "name", "family", "paper", "here", "model", "policy", "speculation", "missing", "outside"};
   if (!json.is_object()) return BadInput(StrCat(origin, ": must be a JSON object"));
   for (const auto& [key, value] : json.items()) {
     if (std::find(keys.begin(), keys.end(), key) != keys.end()) continue;
@@ -94,6 +95,15 @@ Result<FieldRow> ParseFieldRow(const Json& json, const std::vector<std::string>&
                            "; known: ", Join(kFieldFamilies, ", ")));
   }
   KVG_ASSIGN(row.paper, FieldText(json, "paper", owner));
+  KVG_ASSIGN(row.model, FieldText(json, "model", owner));
+  if (!row.model.empty()) {
+    std::vector<std::string> families;
+    for (const FamilyInfo& family : ModelFamilies()) families.emplace_back(family.model_type);
+    if (std::ranges::find(families, row.model) == families.end()) {
+      return BadInput(StrCat(owner, ": \"model\": unknown model family ", Quoted(row.model),
+                             DidYouMeanOneOf(row.model, families)));
+    }
+  }
   KVG_ASSIGN(row.policy, FieldText(json, "policy", owner));
   if (!row.policy.empty()) {
     const Result<ServePolicy> policy = FindServePolicy(row.policy);
@@ -108,13 +118,14 @@ Result<FieldRow> ParseFieldRow(const Json& json, const std::vector<std::string>&
   KVG_ASSIGN(row.outside, FieldText(json, "outside", owner));
   KVG_ASSIGN(row.here, FieldIds(json, ids, owner));
   int said = row.here.empty() ? 0 : 1;
-  for (const std::string* text : {&row.policy, &row.speculation, &row.missing, &row.outside}) {
+  for (const std::string* text :
+       {&row.model, &row.policy, &row.speculation, &row.missing, &row.outside}) {
     said += text->empty() ? 0 : 1;
   }
   if (said != 1) {
     return BadInput(StrCat(owner, ": says ", said,
-                           " of \"here\", \"policy\", \"speculation\", \"missing\" and "
-                           "\"outside\"; one of them is right"));
+                           " of \"here\", \"model\", \"policy\", \"speculation\", "
+                           "\"missing\" and \"outside\"; one of them is right"));
   }
   return row;
 }
@@ -143,6 +154,10 @@ FieldEntry EntryOf(const FieldRow& row, const std::map<std::string, const Method
   if (!row.speculation.empty()) {
     entry.state = "speculation";
     entry.place = MarkdownCode(StrCat("bench speculate --forms ", row.speculation));
+  }
+  if (!row.model.empty()) {
+    entry.state = "works";
+    entry.place = StrCat("model family ", MarkdownCode(row.model));
   }
   if (row.here.empty()) return entry;
   entry.state = "works";

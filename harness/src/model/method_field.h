@@ -13,10 +13,11 @@
 
 namespace kvgauge {
 
-// One of `here`, `policy`, `speculation`, `missing` and `outside` is set.
+// One of `here`, `model`, `policy`, `speculation`, `missing` and `outside` is set.
 struct FieldRow {
   std::string name, family, paper;
   std::vector<std::string> here;  // ids of methods that do what it does
+  std::string model;              // the family whose checkpoints are it
   std::string policy;             // of bench capacity that does what it does
   std::string speculation;        // form of bench speculate that does what it does
   std::string missing;            // what the program lacks for it
@@ -24,8 +25,8 @@ struct FieldRow {
 };
 
 // An error names the file, the row, and what would be right: an unknown key or family, a name that
-// comes twice or is that of a method that is here, an id that no method, policy
-// or form has.
+// comes twice or is that of a method that is here, an id that no method, model
+// family, policy or form has.
 Result<std::vector<FieldRow>> ReadField(const std::string& path,
                                         const std::vector<Method>& methods);
 

@@ -147,21 +147,34 @@ class MemoryPlanner {
   std::vector<PlannedContender> contenders_, idle_;
 };
 
+// How often a prompt goes through a layer, on average of all layers.
+double MeanPasses(const ModelConfig& config) {
+  int64_t passed = 0;
+  for (int64_t layer = 0; layer < config.layer_count();) {
+    const bool later = config.ReadsLater(layer);
+    const int64_t end = later ? config.PassedEnd(layer) : layer + 1;
+    passed += (end - layer) * (later ? config.prompt_passes : 1);
+    layer = end;
+  }
+  return static_cast<double>(passed) / static_cast<double>(config.layer_count());
+}
+
 // The simple model of time: two operations for each weight and token, so many of them a second and
 // processor in prefills; a decode step of a contender reads its cache and takes half that rate.
 class SimpleTimes {
  public:
   explicit SimpleTimes(const PlanModel& model)
       : token_s_(2.0 * static_cast<double>(ParameterCount(model.config)) /
-                 (kPrefillRate * AvailableProcessors())) {}
+                 (kPrefillRate * AvailableProcessors())),
+        passes_(MeanPasses(model.config)) {}
   double Of(int64_t prompt_tokens, int64_t steps) const {
-    return token_s_ * static_cast<double>(prompt_tokens) +
+    return token_s_ * passes_ * static_cast<double>(prompt_tokens) +
            2 * token_s_ * static_cast<double>(steps);
   }
 
  private:
   static constexpr double kPrefillRate = 20e9;
-  const double token_s_;
+  const double token_s_, passes_;
 };
 
 // The weights of a tower and its projector, as they will be held.

@@ -94,6 +94,13 @@ EngineOptions OptionsOf(int64_t max_batch) {
 Status CheckCase(const CapacityCase& of, const SampleLength& longest, const ModelShape& shape) {
   const Method& method = of.chosen->method;
   KVG_TRY(CheckMethod(method, shape, of.chosen->budget, longest.prefill));
+  if (shape.prompt_passes > 1) {
+    return Unsupported(StrCat(method.id, ": policy ", of.policy.name,
+                              " reads prompts in parts, and a prompt goes through layers of this "
+                              "model ",
+                              shape.prompt_passes,
+                              " times as a whole; measure it with kvgauge run or bench latency"));
+  }
   if (method.reuse || method.see) {
     return Unsupported(StrCat(method.id, ": acts on ",
                               method.reuse ? "texts that prompts have in common" : "pictures",
