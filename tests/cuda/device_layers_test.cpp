@@ -279,7 +279,7 @@ TEST_P(DeviceLayersMethods, HaveTheBitsOfOneDeviceOrAreRefused) {
   const Method method = LoadShipped(GetParam());
   const Budget budget = HalfBudget(method);
   const char* kind = nullptr;
-  for (const char* candidate : {"gqa", "mha", "mqa", "mla"}) {
+  for (const char* candidate : {"gqa", "mha", "mqa", "mla", "cepe"}) {
     if (!CheckMethod(method, TinyShape(candidate), budget, kPromptTokens).ok()) continue;
     kind = candidate;
     break;

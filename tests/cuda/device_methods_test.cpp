@@ -70,7 +70,7 @@ class DeviceMethods : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(DeviceMethods, DoOnADeviceWhatTheyDoOnTheHost) {
   std::unique_ptr<Subject> there, here;
-  for (const char* kind : {"gqa", "mha", "mqa", "mla"}) {
+  for (const char* kind : {"gqa", "mha", "mqa", "mla", "cepe"}) {
     if ((there = MakeSubject(GetParam(), kind)) == nullptr) continue;
     here = MakeSubject(GetParam(), kind, {.on_host = true});
     break;
