@@ -22,6 +22,8 @@ class CakeShares final : public Allocator {
   explicit CakeShares(const Params& params)
       : tau1_(params.Real("tau1")), tau2_(params.Real("tau2")) {}
 
+  bool shares_window() const override { return true; }
+
   Status CheckBudget(const AllocationInput& input) const override {
     if (input.window > 0) return {};
     return BadInput(

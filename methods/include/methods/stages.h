@@ -152,6 +152,8 @@ using Allocation = std::vector<std::vector<int64_t>>;
 
 class Allocator : public Stage {
  public:
+  // Whether it looks at the window that the score looked at, of all layers: it is then kept.
+  virtual bool shares_window() const { return false; }
   virtual bool needs_scores() const { return false; }
   // The id of the only scorer whose scores this allocator understands; empty: any.
   virtual std::string_view reads_scores_of() const { return {}; }

@@ -68,6 +68,7 @@ Status Compressor::Impl::ReducePrompt(const PromptState& state, const PromptScor
   std::vector<Buffer> memory;
   std::vector<Tensor> own;  // [layers] scores, protected entries +inf
   ViewMemory stage_memory(std::numeric_limits<int64_t>::max());
+  const bool keeps = looks_again();
   int64_t width = 0;
   bool even = true;  // as any cache before its first reduction
   {
@@ -87,7 +88,7 @@ Status Compressor::Impl::ReducePrompt(const PromptState& state, const PromptScor
       if (!after_prefill && !ages()) continue;
       memory.push_back(view.ops().memory->Allocate(view.shape().kv_heads * view.width() * 4));
       own.push_back(memory.back().As(DType::kF32, {view.shape().kv_heads, view.width()}));
-      const LentMemory lent(view, stage_memory);
+      const LentMemory lent(view, stage_memory, keeps);
       if (shared.empty()) {
         KVG_CHECK(!ProbesPrompt(method_), "scores of a probe come with those of the prompt");
         pipeline_.score->Score(view, own.back());
@@ -132,7 +133,7 @@ Status Compressor::Impl::ReducePrompt(const PromptState& state, const PromptScor
   for (int64_t layer = 0; layer < shape_.layers; ++layer) {
     const auto index = static_cast<size_t>(layer);
     {
-      const LentMemory lent(*views[index], stage_memory);
+      const LentMemory lent(*views[index], stage_memory, keeps);
       KVG_TRY(ReduceLayer(*views[index], own[index], 0));
     }
     views[index].reset();
@@ -551,6 +552,7 @@ Result<bool> Compressor::Impl::ReduceAgain() {
   std::vector<Tensor> scores;  // [layers]
   std::vector<Buffer> memory;
   ViewMemory stage_memory(std::numeric_limits<int64_t>::max());
+  const bool keeps = looks_again();
   int64_t width = 0;
   for (int64_t layer = 0; layer < shape_.layers; ++layer) {
     views.push_back(std::make_unique<CacheView>(DecodeSource(Source()), layer));
@@ -558,7 +560,7 @@ Result<bool> Compressor::Impl::ReduceAgain() {
     width = std::max(width, views.back()->width());
   }
   for (const auto& view : views) {
-    const LentMemory lent(*view, stage_memory);
+    const LentMemory lent(*view, stage_memory, keeps);
     scores.push_back(ScoresAtWidth(*view, ScoreInStep(*view, {}), width, memory.emplace_back()));
   }
   {
@@ -579,7 +581,7 @@ Result<bool> Compressor::Impl::ReduceAgain() {
   for (int64_t layer = 0; layer < shape_.layers; ++layer) {
     const auto index = static_cast<size_t>(layer);
     {
-      const LentMemory lent(*views[index], stage_memory);
+      const LentMemory lent(*views[index], stage_memory, keeps);
       KVG_TRY(ReduceLayer(*views[index], Columns(scores[index], 0, views[index]->width()),
                           recorder_.steps()));
     }

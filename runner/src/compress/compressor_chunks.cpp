@@ -57,10 +57,11 @@ Status Compressor::Impl::ReduceChunk(const PromptState& state, int64_t prompt_to
   std::vector<Buffer> memory;
   std::vector<Tensor> scores;  // [layers] of [kv_heads, width], protected entries +inf
   ViewMemory stage_memory(std::numeric_limits<int64_t>::max());
+  const bool keeps = looks_again();
   {
     const Stopwatch watch(ops_, seconds().score);
     for (const auto& view : views) {
-      const LentMemory lent(*view, stage_memory);
+      const LentMemory lent(*view, stage_memory, keeps);
       const Tensor own = view->Scratch(DType::kF32, {view->shape().kv_heads, view->width()});
       state.asked == nullptr ? pipeline_.score->Score(*view, own)
                              : ScoreAsked(*state.asked, view->layer(), own);
@@ -90,7 +91,7 @@ Status Compressor::Impl::ReduceChunk(const PromptState& state, int64_t prompt_to
   for (int64_t layer = 0; layer < shape_.layers; ++layer) {
     const auto index = static_cast<size_t>(layer);
     {
-      const LentMemory lent(*views[index], stage_memory);
+      const LentMemory lent(*views[index], stage_memory, keeps);
       KVG_TRY(ReduceLayer(*views[index], Columns(scores[index], 0, views[index]->width()), 0));
     }
     views[index].reset();

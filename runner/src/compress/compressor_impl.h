@@ -94,6 +94,18 @@ class Compressor::Impl final : public LayerHook {
   // Whether the trigger may reduce while decoding; and whether scores are kept for that.
   bool may_act() const { return pipeline_.trigger != nullptr && pipeline_.trigger->in_decode(); }
   bool ages() const { return may_act() && pipeline_.StepScore().ages(); }
+  // Whether a stage looks at attention that the score has looked at.
+  bool looks_again() const {
+    const auto looks = [](const Stage* stage) {
+      if (stage == nullptr) return false;
+      const Needs needs = stage->needs();
+      return needs.most_window() > 0 || needs.step_window > 0 || needs.step_attention;
+    };
+    const Allocator& in_steps = pipeline_.StepAllocate();
+    return pipeline_.allocate->shares_window() || in_steps.shares_window() ||
+           looks(pipeline_.allocate.get()) || looks(&in_steps) || looks(pipeline_.reduce.get()) ||
+           looks(pipeline_.decode_reduce.get()) || looks(pipeline_.store.get());
+  }
   // What steps capture: gates have weights, which are held only where scores go on in decode.
   Needs StepNeeds() const {
     Needs needs = needs_;

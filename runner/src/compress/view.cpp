@@ -148,9 +148,14 @@ Tensor CacheView::Scratch(DType dtype, std::initializer_list<int64_t> dims) {
   return passing().Take(ops(), dtype, dims);
 }
 
-void CacheView::Lend(ViewMemory* memory) {
+void CacheView::Lend(ViewMemory* memory, bool keeps_attention) {
   for (Parts* parts : {&positions_, &keys_, &raw_keys_, &values_}) parts->clear();
+  if (!keeps_attention_) {
+    window_attention_.clear();
+    step_attention_ = {};
+  }
   lent_ = memory;
+  keeps_attention_ = keeps_attention;
   if (memory != nullptr) memory->Begin();
 }
 
@@ -246,7 +251,8 @@ const StepCapture& CacheView::step() const {
 
 Tensor CacheView::NewestAttention(const Tensor& q, const Tensor& log_sum_exp) {
   const int64_t rows = q.shape[0];
-  const Tensor out = lasting().Take(ops(), DType::kF32, {source_.shape->query_heads, rows, width_});
+  const Tensor out =
+      of_attention().Take(ops(), DType::kF32, {source_.shape->query_heads, rows, width_});
   const PromptReach* reach = decoding() ? nullptr : prefill().reach(layer_);
   if (reach != nullptr && !reach->whole()) {
     reach->Probabilities(ops(), LayerAttention(config(), *source_.cache, layer_),
@@ -391,7 +397,7 @@ Tensor CacheView::StepQueries() {
 
 Tensor CacheView::StepAttention() {
   if (source_.row != nullptr && step_attention_.empty()) {
-    step_attention_ = lasting().Take(ops(), DType::kF32, {source_.shape->query_heads, width_});
+    step_attention_ = of_attention().Take(ops(), DType::kF32, {source_.shape->query_heads, width_});
     ops().rows->Convert(Columns(source_.row->attention, 0, width_), step_attention_);
   }
   if (step_attention_.empty()) step_attention_ = step().Attention(layer_);

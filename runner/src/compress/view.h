@@ -148,9 +148,9 @@ class CacheView final : public LayerView {
   Tensor Scratch(DType dtype, std::initializer_list<int64_t> dims) override;
 
   // Scratch and what is read of entries come from `memory` from now on, and what came before is
-  // forgotten: views of many layers live together, but their stages run one after the other. What
-  // took attention to find stays. Null: the view's own again.
-  void Lend(ViewMemory* memory);
+  // forgotten: views of many layers live together, but their stages run one after the other. So
+  // does attention, unless it is kept, since another stage looks at it. Null: the view's own again.
+  void Lend(ViewMemory* memory, bool keeps_attention);
 
   // How much of that each of the newest rows pays in all: [query_heads, rows].
   Tensor NewestLogSumExp(const Tensor& q);
@@ -171,6 +171,7 @@ class CacheView final : public LayerView {
   // Memory as long as the view lives.
   ViewMemory& lasting() { return source_.memory != nullptr ? *source_.memory : own_memory_; }
   ViewMemory& passing() { return lent_ != nullptr ? *lent_ : lasting(); }
+  ViewMemory& of_attention() { return keeps_attention_ ? lasting() : passing(); }
   // Numbers of entries, each of which is then written.
   Tensor EntryRows(DType dtype, std::initializer_list<int64_t> dims) {
     return passing().Take(ops(), dtype, dims, ViewMemory::Contents::kAny);
@@ -184,6 +185,7 @@ class CacheView final : public LayerView {
   int64_t width_ = 0;
   ViewMemory own_memory_;
   ViewMemory* lent_ = nullptr;
+  bool keeps_attention_ = true;
   TokenMarks own_marks_;
   std::deque<Buffer> rotations_;
   using Parts = std::map<std::pair<int64_t, int64_t>, Tensor>;  // by head and first entry
@@ -195,8 +197,10 @@ class CacheView final : public LayerView {
 // A view's stages run in `memory` as long as this lives.
 class LentMemory {
  public:
-  LentMemory(CacheView& view, ViewMemory& memory) : view_(view) { view_.Lend(&memory); }
-  ~LentMemory() { view_.Lend(nullptr); }
+  LentMemory(CacheView& view, ViewMemory& memory, bool keeps_attention) : view_(view) {
+    view_.Lend(&memory, keeps_attention);
+  }
+  ~LentMemory() { view_.Lend(nullptr, true); }
   LentMemory(const LentMemory&) = delete;
   LentMemory& operator=(const LentMemory&) = delete;
 

@@ -129,7 +129,9 @@ std::string WhyWhole(const Method& method, int64_t layers, const ModelShape& sha
   if (needs.guessed_queries) return "guesses queries with the weights of the layer behind";
   if (!needs.last_row_of.empty()) return "shows layers the attention of another";
   if (needs.surprise) return "weighs tokens by the logits behind the last layer";
-  if (!needs.gates.empty()) return "has trained gates for all layers at once";
+  if (!needs.gates.empty() || !needs.step_gates.empty()) {
+    return "has trained gates for all layers at once";
+  }
   for (int64_t layer = 0; layer < layers && pipeline.store != nullptr; ++layer) {
     const Result<StorePlan> plan = pipeline.store->Plan(shape, layer);
     if (!plan.ok() || plan->IsPlain()) continue;
