@@ -195,6 +195,35 @@ KVG_KERNEL(kStateThreads) ScanDecaysKernel(DecayScanArgs a) {
   }
 }
 
+struct BonusScanArgs {
+  Strided queries, keys, values, rates;
+  const float* bonus;  // or null
+  float* state;
+  float* out;
+  int64_t n, key_dim, value_dim, out_row, out_head;
+};
+
+KVG_KERNEL(kStateThreads) ScanBonusKernel(BonusScanArgs a) {
+  const int64_t h = BlockY();
+  const int64_t j = BlockX() * BlockThreads() + Thread();
+  if (j >= a.value_dim) return;
+  float* const column = a.state + h * a.key_dim * a.value_dim + j;
+  for (int64_t t = 0; t < a.n; ++t) {
+    const float* const query = a.queries.At(t, h);
+    const float* const key = a.keys.At(t, h);
+    const float* const rate = a.rates.At(t, h);
+    const float value = a.values.At(t, h)[j];
+    float own = 0, read = 0;
+    for (int64_t i = 0; i < a.key_dim; ++i) {
+      const float before = column[i * a.value_dim];
+      read = Fma(query[i], before, read);
+      column[i * a.value_dim] = Fma(key[i], value, before * Exp(rate[i]));
+      if (a.bonus != nullptr) own = Fma(query[i] * a.bonus[h * a.key_dim + i], key[i], own);
+    }
+    a.out[t * a.out_row + h * a.out_head + j] = Fma(own, value, read);
+  }
+}
+
 Strided StridedOf(const Tensor& t) {
   if (t.empty()) return {nullptr, 0, 0};
   return {t.f32(), t.stride[0], t.stride[1]};
@@ -294,6 +323,27 @@ class DeviceState final : public StateOps {
                                 out.stride[0],
                                 out.stride[1]};
     KVG_LAUNCH(ScanDecaysKernel,
+               {.grid_x = CeilDiv(v.shape[2], kStateThreads),
+                .grid_y = v.shape[1],
+                .threads = kStateThreads},
+               context_.stream(), args);
+  }
+
+  void DoScanBonus(const BonusScan& scan, Tensor state, Tensor out) override {
+    const Tensor& v = scan.values;
+    const BonusScanArgs args = {StridedOf(scan.queries),
+                                StridedOf(scan.keys),
+                                StridedOf(v),
+                                StridedOf(scan.rates),
+                                scan.bonus.empty() ? nullptr : scan.bonus.f32(),
+                                state.f32(),
+                                out.f32(),
+                                v.shape[0],
+                                scan.keys.shape[2],
+                                v.shape[2],
+                                out.stride[0],
+                                out.stride[1]};
+    KVG_LAUNCH(ScanBonusKernel,
                {.grid_x = CeilDiv(v.shape[2], kStateThreads),
                 .grid_y = v.shape[1],
                 .threads = kStateThreads},

@@ -149,6 +149,28 @@ class ReferenceState final : public StateOps {
       }
     }
   }
+
+  void DoScanBonus(const BonusScan& scan, Tensor state, Tensor out) override {
+    const int64_t n = scan.values.shape[0], heads = scan.values.shape[1];
+    const int64_t dk = scan.keys.shape[2], dv = scan.values.shape[2];
+    for (int64_t h = 0; h < heads; ++h) {
+      float* const kept = state.f32() + h * dk * dv;
+      for (int64_t t = 0; t < n; ++t) {
+        for (int64_t j = 0; j < dv; ++j) {
+          const double value = Number(scan.values, t, h, j);
+          double read = 0;
+          for (int64_t i = 0; i < dk; ++i) {
+            const double own = Number(scan.keys, t, h, i) * value, before = kept[i * dv + j];
+            const double weight = scan.bonus.empty() ? 0 : Number(scan.bonus, h, i);
+            read += Number(scan.queries, t, h, i) * (before + weight * own);
+            kept[i * dv + j] =
+                static_cast<float>(std::exp(Number(scan.rates, t, h, i)) * before + own);
+          }
+          out.f32()[t * out.stride[0] + h * out.stride[1] + j] = static_cast<float>(read);
+        }
+      }
+    }
+  }
 };
 
 }  // namespace

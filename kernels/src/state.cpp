@@ -115,4 +115,23 @@ void StateOps::ScanDecays(const DecayScan& scan, Tensor state, Tensor out) {
   DoScanDecays(scan, state, out);
 }
 
+void StateOps::ScanBonus(const BonusScan& scan, Tensor state, Tensor out) {
+  const Tensor &k = scan.keys, &v = scan.values;
+  const auto all = [&] {
+    return OpMessage("ScanBonus", {scan.queries, k, v, scan.rates, scan.bonus, state, out});
+  };
+  KVG_CHECK(v.rank == 3 && k.rank == 3, all());
+  const int64_t rows = v.shape[0], heads = v.shape[1], dim = k.shape[2];
+  for (const Tensor* t : {&scan.queries, &k, &scan.rates}) {
+    KVG_CHECK(IsHeads(*t, rows, heads, dim), all());
+  }
+  KVG_CHECK(scan.bonus.empty() || (IsRowsOf(scan.bonus, heads, dim) && scan.bonus.IsContiguous()),
+            all());
+  KVG_CHECK(IsHeads(v, rows, heads, v.shape[2]) && IsHeads(out, rows, heads, v.shape[2]), all());
+  KVG_CHECK(IsHeads(state, heads, dim, v.shape[2]) && state.IsContiguous(), all());
+  KVG_CHECK(SameDevice({scan.queries, k, v, scan.rates, scan.bonus, state, out}), all());
+  if (v.Numel() == 0) return;
+  DoScanBonus(scan, state, out);
+}
+
 }  // namespace kvgauge

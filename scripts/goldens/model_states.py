@@ -4,6 +4,7 @@ layers that are one thing alone, and a decoder beside which an encoder lies."""
 
 import cepe_reference
 import retnet_reference
+import rwkv6_reference
 import rwkv7_reference
 from model_families import base, row, setter
 
@@ -40,6 +41,17 @@ row("rwkv",
     note="No attention at all, RWKV-4: averages in time, and an MLP whose rows are mixed with those before; the residual is "
     "halved after every second layer, which so large an epsilon shows.",
     ablate={"the residual stays": setter(rescale_every=0)})
+row("rwkv6",
+    base("RWKV6ForCausalLM", "rwkv6", hidden_act="sqrelu", num_attention_heads=..., num_key_value_heads=..., rms_norm_eps=...,
+         rope_theta=..., attn=None, attn_mode="chunk", expand_k=0.5, expand_v=1.0, fuse_cross_entropy=True, fuse_norm=False,
+         gate_low_rank_dim=6, hidden_ratio=3.5, intermediate_size=56, max_position_embeddings=64, norm_bias=True,
+         norm_eps=1e-4, norm_first=True, num_heads=4, num_hidden_layers=3, proj_low_rank_dim=5),
+    reference=rwkv6_reference,
+    oracle="RWKV6ForCausalLM of flash-linear-attention, its plain recurrence on a CPU",
+    packages=("torch", "flash-linear-attention", "safetensors"),
+    note="No attention at all, RWKV-6: a matrix for each head, whose rows decay as each token says; how much of the row "
+    "before each product takes is made of the row. Values are twice as wide as keys.",
+    ablate={"norms of a larger epsilon": setter(norm_eps=1e-2)})
 row("rwkv7",
     base("RWKV7ForCausalLM", "rwkv7", hidden_act="sqrelu", num_attention_heads=..., num_key_value_heads=..., rms_norm_eps=...,
          rope_theta=..., a_low_rank_dim=6, attn=None, attn_mode="chunk", decay_low_rank_dim=5, fuse_cross_entropy=True,

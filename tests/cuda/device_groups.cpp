@@ -240,6 +240,16 @@ class MirroredState final : public StateOps {
                      .writes = on(scan.writes)},
                     on(state), on(out));
   }
+  void DoScanBonus(const BonusScan& scan, Tensor state, Tensor out) override {
+    const Mirror on(memory_,
+                    {scan.queries, scan.keys, scan.values, scan.rates, scan.bonus, state, out});
+    ops_.ScanBonus({.queries = on(scan.queries),
+                    .keys = on(scan.keys),
+                    .values = on(scan.values),
+                    .rates = on(scan.rates),
+                    .bonus = on(scan.bonus)},
+                   on(state), on(out));
+  }
 
   MemoryOps& memory_ = *TestDevice().memory;
   StateOps& ops_ = *TestDevice().state;

@@ -31,6 +31,16 @@ constexpr ScanCase kScans[] = {
     {33, 1, 4, 128, 128, true, false}, {12, 1, 6, 16, 64, false, true},
 };
 
+// Columns [column, column + heads * dim) of a matrix as [rows, heads, dim].
+Tensor HeadsIn(Tensor t, int64_t column, int64_t heads, int64_t dim) {
+  t.data = t.As<float>() + column;
+  const int64_t width = t.shape[1];
+  t.rank = 3;
+  t.shape = {t.shape[0], heads, dim, 0};
+  t.stride = {width, dim, 1, 0};
+  return t;
+}
+
 // Numbers of a scan; rows lie in one matrix that has more columns.
 struct ScanNumbers {
   explicit ScanNumbers(const ScanCase& c) : of(c) {
@@ -46,12 +56,7 @@ struct ScanNumbers {
   int64_t width() const { return 2 * of.key_heads * of.key_dim + of.heads * of.value_dim + 3; }
 
   Tensor Heads(int64_t column, int64_t heads, int64_t dim) const {
-    Tensor t = View(rows, {of.rows, width()});
-    t.data = t.As<float>() + column;
-    t.rank = 3;
-    t.shape = {of.rows, heads, dim, 0};
-    t.stride = {width(), dim, 1, 0};
-    return t;
+    return HeadsIn(View(rows, {of.rows, width()}), column, heads, dim);
   }
   Tensor Logits(int64_t column) const {
     Tensor t = View(logits, {of.rows, 2 * of.heads});
@@ -357,12 +362,7 @@ struct DecayNumbers {
   int64_t width() const { return of.heads * (4 * of.key_dim + of.value_dim) + 3; }
   DecayScan Scan(int64_t begin, int64_t end) const {
     const auto part = [&](int64_t column, int64_t dim) {
-      Tensor t = View(rows, {of.rows, width()});
-      t.data = t.As<float>() + column;
-      t.rank = 3;
-      t.shape = {of.rows, of.heads, dim, 0};
-      t.stride = {width(), dim, 1, 0};
-      return t.Slice(begin, end);
+      return HeadsIn(View(rows, {of.rows, width()}), column, of.heads, dim).Slice(begin, end);
     };
     const int64_t keys = of.heads * of.key_dim;
     return {.queries = part(0, of.key_dim),
@@ -419,6 +419,79 @@ TEST(StateOps, EveryKeyDimensionDecaysByItself) {
                     View(state, {1, 2, 2}), View(out, {1, 1, 2}));
     EXPECT_TRUE(AllWithin(state, std::vector<float>{7, 7, 0, 0}, 1e-5)) << name;
     EXPECT_TRUE(AllWithin(out, std::vector<float>{7, 7}, 1e-5)) << name;
+  }
+}
+
+struct BonusNumbers {
+  explicit BonusNumbers(const ScanCase& c) : of(c) {
+    const float unit = 1.0f / std::sqrt(static_cast<float>(c.key_dim));
+    rows = Draw(c.rows * width(), 51, unit);
+    rates = Draw(c.rows * c.heads * c.key_dim, 52);
+    for (float& rate : rates) rate = -std::exp(rate - 1.5f);
+    bonus = Draw(c.heads * c.key_dim, 53);
+    state = Draw(c.heads * c.key_dim * c.value_dim, 54, unit);
+  }
+  int64_t width() const { return of.heads * (2 * of.key_dim + of.value_dim) + 3; }
+  BonusScan Scan(int64_t begin, int64_t end) const {
+    const auto part = [&](int64_t column, int64_t dim) {
+      return HeadsIn(View(rows, {of.rows, width()}), column, of.heads, dim).Slice(begin, end);
+    };
+    const int64_t keys = of.heads * of.key_dim;
+    return {.queries = part(0, of.key_dim),
+            .keys = part(keys, of.key_dim),
+            .values = part(2 * keys, of.value_dim),
+            .rates = View(rates, {of.rows, of.heads, of.key_dim}).Slice(begin, end),
+            .bonus = of.skips ? View(bonus, {of.heads, of.key_dim}) : Tensor()};
+  }
+
+  ScanCase of;
+  std::vector<float> rows, rates, bonus, state;
+};
+
+Scanned RunBonus(StateOps& ops, const BonusNumbers& numbers, int64_t rows_each) {
+  const ScanCase& c = numbers.of;
+  Scanned done = {std::vector<float>(static_cast<size_t>(c.rows * c.heads * c.value_dim)),
+                  numbers.state};
+  const Tensor out = View(done.out, {c.rows, c.heads, c.value_dim});
+  const Tensor state = View(done.state, {c.heads, c.key_dim, c.value_dim});
+  InPieces(c.rows, rows_each, [&](int64_t begin, int64_t end) {
+    ops.ScanBonus(numbers.Scan(begin, end), state, out.Slice(begin, end));
+  });
+  return done;
+}
+
+// The bound of the first scan: a bonus is one more product in each sum.
+TEST(StateOps, ScansBonusLikeTheTwinHoweverTheyAreCut) {
+  const auto twin = MakeReferenceState();
+  for (const ScanCase& c : kScans) {
+    const BonusNumbers numbers(c);
+    const auto run = [&](StateOps& ops, int64_t rows_each) {
+      return RunBonus(ops, numbers, rows_each);
+    };
+    ExpectTwins(c.rows, BoundOf(run(*twin, c.rows), c.key_dim, c.rows), run);
+  }
+}
+
+// By hand: a row reads the state before it, and of its own value 2 (twice the key's 1) and no more,
+// while the first key dimension halves.
+TEST(StateOps, RowsReadBeforeTheyWrite) {
+  auto backends = CpuBackends(MakeCpuState);
+  backends.push_back({"reference", MakeReferenceState()});
+  const std::vector<float> ones = {1, 1}, key = {1, 0}, bonus = {2, 9};
+  const std::vector<float> values = {3, 5}, rates = {-std::log(2.0f), 0};
+  for (const auto& [name, ops] : backends) {
+    for (const bool rewarded : {true, false}) {
+      std::vector<float> state = {8, 4, 6, 7}, out = {0, 0};
+      ops->ScanBonus({.queries = View(ones, {1, 1, 2}),
+                      .keys = View(key, {1, 1, 2}),
+                      .values = View(values, {1, 1, 2}),
+                      .rates = View(rates, {1, 1, 2}),
+                      .bonus = rewarded ? View(bonus, {1, 2}) : Tensor()},
+                     View(state, {1, 2, 2}), View(out, {1, 1, 2}));
+      EXPECT_TRUE(AllWithin(state, std::vector<float>{7, 7, 6, 7}, 1e-5)) << name;
+      const std::vector<float> want = {rewarded ? 20.0f : 14.0f, rewarded ? 21.0f : 11.0f};
+      EXPECT_TRUE(AllWithin(out, want, 1e-5)) << name << rewarded;
+    }
   }
 }
 

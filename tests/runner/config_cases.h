@@ -9,12 +9,22 @@
 #include <utility>
 #include <vector>
 
+#include "core/files.h"
 #include "core/json.h"
+#include "core/strings.h"
 #include "runner/config.h"
 
 namespace kvgauge {
 
 inline constexpr const char* kOrigin = "dir/config.json";
+
+// That of a checkpoint of tests/golden/models.
+inline Json Golden(const std::string& name) {
+  const std::string file = StrCat(KVG_TEST_DATA, "/golden/models/", name, "/config.json");
+  const Result<std::string> text = ReadFile(file, 1 << 20);
+  EXPECT_TRUE(text.ok()) << file;
+  return text.ok() ? *ParseJson(*text, file) : Json::object();
+}
 
 // The smallest config of a family that is accepted.
 inline Json Base(const std::string& family) {
@@ -125,6 +135,7 @@ inline const std::vector<std::pair<std::string, std::string>> kGoldenFamilies = 
     {"qwen3_next", "qwen3_next"},
     {"retnet", "retnet"},
     {"rwkv", "rwkv"},
+    {"rwkv6", "rwkv6"},
     {"rwkv7", "rwkv7"},
     {"seed_oss", "seed_oss"},
     {"smollm3", "smollm3"},

@@ -5,22 +5,14 @@
 #include <filesystem>
 #include <set>
 
-#include "core/files.h"
-#include "core/strings.h"
 #include "runner/config_cases.h"
+#include "runner/model.h"
 
 namespace kvgauge {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-
-Json Golden(const std::string& name) {
-  const std::string file = StrCat(KVG_TEST_DATA, "/golden/models/", name, "/config.json");
-  const Result<std::string> text = ReadFile(file, 1 << 20);
-  EXPECT_TRUE(text.ok()) << file;
-  return text.ok() ? *ParseJson(*text, file) : Json::object();
-}
 
 std::vector<bool> Moe(const ModelConfig& config) {
   std::vector<bool> moe;
@@ -224,56 +216,6 @@ TEST(ConfigFamilies, StreamsThatShareCaches) {
   const ModelConfig whole = Parse(Golden("gemma3n"));
   EXPECT_EQ(whole.vision_family, "gemma3n");
   EXPECT_EQ(whole.visual_ids.image, 97);
-}
-
-TEST(ConfigFamilies, StatesOfMixedRows) {
-  const Json golden = Golden("rwkv");
-  const ModelConfig config = Parse(golden);
-  EXPECT_EQ(config.cache_count(), 0);
-  // The last row of both halves of a layer, and a sum, its weight and its scale for each column.
-  EXPECT_EQ(config.StateBytes(), 4 * 4 * (32 + 3 * 32 + 32));
-  EXPECT_EQ(config.halve_every, 2);
-  EXPECT_EQ(config.max_position, 64);
-  EXPECT_TRUE(config.mlp_mixes && config.mlp_weighed && config.layers[0].mlp);
-  EXPECT_EQ(Parse(With(golden, {{"rescale_every", 0}})).halve_every, 0);
-  EXPECT_EQ(Parse(With(golden, {{"rescale_every", -1}})).halve_every, 0);
-  EXPECT_EQ(Parse(With(golden, {{"intermediate_size", nullptr}})).ffn_size, 128);
-  ExpectRefused(With(golden, {{"attention_hidden_size", 40}}), "attention_hidden_size", "(32)");
-  ExpectRefused(With(golden, {{"rescale_every", "six"}}), "rescale_every");
-  ExpectRefused(With(golden, {{"num_attention_heads", 4}}), "num_attention_heads", "forward pass");
-
-  const Json seven = Golden("rwkv7");
-  const ModelConfig later = Parse(seven);
-  EXPECT_EQ(later.StateBytes(), 3 * 4 * (32 + 4 * 8 * 8 + 32));
-  EXPECT_TRUE(later.mlp_mixes && !later.mlp_weighed);
-  EXPECT_FLOAT_EQ(later.state->part_norm_eps, 64e-5f);
-  EXPECT_EQ(Parse(With(seven, {{"value_dim", 32}})).state->heads, 4);
-  EXPECT_EQ(Parse(With(seven, {{"intermediate_size", nullptr}, {"hidden_ratio", 3.5}})).ffn_size,
-            128);
-  ExpectRefused(With(seven, {{"value_dim", {32, 32, 64}}}), "value_dim", "hidden size (32)");
-  ExpectRefused(With(seven, {{"value_dim", {32, 32}}}), "value_dim", "list of 3");
-  ExpectRefused(With(seven, {{"head_dim", 5}}), "head_dim", "divisor");
-  ExpectRefused(With(seven, {{"hidden_act", "relu"}}), "hidden_act", "sqrelu");
-  ExpectRefused(With(seven, {{"attn", {{"layers", {1}}}}}), "attn", "null");
-  ExpectRefused(With(seven, {{"v_low_rank_dim", nullptr}}), "v_low_rank_dim");
-}
-
-TEST(ConfigFamilies, StatesOfRetention) {
-  const Json golden = Golden("retnet");
-  const ModelConfig config = Parse(golden);
-  EXPECT_EQ(config.cache_count(), 0);
-  EXPECT_EQ(config.StateBytes(), 2 * 4 * (4 * 8 * 16));
-  EXPECT_EQ(config.ffn_size, 36);
-  EXPECT_EQ(Parse(With(golden, {{"intermediate_size", nullptr}})).ffn_size, 256);
-  EXPECT_EQ(Parse(With(golden, {{"expand_v", 1.5}})).state->value_dim, 12);
-  ExpectRefused(With(golden, {{"expand_v", 1.1}}), "expand_v", "multiple of 4 heads");
-  ExpectRefused(With(golden, {{"num_heads", 3}}), "expand_k", "multiple of 3 heads");
-  ExpectRefused(With(golden, {{"num_heads", 32}}), "num_heads", "even width");
-  ExpectRefused(With(golden, {{"num_kv_heads", 2}}), "num_kv_heads", "num_heads (4)");
-  ExpectRefused(With(golden, {{"use_short_conv", true}}), "use_short_conv", "false");
-  ExpectRefused(With(golden, {{"use_output_gate", false}}), "use_output_gate", "true");
-  ExpectRefused(With(golden, {{"feature_map", "relu"}}), "feature_map", "null");
-  ExpectRefused(With(golden, {{"attn", {{"layers", {1}}}}}), "attn", "null");
 }
 
 TEST(ConfigFamilies, EncodersBesideALlama) {

@@ -1,18 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Configs whose layers have heads of several sizes.
-#include "core/json.h"
-#include "core/strings.h"
 #include "runner/config_cases.h"
 
 namespace kvgauge {
 namespace {
 
-Json GoldenConfig(const std::string& name) {
-  return *ReadJsonFile(StrCat(KVG_SOURCE_DIR, "/tests/golden/models/", name, "/config.json"));
-}
-
 TEST(ConfigHeadSizes, Gemma4) {
-  const Json golden = GoldenConfig("gemma4_text");
+  const Json golden = Golden("gemma4_text");
   const ModelConfig config = Parse(golden);
   EXPECT_FALSE(config.HasEvenHeads());
   EXPECT_EQ(config.HeadsOf(0), (HeadSizes{2, 8, 8, 8}));
@@ -52,15 +46,15 @@ TEST(ConfigHeadSizes, Gemma4) {
   ropes = golden["rope_parameters"];
   ropes.erase("full_attention");
   ExpectRefused(With(golden, {{"rope_parameters", ropes}}), "rope_parameters", "full_attention");
-  const ModelConfig small = Parse(GoldenConfig("gemma4_e"));
+  const ModelConfig small = Parse(Golden("gemma4_e"));
   EXPECT_EQ(small.cache_count(), 3);
   EXPECT_EQ(small.FfnSizeOf(2), 28);
   EXPECT_EQ(small.FfnSizeOf(3), 56);
   EXPECT_EQ(small.layer_embeddings->columns, 6);
-  const ModelConfig experts = Parse(GoldenConfig("gemma4_moe"));
+  const ModelConfig experts = Parse(Golden("gemma4_moe"));
   EXPECT_TRUE(experts.moe->beside_mlp && experts.moe->renormalize);
-  ExpectRefused(With(GoldenConfig("gemma4_moe"), {{"top_k_experts", 5}}), "top_k_experts", "(4)");
-  const ModelConfig whole = Parse(GoldenConfig("gemma4"));
+  ExpectRefused(With(Golden("gemma4_moe"), {{"top_k_experts", 5}}), "top_k_experts", "(4)");
+  const ModelConfig whole = Parse(Golden("gemma4"));
   EXPECT_EQ(whole.vision_family, "gemma4");
   EXPECT_EQ(whole.visual_ids.image, 97);
 }

@@ -491,6 +491,7 @@ TEST(ShippedShapes, HoldAsManyNumbersAsTheOriginals) {
       {"nemotron-h-8b", 8'100'852'736},
       {"retnet-1.3b", 1'351'727'104},
       {"rwkv-4-7b", 7'392'649'216},
+      {"rwkv-6-7b", 7'635'746'816},
       {"rwkv-7-2.9b", 2'947'735'040},
       // That checkpoint's own count leaves its 23 * 128 corrections of choices out.
       {"nemotron-3-nano-30b-a3b", 31'577'937'344 + 23 * 128}};

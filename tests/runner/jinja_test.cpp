@@ -10,6 +10,7 @@
 
 #include "core/files.h"
 #include "core/json.h"
+#include "core/strings.h"
 #include "src/text/jinja/template.h"
 
 namespace kvgauge::jinja {

@@ -174,6 +174,17 @@ void AddStates(std::vector<Case>& cases) {
                                                s.New({4, 32, 96}), out);
                      return s.Floats(out);
                    }});
+  cases.push_back({"ScanBonus", "37 rows of 4 heads, 32 x 96", 1e-4, [](CaseTensors& s) {
+                     const Tensor out = s.New({37, 4, 96}), rates = s.New({37, 4, 32});
+                     s.ops().rows->Fill(-0.1f, rates);
+                     s.ops().state->ScanBonus({.queries = s.Random({37, 4, 32}, 1),
+                                               .keys = s.Random({37, 4, 32}, 2),
+                                               .values = s.Random({37, 4, 96}, 3),
+                                               .rates = rates,
+                                               .bonus = s.Random({4, 32}, 4)},
+                                              s.New({4, 32, 96}), out);
+                     return s.Floats(out);
+                   }});
 }
 
 // [n, m] i64 as [n * 2 m] i32.

@@ -136,6 +136,24 @@ class CpuState final : public StateOps {
     });
   }
 
+  void DoScanBonus(const BonusScan& scan, Tensor state, Tensor out) override {
+    const int64_t n = scan.values.shape[0], heads = scan.values.shape[1];
+    const int64_t dk = scan.keys.shape[2], dv = scan.values.shape[2];
+    const auto row = [](const Tensor& t, int64_t i, int64_t h) {
+      return t.f32() + i * t.stride[0] + h * t.stride[1];
+    };
+    const double cost = kStateNumber_ns * static_cast<double>(n * dk * dv);
+    SplitWork(threads_, heads, cost, [&](int64_t h) {
+      std::vector<float> decays(static_cast<size_t>(dk));
+      const float* const bonus = scan.bonus.empty() ? nullptr : scan.bonus.f32() + h * dk;
+      for (int64_t t = 0; t < n; ++t) {
+        k_.exponents(row(scan.rates, t, h), dk, decays.data());
+        k_.scan_bonus(state.f32() + h * dk * dv, row(scan.queries, t, h), row(scan.keys, t, h),
+                      row(scan.values, t, h), decays.data(), bonus, dk, dv, row(out, t, h));
+      }
+    });
+  }
+
   const StateKernels& k_;
   ThreadSettings threads_;
 };

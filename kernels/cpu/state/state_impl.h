@@ -165,6 +165,49 @@ void ScanDecayRow(float* state, const float* query, const float* key, const floa
   }
 }
 
+// Columns [j, j + kBlock * kLanes) of the state, or the part of one vector; own: what the value
+// weighs in its own row.
+template <int kBlock, class Count>
+KVG_INLINE void ScanBonusColumns(float* state, const float* query, const float* key,
+                                 const float* value, const float* decays, float own,
+                                 int64_t key_dim, int64_t value_dim, int64_t j, Count part,
+                                 float* out) {
+  F read[kBlock] = {}, v[kBlock];
+  for (int b = 0; b < kBlock; ++b) v[b] = Load(value + j + b * kLanes, part);
+  for (int64_t i = 0; i < key_dim; ++i) {
+    const F k = Splat(key[i]), q = Splat(query[i]), decay = Splat(decays[i]);
+    for (int b = 0; b < kBlock; ++b) {
+      float* const at = state + i * value_dim + j + b * kLanes;
+      const F s = Load(at, part);
+      read[b] = Fma(q, s, read[b]);
+      Store(at, Fma(k, v[b], s * decay), part);
+    }
+  }
+  for (int b = 0; b < kBlock; ++b) {
+    Store(out + j + b * kLanes, Fma(Splat(own), v[b], read[b]), part);
+  }
+}
+
+void ScanBonusRow(float* state, const float* query, const float* key, const float* value,
+                  const float* decays, const float* bonus, int64_t key_dim, int64_t value_dim,
+                  float* out) {
+  constexpr int kBlock = 4;
+  float own = 0;
+  for (int64_t i = 0; bonus != nullptr && i < key_dim; ++i) own += query[i] * bonus[i] * key[i];
+  int64_t j = 0;
+  for (; j + kBlock * kLanes <= value_dim; j += kBlock * kLanes) {
+    ScanBonusColumns<kBlock>(state, query, key, value, decays, own, key_dim, value_dim, j, Whole{},
+                             out);
+  }
+  for (; j + kLanes <= value_dim; j += kLanes) {
+    ScanBonusColumns<1>(state, query, key, value, decays, own, key_dim, value_dim, j, Whole{}, out);
+  }
+  if (j < value_dim) {
+    ScanBonusColumns<1>(state, query, key, value, decays, own, key_dim, value_dim, j,
+                        Part{static_cast<int>(value_dim - j)}, out);
+  }
+}
+
 void ExponentRow(const float* x, int64_t n, float* out) {
   ForLanes(n, [&](int64_t i, auto part) { Store(out + i, Exp(Load(x + i, part)), part); });
 }
@@ -174,6 +217,7 @@ constexpr StateKernels kStateKernels = {.convolve = ConvolveRow,
                                         .scan_columns = ScanColumnsRow,
                                         .scan_averages = ScanAverageRows,
                                         .scan_decays = ScanDecayRow,
+                                        .scan_bonus = ScanBonusRow,
                                         .exponents = ExponentRow};
 
 }  // namespace

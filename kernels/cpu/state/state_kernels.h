@@ -29,6 +29,10 @@ struct StateKernels {
   void (*scan_decays)(float* state, const float* query, const float* key, const float* value,
                       const float* decays, const float* find, const float* write, int64_t key_dim,
                       int64_t value_dim, float* out);
+  // One row of StateOps::ScanBonus for one head; decays: e^rates; bonus: or null.
+  void (*scan_bonus)(float* state, const float* query, const float* key, const float* value,
+                     const float* decays, const float* bonus, int64_t key_dim, int64_t value_dim,
+                     float* out);
   // out[i] = e^x[i]
   void (*exponents)(const float* x, int64_t n, float* out);
 };

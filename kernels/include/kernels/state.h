@@ -51,6 +51,15 @@ struct DecayScan {
   Tensor finds, writes;
 };
 
+// What a scan reads whose rows read before they write (RWKV-6). All f32, innermost dimension dense.
+struct BonusScan {
+  Tensor queries, keys;  // [n, heads, key_dim]
+  Tensor values;         // [n, heads, value_dim]
+  Tensor rates;          // [n, heads, key_dim], what a row of the state grows by, at most 0
+  // [heads, key_dim] contiguous, what a row's own key weighs for its query; empty: nothing.
+  Tensor bonus;
+};
+
 class StateOps {
  public:
   virtual ~StateOps() = default;
@@ -96,6 +105,13 @@ class StateOps {
   // out: [n, heads, value_dim]. Sums over key_dim are chains in its order.
   void ScanDecays(const DecayScan& scan, Tensor state, Tensor out);
 
+  // For each head, in the order of rows:
+  //   out = S^T queries + (sum of queries * bonus * keys) * values
+  //   S   = e^rates * S + keys (x) values
+  // state: [heads, key_dim, value_dim] contiguous, S before the first row and behind the last one.
+  // out: [n, heads, value_dim]. Sums over key_dim are chains in its order.
+  void ScanBonus(const BonusScan& scan, Tensor state, Tensor out);
+
  private:
   virtual void DoConvolve(const Tensor& x, const Tensor& taps, const Tensor& bias, Tensor past,
                           Tensor out) = 0;
@@ -103,6 +119,7 @@ class StateOps {
   virtual void DoScanColumns(const ColumnScan& scan, Tensor state, Tensor out) = 0;
   virtual void DoScanAverages(const AverageScan& scan, Tensor state, Tensor out) = 0;
   virtual void DoScanDecays(const DecayScan& scan, Tensor state, Tensor out) = 0;
+  virtual void DoScanBonus(const BonusScan& scan, Tensor state, Tensor out) = 0;
 };
 
 }  // namespace kvgauge

@@ -125,7 +125,9 @@ struct StateConfig {
                  // projected from what that gives
     kRetention,  // a rate for each head; queries and keys turn, and nothing is convolved (RetNet)
     kRwkv4,      // each column keeps an average in time; rows are mixed with those before them
-    kRwkv7,      // every key dimension of a head decays by itself; rows are mixed as in RWKV-4
+    kRwkv6,      // every key dimension of a head decays by itself; how much of the row before is
+                 // mixed into a row is made of the row
+    kRwkv7,      // the same, but mixed as in RWKV-4; a row also looks up what it replaces
   };
   // Mamba-1: what is projected to steps, B and C may be normed before.
   enum class PartNorms { kNone, kPlain, kWeighed };
@@ -144,20 +146,23 @@ struct StateConfig {
   double least_step = 0.0, most_step = 0.0;      // bounds of a step; no upper one where it is 0
   int64_t step_rank = 0;                         // Mamba-1: columns that become steps
   PartNorms part_norms = PartNorms::kNone;
-  float part_norm_eps = 1e-6f;  // RWKV-7: of the norm of what a head gives
+  float part_norm_eps = 1e-6f;  // RWKV-6 and 7: of the norm of what a head gives
   // RWKV: columns of a row of the layer, the last of which is kept; those of an MLP that mixes rows
   // too (ModelConfig::mlp_mixes).
   int64_t mixed_columns = 0, mlp_columns = 0;
-  // RWKV-7: columns between the two matrices that make decays, how much is written, gates, and how
-  // much of a value is the first layer's.
-  int64_t decay_rank = 0, write_rank = 0, gate_rank = 0, value_rank = 0;
+  // RWKV-6 and 7: columns between the two matrices that make decays; RWKV-6: those that make one
+  // mix; RWKV-7: those that make how much is written, gates, and how much of a value is the first
+  // layer's.
+  int64_t decay_rank = 0, mix_rank = 0, write_rank = 0, gate_rank = 0, value_rank = 0;
   // What is convolved goes through this; none: through that of the model.
   std::optional<Activation> activation = std::nullopt;
 
   bool delta() const { return kind == Kind::kQwen3Next || kind == Kind::kQwen35; }
   bool by_column() const { return kind == Kind::kMamba1; }
   bool retains() const { return kind == Kind::kRetention; }
-  bool mixes() const { return kind == Kind::kRwkv4 || kind == Kind::kRwkv7; }
+  bool mixes() const {
+    return kind == Kind::kRwkv4 || kind == Kind::kRwkv6 || kind == Kind::kRwkv7;
+  }
   int64_t conv_columns() const {
     if (mixes()) return mixed_columns;
     return by_column() ? width() : 2 * key_heads * key_dim + heads * value_dim;

@@ -2,6 +2,7 @@
 #include "src/config/states.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "core/json.h"
 #include "core/strings.h"
@@ -46,6 +47,50 @@ void ReadMixedMlp(ModelConfig& config) {
   config.squared_activation = true;
   config.gated_mlp = false;
   config.mlp_mixes = true;
+}
+
+double ReadLaidOutRwkv(ConfigReader& reader, double ratio, ModelConfig& config) {
+  TensorNames& names = config.tensor_names;
+  names.embedding = "embeddings";
+  names.embedding_norm = "layers.0.pre_norm";
+  names.input_norm = "attn_norm";
+  names.mlp_norm = "ffn_norm";
+  names.state = "attn";
+  names.mlp = "ffn";
+  names.down = "value";
+  // Nothing in it knows a position: this is how much it was trained on.
+  ReadSizes(reader, SizeKeys{}, 2048, config);
+  // Without a width: a multiple of the hidden size, up to whole blocks of 32.
+  const double times = reader.Real("hidden_ratio", ratio, 0.01, 1024.0);
+  const auto wide = static_cast<int64_t>(static_cast<double>(config.hidden_size) * times);
+  config.ffn_size = reader.Int("intermediate_size", (wide + 31) / 32 * 32, 1, kMostFfn);
+  const double eps = reader.Real("norm_eps", 1e-5, 1e-30, 0.5);
+  config.norm_eps = static_cast<float>(eps);
+  ReadTokenIds(reader, {.bos = 1, .eos = {2}}, config);
+  config.tied_head = reader.Bool("tie_word_embeddings", false);
+  config.norm = NormKind::kLayer;
+  config.norm_bias = reader.Bool("norm_bias", true);
+  config.embedding_norm = reader.Bool("norm_first", true);
+  reader.Neutral("hidden_act", std::string_view("sqrelu"));
+  reader.Refuse("attn", "layers of attention between those of states are not run, expected null");
+  ReadMixedMlp(config);
+  // How it is computed, and trained.
+  reader.Ignore(
+      {"attn_mode", "fuse_norm", "fuse_cross_entropy", "fuse_linear_cross_entropy", "use_l2warp"});
+  return eps;
+}
+
+int64_t ReadExpandedDim(ConfigReader& reader, std::string_view key, double fallback, int64_t heads,
+                        const ModelConfig& config) {
+  const double exact =
+      reader.Real(key, fallback, 1e-3, 1e3) * static_cast<double>(config.hidden_size);
+  const auto columns = static_cast<int64_t>(std::lround(exact));
+  if (columns < heads || columns % heads != 0 ||
+      std::abs(exact - static_cast<double>(columns)) > 1e-6) {
+    reader.Fail(key, StrCat("what times hidden_size (", config.hidden_size, ") is a multiple of ",
+                            heads, " heads"));
+  }
+  return std::max(columns / heads, int64_t{1});
 }
 
 namespace {

@@ -19,6 +19,16 @@ void ReadStatesAlone(bool mlp, ModelConfig& config);
 // RWKV: an MLP of squared ReLUs whose rows are mixed with those before them, in every layer.
 void ReadMixedMlp(ModelConfig& config);
 
+// RWKV as flash-linear-attention lays it out, but for what attention is elsewhere: names, sizes,
+// norms and the MLP, `ratio` times as wide as the residual where a file does not say. What it gives
+// is the epsilon of norms, before it is rounded.
+double ReadLaidOutRwkv(ConfigReader& reader, double ratio, ModelConfig& config);
+
+// flash-linear-attention: columns of a head under a key that says how many times the hidden size
+// all heads have together.
+int64_t ReadExpandedDim(ConfigReader& reader, std::string_view key, double fallback, int64_t heads,
+                        const ModelConfig& config);
+
 // Qwen's hybrids but for their MLP: gated delta nets, stored as `kind` says, and in every
 // full_attention_interval-th layer gated attention of which a quarter of each head turns.
 void ReadQwenHybrid(ConfigReader& reader, StateConfig::Kind kind, int64_t kv_heads,

@@ -9,12 +9,18 @@
 namespace kvgauge {
 namespace {
 
+// RWKV-6 mixes rows for queries, decays, keys, values and gates.
+constexpr int64_t kRwkv6Mixes = 5;
+
 // What a row of a layer of constant state has beside its projection.
 int64_t ScannedWidth(const ModelConfig& config) {
   if (!config.state) return 0;
   const StateConfig& state = *config.state;
   const int64_t width = state.conv_columns() + state.width();
   if (state.kind == StateConfig::Kind::kRwkv4) return width + config.hidden_size;
+  if (state.kind == StateConfig::Kind::kRwkv6) {
+    return width + config.hidden_size + kRwkv6Mixes * state.mix_rank;
+  }
   if (state.kind == StateConfig::Kind::kRwkv7) {
     return width + config.hidden_size + 2 * state.width() + state.value_rank + state.heads;
   }
@@ -71,6 +77,9 @@ int64_t WidestProjection(const ModelConfig& config) {
   if (!config.state) return width;
   const StateConfig& state = *config.state;
   if (state.kind == StateConfig::Kind::kRwkv4) return 3 * state.width();
+  if (state.kind == StateConfig::Kind::kRwkv6) {
+    return 3 * state.heads * state.key_dim + 2 * state.width() + state.decay_rank;
+  }
   if (state.kind == StateConfig::Kind::kRwkv7) {
     return 9 * state.width() + state.decay_rank + state.write_rank + state.gate_rank +
            state.value_rank;

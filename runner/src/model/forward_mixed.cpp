@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // RWKV in the forward pass: rows are mixed with those before them, of which the state keeps the
 // last; what attention is elsewhere are averages in time (RWKV-4), or a matrix for each head whose
-// rows decay by themselves (RWKV-7).
+// rows decay by themselves (RWKV-6 and RWKV-7).
 #include <cmath>
 
 #include "methods/tensors.h"
@@ -74,6 +74,72 @@ Tensor ForwardPass::AverageRows(int64_t layer, const Tensor& x) {
   ops_.rows->Combine(averages, receptance, Binary::kMultiply, averages);
   Multiply(averages, Halved(layer));
   return averages;
+}
+
+// Rows mixed by shares that their narrow ones say.
+Tensor ForwardPass::MixedRows(const MixedWeights& w, const Tensor& x, const Tensor& differences,
+                              const Tensor& narrow) {
+  const Tensor mixed = Take(ScratchSlot::kMixed, DType::kF32, {rows_, x.shape[1]});
+  ApplyLinear(ops_, narrow, w.made, MatMulMode::kSet, mixed);
+  ops_.rows->Combine(mixed, differences, Binary::kMultiply, mixed);
+  ops_.rows->Combine(mixed, x, Binary::kAdd, mixed);
+  return mixed;
+}
+
+void ForwardPass::NormScannedHeads(const StateWeights& w, int64_t groups, const Tensor& scanned) {
+  const Tensor normed = AsHeads(scanned, groups);
+  ops_.rows->LayerNorm(normed, {}, {}, config_.state->part_norm_eps, normed);
+  ops_.rows->Combine(scanned, w.norm.weight, Binary::kMultiply, scanned);
+  ops_.rows->Combine(scanned, w.norm.bias, Binary::kAdd, scanned);
+}
+
+Tensor ForwardPass::BonusRows(int64_t layer, const Tensor& x) {
+  const StateConfig& state = *config_.state;
+  const StateWeights& w = weights_.layers[static_cast<size_t>(layer)].state;
+  const int64_t width = state.width(), heads = state.heads, past = state.mixed_columns;
+  const int64_t keys_width = heads * state.key_dim, rank = state.mix_rank;
+  const Tensor differences = Differences(layer, x, 0);
+  const Tensor narrow =
+      Take(ScratchSlot::kSelected, DType::kF32, {rows_, std::ssize(w.mixed) * rank});
+  ProjectMixed(w.narrow, x, differences, narrow);
+  ops_.rows->SoftCap(narrow, 1.0f, narrow);
+  const Tensor memory = Take(ScratchSlot::kProjected, DType::kF32,
+                             {rows_ * (3 * keys_width + 2 * width + state.decay_rank)});
+  int64_t taken = 0;
+  const auto project = [&](int64_t i, int64_t columns) {
+    const MixedWeights& mixed = w.mixed[static_cast<size_t>(i)];
+    const Tensor out = memory.Slice(taken, taken + rows_ * columns).Reshape({rows_, columns});
+    taken += rows_ * columns;
+    ApplyLinear(ops_, MixedRows(mixed, x, differences, Columns(narrow, i * rank, (i + 1) * rank)),
+                mixed.linear, MatMulMode::kSet, out);
+    return out;
+  };
+  const Tensor queries = project(0, keys_width), decays = project(1, state.decay_rank);
+  const Tensor keys = project(2, keys_width), values = project(3, width), gates = project(4, width);
+  ops_.rows->SoftCap(decays, 1.0f, decays);
+  const Tensor rates = memory.Slice(taken, taken + rows_ * keys_width).Reshape({rows_, keys_width});
+  ApplyLinear(ops_, decays, w.decays, MatMulMode::kSet, rates);
+  ops_.rows->Activate(rates, Activation::kExp, rates);
+  ops_.rows->Affine(rates, -1.0f, 0.0f, rates);
+
+  const Tensor scanned = Take(ScratchSlot::kScanned, DType::kF32, {rows_, width});
+  ForStates(layer, [&](int64_t row, int64_t rows, const Tensor& kept) {
+    const auto of = [&](const Tensor& t) {
+      return t.Slice(row, row + rows).Reshape({rows, heads, t.shape[1] / heads});
+    };
+    ops_.state->ScanBonus({.queries = of(queries),
+                           .keys = of(keys),
+                           .values = of(values),
+                           .rates = of(rates),
+                           .bonus = w.first.weight.Reshape({heads, state.key_dim})},
+                          kept.Slice(past, past + keys_width * state.value_dim)
+                              .Reshape({heads, state.key_dim, state.value_dim}),
+                          of(scanned));
+  });
+  NormScannedHeads(w, heads, scanned);
+  ops_.rows->Activate(gates, Activation::kSilu, gates);
+  ops_.rows->Combine(scanned, gates, Binary::kMultiply, scanned);
+  return scanned;
 }
 
 Tensor ForwardPass::DecayRows(int64_t layer, const Tensor& x) {
@@ -169,17 +235,14 @@ Tensor ForwardPass::DecayRows(int64_t layer, const Tensor& x) {
                                .Reshape({heads, state.key_dim, state.value_dim}),
                            of(scanned));
   });
-  const Tensor normed = AsHeads(scanned, heads);
-  ops_.rows->LayerNorm(normed, {}, {}, state.part_norm_eps, normed);
-  combine(scanned, w.norm.weight, Binary::kMultiply, scanned);
-  combine(scanned, w.norm.bias, Binary::kAdd, scanned);
+  NormScannedHeads(w, heads, scanned);
 
   // A row's own value, by what its query finds at its key.
   combine(queries, keys, Binary::kMultiply, queries);
   combine(queries, w.first.weight, Binary::kMultiply, queries);
   const Tensor own = Take(ScratchSlot::kSteps, DType::kF32, {rows_ * heads});
   ops_.rows->ReduceRows(AsHeads(queries, heads), Reduction::kSum, own);
-  ops_.select->AddWeighted(AsHeads(values, heads), AsColumn(own), normed);
+  ops_.select->AddWeighted(AsHeads(values, heads), AsColumn(own), AsHeads(scanned, heads));
   combine(scanned, gates, Binary::kMultiply, scanned);
   return scanned;
 }

@@ -133,7 +133,12 @@ class ForwardPass {
   void ForStates(int64_t layer, const std::function<void(int64_t, int64_t, const Tensor&)>& body);
   // RWKV (forward_mixed.cpp).
   Tensor AverageRows(int64_t layer, const Tensor& x);
+  Tensor BonusRows(int64_t layer, const Tensor& x);
   Tensor DecayRows(int64_t layer, const Tensor& x);
+  Tensor MixedRows(const MixedWeights& w, const Tensor& x, const Tensor& differences,
+                   const Tensor& narrow);
+  // In place, each of `groups` parts of a row apart.
+  void NormScannedHeads(const StateWeights& w, int64_t groups, const Tensor& scanned);
   Tensor Differences(int64_t layer, const Tensor& x, int64_t at);
   void ProjectMixed(const MixedWeights& w, const Tensor& x, const Tensor& differences, Tensor out);
   void MixedMlp(int64_t layer, const Tensor& x, Tensor out, MatMulMode mode);

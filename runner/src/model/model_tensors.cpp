@@ -302,21 +302,25 @@ void Append(const NormSpec& norm, std::vector<TensorSpec>& out) {
   if (!norm.bias.name.empty()) out.push_back(norm.bias);
 }
 
+void Append(const MixedSpec& spec, std::vector<TensorSpec>& out) {
+  if (!spec.mix.name.empty()) out.push_back(spec.mix);
+  Append(spec.linear, out);
+}
+
 void Append(const std::vector<MixedSpec>& mixed, std::vector<TensorSpec>& out) {
-  for (const MixedSpec& spec : mixed) {
-    out.push_back(spec.mix);
-    Append(spec.linear, out);
-  }
+  for (const MixedSpec& spec : mixed) Append(spec, out);
 }
 
 void Append(const StateSpec& state, std::vector<TensorSpec>& out) {
   Append(state.input, out);
   Append(state.mixed, out);
+  Append(state.narrow, out);
   for (const LinearSpec* linear : {&state.decays, &state.writes, &state.gates, &state.values}) {
     Append(*linear, out);
   }
-  for (const TensorSpec* spec : {&state.conv, &state.conv_bias, &state.step_bias, &state.rates,
-                                 &state.skip, &state.first, &state.find_scale, &state.key_scale}) {
+  for (const TensorSpec* spec :
+       {&state.conv, &state.conv_bias, &state.step_bias, &state.rates, &state.skip, &state.first,
+        &state.find_scale, &state.key_scale, &state.mixes, &state.mix_biases}) {
     if (!spec->name.empty()) out.push_back(*spec);
   }
   Append(state.norm, out);

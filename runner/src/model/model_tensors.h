@@ -40,7 +40,8 @@ struct MlpSpec {
 
 // RWKV: a product of rows mixed with those before them.
 struct MixedSpec {
-  TensorSpec mix;  // one number a column, in as many dimensions as the file has it
+  // One number a column, in as many dimensions as the file has it; RWKV-6: none.
+  TensorSpec mix = {};
   // RWKV-4 stores how much of a mix is the row's own, RWKV-7 how much is that of the row before.
   bool own = false;
   LinearSpec linear;
@@ -55,8 +56,11 @@ struct StateSpec {
   // Mamba-1, whose rates are [heads, key_dim].
   LinearSpec selected, step_input;
   NormSpec step_norm, key_norm, query_norm;
-  // RWKV (StateWeights).
+  // RWKV (StateWeights). RWKV-6: what is narrow, and in one tensor each what makes the mixes of
+  // `mixed` of it, [columns, mixes * rank], and what these are without it, [mixes, columns].
   std::vector<MixedSpec> mixed;
+  MixedSpec narrow;
+  TensorSpec mixes, mix_biases;
   TensorSpec first;
   LinearSpec decays, writes, gates, values;
   TensorSpec find_scale, key_scale;

@@ -69,8 +69,9 @@ LinearSpec DescribeInput(const StateConfig& state, int64_t hidden, const std::st
                      StateMatrix(scope + ".g_proj", values, hidden)};
       break;
     case StateConfig::Kind::kRwkv4:
+    case StateConfig::Kind::kRwkv6:
     case StateConfig::Kind::kRwkv7:
-      break;  // products of their own (DescribeRwkv4, DescribeRwkv7)
+      break;  // products of their own (DescribeRwkv4 and so on)
   }
   if (state.input_bias) {
     input.biases = {
@@ -129,6 +130,44 @@ StateSpec DescribeRetention(const ModelConfig& config, const std::string& scope)
   return spec;
 }
 
+// A row made wide again, by the second matrix of a narrow pair.
+LinearSpec Raised(const std::string& pair, int64_t rows, int64_t rank, bool bias) {
+  LinearSpec linear = {.parts = {StateMatrix(pair + ".lora.2", rows, rank)}};
+  if (bias) linear.biases = {StateVector(pair + ".lora.2.bias", {rows})};
+  return linear;
+}
+
+// A norm of what each head gives, a weight and a bias for every column.
+NormSpec HeadNorm(const std::string& name, int64_t width) {
+  return {StateVector(name + ".weight", {width}, TensorSpec::Init::kOnes),
+          StateVector(name + ".bias", {width})};
+}
+
+StateSpec DescribeRwkv6(const ModelConfig& config, const std::string& scope) {
+  const StateConfig& state = *config.state;
+  const int64_t hidden = config.hidden_size, width = state.width();
+  const int64_t keys = state.heads * state.key_dim;
+  StateSpec spec;
+  const auto mixed = [&](const std::string& name, int64_t rows) {
+    spec.mixed.push_back({.linear = {.parts = {StateMatrix(scope + name, rows, hidden)}}});
+  };
+  mixed(".r_proj.linear", keys);
+  mixed(".w_proj.linear.lora.0", state.decay_rank);
+  mixed(".k_proj.linear", keys);
+  mixed(".v_proj.linear", width);
+  mixed(".g_proj.linear", width);
+  const int64_t mixes = std::ssize(spec.mixed), columns = mixes * state.mix_rank;
+  spec.narrow = {.mix = StateVector(scope + ".x_proj.0.mu", {hidden}),
+                 .linear = {.parts = {StateMatrix(scope + ".x_proj.0.linear", columns, hidden)}}};
+  spec.mixes = StateMatrix(scope + ".x_proj.2", hidden, columns);
+  spec.mix_biases = StateVector(scope + ".x_bias", {mixes, hidden});
+  spec.decays = Raised(scope + ".w_proj.linear", keys, state.decay_rank, true);
+  spec.first = StateVector(scope + ".bonus", {state.heads, state.key_dim});
+  spec.norm = HeadNorm(scope + ".g_norm", width);
+  spec.output.parts = {StateMatrix(scope + ".o_proj", hidden, width)};
+  return spec;
+}
+
 StateSpec DescribeRwkv7(const ModelConfig& config, int64_t layer, const std::string& scope) {
   const StateConfig& state = *config.state;
   const int64_t hidden = config.hidden_size, width = state.width();
@@ -136,10 +175,7 @@ StateSpec DescribeRwkv7(const ModelConfig& config, int64_t layer, const std::str
     return StateMatrix(StrCat(scope, ".", name, "_lora.lora.0"), rank, hidden);
   };
   const auto raised = [&](std::string_view name, int64_t rank, bool bias) {
-    const std::string second = StrCat(scope, ".", name, "_lora.lora.2");
-    LinearSpec linear = {.parts = {StateMatrix(second, width, rank)}};
-    if (bias) linear.biases = {StateVector(second + ".bias", {width})};
-    return linear;
+    return Raised(StrCat(scope, ".", name, "_lora"), width, rank, bias);
   };
   StateSpec spec;
   const auto mix = [&](std::string_view name, std::vector<TensorSpec> parts) {
@@ -163,8 +199,7 @@ StateSpec DescribeRwkv7(const ModelConfig& config, int64_t layer, const std::str
   spec.find_scale = StateVector(scope + ".k_k", {width}, TensorSpec::Init::kOnes);
   spec.key_scale = StateVector(scope + ".k_a", {width});
   spec.first = StateVector(scope + ".r_k", {state.heads, state.key_dim});
-  spec.norm.weight = StateVector(scope + ".g_norm.weight", {width}, TensorSpec::Init::kOnes);
-  spec.norm.bias = StateVector(scope + ".g_norm.bias", {width});
+  spec.norm = HeadNorm(scope + ".g_norm", width);
   spec.output.parts = {StateMatrix(scope + ".o_proj", hidden, width)};
   return spec;
 }
@@ -177,6 +212,13 @@ std::vector<MixedSpec> DescribeMixedMlp(const ModelConfig& config, const std::st
     return {{.mix = StateVector(scope + ".x_k", {hidden}),
              .linear = {.parts = {StateMatrix(scope + ".key", config.ffn_size, hidden)}}}};
   }
+  if (config.state->kind == StateConfig::Kind::kRwkv6) {
+    const auto mixed = [&](const std::string& name, int64_t rows) {
+      return MixedSpec{.mix = StateVector(name + ".mu", {hidden}),
+                       .linear = {.parts = {StateMatrix(name + ".linear", rows, hidden)}}};
+    };
+    return {mixed(scope + ".key", config.ffn_size), mixed(scope + ".receptance", hidden)};
+  }
   return {OwnMix(config, scope, "key", config.ffn_size),
           OwnMix(config, scope, "receptance", hidden)};
 }
@@ -185,6 +227,7 @@ StateSpec DescribeState(const ModelConfig& config, int64_t layer, const std::str
   const StateConfig& state = *config.state;
   if (state.kind == StateConfig::Kind::kRetention) return DescribeRetention(config, scope);
   if (state.kind == StateConfig::Kind::kRwkv4) return DescribeRwkv4(config, scope);
+  if (state.kind == StateConfig::Kind::kRwkv6) return DescribeRwkv6(config, scope);
   if (state.kind == StateConfig::Kind::kRwkv7) return DescribeRwkv7(config, layer, scope);
   const int64_t columns = state.conv_columns();
   const auto vector = [&](std::string_view name, int64_t size, TensorSpec::Init init) {

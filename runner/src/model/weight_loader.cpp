@@ -481,12 +481,37 @@ Status WeightLoader::Load(const StateSpec& spec, const StateConfig& state, State
 
 Status WeightLoader::Load(const std::vector<MixedSpec>& specs, std::vector<MixedWeights>& out) {
   out.resize(specs.size());
-  for (size_t i = 0; i < specs.size(); ++i) {
+  for (size_t i = 0; i < specs.size(); ++i) KVG_TRY(Load(specs[i], out[i]));
+  return {};
+}
+
+Status WeightLoader::Load(const MixedSpec& spec, MixedWeights& out) {
+  if (!spec.mix.name.empty()) {
     std::vector<float> shares;
-    KVG_TRY(LoadNumbers(specs[i].mix, shares));
-    for (float& share : shares) share = specs[i].own ? 1.0f - share : share;
-    Put(shares, out[i].share);
-    KVG_TRY(Load(specs[i].linear, out[i].linear));
+    KVG_TRY(LoadNumbers(spec.mix, shares));
+    for (float& share : shares) share = spec.own ? 1.0f - share : share;
+    Put(shares, out.share);
+  }
+  return Load(spec.linear, out.linear);
+}
+
+Status WeightLoader::LoadMixes(const StateSpec& spec, const StateConfig& state, StateWeights& out) {
+  std::vector<float> numbers, biases;
+  KVG_TRY(LoadNumbers(spec.mixes, numbers));
+  KVG_TRY(LoadNumbers(spec.mix_biases, biases));
+  const int64_t columns = state.mixed_columns, rank = state.mix_rank;
+  const int64_t all = std::ssize(out.mixed) * rank;
+  std::vector<float> own(static_cast<size_t>(columns * rank));
+  for (int64_t i = 0; i < std::ssize(out.mixed); ++i) {
+    Linear& made = out.mixed[static_cast<size_t>(i)].made;
+    for (int64_t c = 0; c < columns; ++c) {
+      std::copy_n(numbers.begin() + c * all + i * rank, rank, own.begin() + c * rank);
+    }
+    PackNumbers(own, columns, rank, made);
+    made.bias_memory = ops_.memory->Allocate(columns * SizeOf(DType::kF32));
+    made.bias = made.bias_memory.As(DType::kF32, {columns});
+    ops_.memory->Copy(View(biases, {std::ssize(out.mixed), columns})[i], made.bias);
+    bytes_ += made.bias.SizeBytes();
   }
   return {};
 }
@@ -528,8 +553,14 @@ Status WeightLoader::LoadRwkv(const StateSpec& spec, const StateConfig& state, S
   for (const auto& [vector, of] : {std::pair{&spec.first, &out.first},
                                    {&spec.find_scale, &out.find_scale},
                                    {&spec.key_scale, &out.key_scale}}) {
+    if (vector->name.empty()) continue;
     KVG_TRY(LoadNumbers(*vector, numbers));
     Put(numbers, *of);
+  }
+  if (state.kind == StateConfig::Kind::kRwkv6) {
+    KVG_TRY(Load(spec.narrow, out.narrow));
+    KVG_TRY(LoadMixes(spec, state, out));
+    return Load(spec.norm, out.norm);
   }
   // An RMSNorm divides by the root of a mean, a length is that of a sum.
   const float root = std::sqrt(static_cast<float>(state.key_dim));

@@ -38,6 +38,9 @@ class WeightLoader {
   Status Load(const LayerStreamSpec& spec, StreamWeights& out);
   Status Load(const StateSpec& spec, const StateConfig& state, StateWeights& out);
   Status Load(const std::vector<MixedSpec>& specs, std::vector<MixedWeights>& out);
+  Status Load(const MixedSpec& spec, MixedWeights& out);
+  // RWKV-6: what makes the mixes of `out.mixed`, each apart.
+  Status LoadMixes(const StateSpec& spec, const StateConfig& state, StateWeights& out);
   Status LoadRetention(const StateSpec& spec, const StateConfig& state, StateWeights& out);
   Status LoadRwkv(const StateSpec& spec, const StateConfig& state, StateWeights& out);
   Status LoadSelection(const StateSpec& spec, const StateConfig& state, StateWeights& out);

@@ -38,7 +38,8 @@ struct MlpWeights {
 
 // RWKV: a product of rows mixed with those before them.
 struct MixedWeights {
-  Norm share;  // its weight: [columns], how much of the difference to the row before is added
+  Norm share;   // its weight: [columns], how much of the difference to the row before is added
+  Linear made;  // RWKV-6: that is made of the row's narrow one instead
   Linear linear;
 };
 
@@ -52,11 +53,12 @@ struct StateWeights {
   // norm; rates: [key_dim * heads].
   Linear selected, step_input;
   Norm step_norm;
-  // RWKV, whose `conv` gives the row before: keys, values and receptances; RWKV-7: queries, decays,
-  // keys, values, writes and gates.
+  // RWKV, whose `conv` gives the row before: keys, values and receptances; RWKV-6: queries, decays,
+  // keys, values and gates; RWKV-7: queries, decays, keys, values, writes and gates.
   std::vector<MixedWeights> mixed;
-  Norm first;  // its weight: [columns], added to keys for their own row; RWKV-7: what weighs it
-  // RWKV-7: from narrow rows; and what multiplies keys before they are looked up, and by how much
+  MixedWeights narrow;  // RWKV-6: to the narrow rows of all these
+  Norm first;  // its weight: [columns], added to keys for their own row; later: what weighs it
+  // From narrow rows; RWKV-7: and what multiplies keys before they are looked up, and by how much
   // is written.
   Linear decays, writes, gates, values;
   Norm find_scale, key_scale;

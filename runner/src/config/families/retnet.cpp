@@ -1,28 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // RetNet, as flash-linear-attention lays it out: a model without a cache.
-#include <algorithm>
-#include <cmath>
-
 #include "core/strings.h"
 #include "src/config/family.h"
 #include "src/config/states.h"
 
 namespace kvgauge {
 namespace {
-
-// Columns of all heads: a multiple of the hidden size that heads share evenly.
-int64_t ReadExpanded(ConfigReader& reader, std::string_view key, double fallback, int64_t heads,
-                     const ModelConfig& config) {
-  const double exact =
-      reader.Real(key, fallback, 1e-3, 1e3) * static_cast<double>(config.hidden_size);
-  const auto columns = static_cast<int64_t>(std::lround(exact));
-  if (columns < heads || columns % heads != 0 ||
-      std::abs(exact - static_cast<double>(columns)) > 1e-6) {
-    reader.Fail(key, StrCat("what times hidden_size (", config.hidden_size, ") is a multiple of ",
-                            heads, " heads"));
-  }
-  return std::max(columns / heads, int64_t{1});
-}
 
 void ReadRetNet(ConfigReader& reader, ModelConfig& config) {
   TensorNames& names = config.tensor_names;
@@ -50,8 +33,8 @@ void ReadRetNet(ConfigReader& reader, ModelConfig& config) {
   if (reader.Int("num_kv_heads", state.heads, 1, kMostHeads) != state.heads) {
     reader.Fail("num_kv_heads", StrCat("as many as num_heads (", state.heads, ")"));
   }
-  state.key_dim = ReadExpanded(reader, "expand_k", 1.0, state.heads, config);
-  state.value_dim = ReadExpanded(reader, "expand_v", 2.0, state.heads, config);
+  state.key_dim = ReadExpandedDim(reader, "expand_k", 1.0, state.heads, config);
+  state.value_dim = ReadExpandedDim(reader, "expand_v", 2.0, state.heads, config);
   if (reader.ok() && state.key_dim % 2 != 0) {
     reader.Fail("num_heads", "heads of an even width, whose pairs turn");
   }

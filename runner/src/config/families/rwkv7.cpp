@@ -21,31 +21,8 @@ void CheckValueDims(ConfigReader& reader, const ModelConfig& config) {
 }
 
 void ReadRwkv7(ConfigReader& reader, ModelConfig& config) {
-  TensorNames& names = config.tensor_names;
-  names.embedding = "embeddings";
-  names.embedding_norm = "layers.0.pre_norm";
-  names.input_norm = "attn_norm";
-  names.mlp_norm = "ffn_norm";
-  names.state = "attn";
-  names.mlp = "ffn";
-  names.down = "value";
-  // Nothing in it knows a position: this is how much it was trained on.
-  ReadSizes(reader, SizeKeys{}, 2048, config);
+  const double eps = ReadLaidOutRwkv(reader, 4.0, config);
   const int64_t hidden = config.hidden_size;
-  // Without a width: a multiple of the hidden size, up to whole blocks of 32.
-  const double ratio = reader.Real("hidden_ratio", 4.0, 0.01, 1024.0);
-  const auto wide = static_cast<int64_t>(static_cast<double>(hidden) * ratio);
-  config.ffn_size = reader.Int("intermediate_size", (wide + 31) / 32 * 32, 1, kMostFfn);
-  const double eps = reader.Real("norm_eps", 1e-5, 1e-30, 0.5);
-  config.norm_eps = static_cast<float>(eps);
-  ReadTokenIds(reader, {.bos = 1, .eos = {2}}, config);
-  config.tied_head = reader.Bool("tie_word_embeddings", false);
-  config.norm = NormKind::kLayer;
-  config.norm_bias = reader.Bool("norm_bias", true);
-  config.embedding_norm = reader.Bool("norm_first", true);
-  reader.Neutral("hidden_act", std::string_view("sqrelu"));
-  reader.Refuse("attn", "layers of attention between those of states are not run, expected null");
-  ReadMixedMlp(config);
   StateConfig state = {.kind = StateConfig::Kind::kRwkv7};
   // A head's width says how many there are, whatever num_heads says.
   state.key_dim = state.value_dim = reader.Int("head_dim", 64, 1, kMostHeadDim);
@@ -63,9 +40,6 @@ void ReadRwkv7(ConfigReader& reader, ModelConfig& config) {
   state.part_norm_eps = static_cast<float>(static_cast<double>(state.value_dim) * eps);
   config.state = state;
   CheckValueDims(reader, config);
-  // How it is computed, and trained.
-  reader.Ignore(
-      {"attn_mode", "fuse_norm", "fuse_cross_entropy", "fuse_linear_cross_entropy", "use_l2warp"});
 }
 
 }  // namespace
