@@ -573,6 +573,7 @@ ModelShape Prepared(const Pipeline& p, const ModelShape& shape) {
 Status CheckAll(const Method& method, const ModelShape& shape, const Budget& budget,
                 int64_t prompt_tokens) {
   KVG_TRY(CheckHasCache(method, shape));
+  KVG_TRY(CheckMadeKeys(method, shape));
   KVG_TRY(CheckHeadSizes(method, shape));
   const Pipeline p = MakePipeline(method);
   KVG_TRY(CheckStage(StageKind::kPrepare, method.prepare, p.prepare.get(), shape));
@@ -627,6 +628,15 @@ Status CheckLeavesEntries(const Method& method, const ModelShape& shape, std::st
   return Unsupported(StrCat("place: moves entries", why, "leave it out"));
 }
 
+// Refuses what would change the model, too.
+Status CheckFullAlone(const Method& method, const ModelShape& shape, std::string_view why) {
+  if (method.prepare) {
+    return Unsupported(StrCat(Owner(StageKind::kPrepare, *method.prepare), ": changes the model",
+                              why, "leave it out"));
+  }
+  return CheckLeavesEntries(method, shape, why);
+}
+
 }  // namespace
 
 Status CheckRunningEntries(const Method& method, const ModelShape& shape) {
@@ -639,15 +649,19 @@ Status CheckRunningEntries(const Method& method, const ModelShape& shape) {
 
 Status CheckPromptPasses(const Method& method, const ModelShape& shape) {
   if (shape.prompt_passes == 1) return {};
-  const std::string why = StrCat(
-      ", and a prompt goes through layers of this model ", shape.prompt_passes,
-      " times, each time writing all entries anew, as layers read what later ones make; only "
-      "its full cache is run; ");
-  if (method.prepare) {
-    return Unsupported(StrCat(Owner(StageKind::kPrepare, *method.prepare), ": changes the model",
-                              why, "leave it out"));
-  }
-  return CheckLeavesEntries(method, shape, why);
+  return CheckFullAlone(
+      method, shape,
+      StrCat(", and a prompt goes through layers of this model ", shape.prompt_passes,
+             " times, each time writing all entries anew, as layers read what later ones make; "
+             "only its full cache is run; "));
+}
+
+Status CheckMadeKeys(const Method& method, const ModelShape& shape) {
+  if (!shape.made_keys) return {};
+  return CheckFullAlone(
+      method, shape,
+      StrCat(", and layers of this model make keys and values anew of one row of ", shape.key_dim,
+             " numbers for each token and of that before it; only its full cache is run; "));
 }
 
 Status CheckSee(const Method& method, const std::optional<EyesShape>& eyes) {

@@ -3,6 +3,7 @@
 layers that are one thing alone, and a decoder beside which an encoder lies."""
 
 import cepe_reference
+import goldfinch_reference
 import retnet_reference
 import rwkv6_reference
 import rwkv7_reference
@@ -73,6 +74,18 @@ row("retnet",
     oracle="RetNetForCausalLM of flash-linear-attention, its plain forms of retention and rotation on a CPU",
     packages=("torch", "flash-linear-attention", "safetensors"),
     note="No attention at all, RetNet: a matrix for each head, which decays at a rate of its own; keys and queries turn.")
+row("goldfinch",
+    base(None, "goldfinch", architectures=..., hidden_act=..., hidden_size=..., intermediate_size=..., max_position_embeddings=...,
+         num_attention_heads=..., num_hidden_layers=..., num_key_value_heads=..., rms_norm_eps=..., rope_theta=..., bos_token_id=0,
+         eos_token_id=0, tmix="x060c2", tmix2="gold", cmix="x060", cmix2="x060", parallel=0, ctx_len=64, n_layer=4, n_embd=32,
+         dropout=0.0, inv_other_layer_ratio=2, kv_cache_compression_ratio=4, dim_att=0, dim_ffn=64, head_size=8,
+         head_size_divisor=8, rope=None, brope=None, alibi=None, use_one_minus_w=1, use_v2=1),
+    reference=goldfinch_reference,
+    oracle="Transformer of recursal/GoldFinch-paper 4fbc70c on a CPU",
+    packages=("torch", "safetensors"),
+    note="Two layers of Finch-C2 below two that attend to keys and values made anew of eight numbers a token and of its "
+    "embedding.",
+    ablate={"a bonus in the place of second values": setter(use_v2=0), "keys as they are": setter(use_one_minus_w=0)})
 row("jamba",
     base("JambaForCausalLM", "jamba", num_hidden_layers=4, attn_layer_period=4, attn_layer_offset=2,
          expert_layer_period=2, expert_layer_offset=1, num_experts=4, num_experts_per_tok=2, output_router_logits=False,

@@ -107,6 +107,7 @@ inline const std::vector<std::pair<std::string, std::string>> kGoldenFamilies = 
     {"glm4", "glm4"},
     {"glm4_moe", "glm4_moe"},
     {"gpt_neox", "gpt_neox"},
+    {"goldfinch", "goldfinch"},
     {"gpt_oss", "gpt_oss"},
     {"gptj", "gptj"},
     {"granite", "granite"},

@@ -55,6 +55,39 @@ TEST(ConfigStates, StatesOfMixedRows) {
   ExpectRefused(With(seven, {{"v_low_rank_dim", nullptr}}), "v_low_rank_dim");
 }
 
+TEST(ConfigStates, KeysMadeAnew) {
+  const Json golden = Golden("goldfinch");
+  const ModelConfig config = Parse(golden);
+  // Two layers keep a matrix for each head, all four the last row of both halves.
+  EXPECT_EQ(config.StateBytes(), 4 * (4 * 2 * 32 + 2 * 4 * 8 * 8));
+  EXPECT_EQ(config.StateNumbers(0), 2 * 32 + 4 * 8 * 8);
+  EXPECT_EQ(config.StateNumbers(2), 2 * 32);
+  // One row of 8 numbers for each token, which both layers that attend read.
+  EXPECT_EQ(config.cache_count(), 1);
+  EXPECT_EQ(config.KvBytesPerToken(DType::kF32), 8 * 4);
+  EXPECT_EQ(config.CacheOf(2), 0);
+  EXPECT_EQ(config.CacheOf(3), 0);
+  EXPECT_FALSE(config.layers[1].attends);
+  EXPECT_TRUE(config.layers[3].attends && config.layers[3].state && config.layers[3].rows_alone);
+  EXPECT_EQ(config.query_heads, 4);
+  EXPECT_EQ(config.made_keys->head_dim, 8);
+  EXPECT_EQ(config.ffn_size, 64);
+  EXPECT_EQ(Parse(With(golden, {{"dim_ffn", 0}})).ffn_size, 96);
+  EXPECT_EQ(Parse(With(golden, {{"kv_cache_compression_ratio", 16}})).key_dim, 2);
+  EXPECT_TRUE(Parse(With(golden, {{"inv_other_layer_ratio", 4}})).layers[3].reads < 0);
+  ExpectRefused(With(golden, {{"inv_other_layer_ratio", 1}}), "inv_other_layer_ratio",
+                "both kinds among 4");
+  ExpectRefused(With(golden, {{"kv_cache_compression_ratio", 64}}), "kv_cache_compression_ratio",
+                "(32)");
+  ExpectRefused(With(golden, {{"dim_att", 64}}), "dim_att", "(32)");
+  ExpectRefused(With(golden, {{"head_size", 5}}), "head_size", "divisor");
+  ExpectRefused(With(golden, {{"tmix2", ""}}), "tmix2", "gold");
+  ExpectRefused(With(golden, {{"use_v2", 0}}), "use_v2", "1");
+  for (const char* key : {"rope", "brope", "alibi"}) {
+    ExpectRefused(With(golden, {{key, {{"base", 10000}}}}), key, "null");
+  }
+}
+
 TEST(ConfigStates, StatesOfRetention) {
   const Json golden = Golden("retnet");
   const ModelConfig config = Parse(golden);

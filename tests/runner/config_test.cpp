@@ -488,6 +488,7 @@ TEST(ShippedShapes, HoldAsManyNumbersAsTheOriginals) {
       {"gemma-4-e4b", 7'463'013'418},
       {"gemma-4-26b-a4b", 25'233'141'790},
       {"gemma-4-31b", 30'697'345'340},
+      {"goldfinch-1.5b", 1'445'257'216},
       {"nemotron-h-8b", 8'100'852'736},
       {"retnet-1.3b", 1'351'727'104},
       {"rwkv-4-7b", 7'392'649'216},

@@ -55,6 +55,14 @@ TEST_P(FamilyMethods, SelectAndQuantise) {
     }
     return;
   }
+  if (model_->shape().made_keys) {
+    for (const char* method : {"snapkv", "int8", "streaming_llm"}) {
+      const Status status = CheckMethod(Shipped(method, {}), model_->shape(), Fraction(0.5), 96);
+      ASSERT_FALSE(status.ok()) << method;
+      EXPECT_THAT(status.error().message, ::testing::HasSubstr("only its full cache is run"));
+    }
+    return;
+  }
   const CellResult some = Run("snapkv", 0.5, {"score.window=8", "protect.recent=8"});
   EXPECT_EQ(some.record.engagement, Engagement::kEngaged) << some.record.reason;
   EXPECT_LT(some.record.bytes.payload, full.record.bytes.payload);

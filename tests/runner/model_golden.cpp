@@ -245,6 +245,11 @@ TEST_P(ModelGolden, WeightsWrittenBackAreTheSameModel) {
     EXPECT_NE(again.error().message.find("is weighed before its output"), std::string::npos);
     return;
   }
+  if (plain.model->config().made_keys) {
+    ASSERT_FALSE(again.ok());
+    EXPECT_NE(again.error().message.find("make keys and values anew"), std::string::npos);
+    return;
+  }
   if (!plain.model->config().HasEvenHeads()) {
     ASSERT_FALSE(again.ok());
     EXPECT_NE(again.error().message.find("heads of several sizes"), std::string::npos)
@@ -276,6 +281,7 @@ TEST_P(ModelGolden, OutputWeightsAreTheCheckpoints) {
     ASSERT_NE(loaded.model, nullptr);
     const ModelConfig& config = loaded.model->config();
     const ModelShape shape = loaded.model->shape();
+    if (shape.made_keys) GTEST_SKIP() << "no stage sees values that layers make anew";
     const KvCache cache = loaded.model->NewCache(1);
     const ViewSource from = {.model = loaded.model.get(), .shape = &shape, .cache = &cache};
     const Result<ModelTensors> named = TensorsIn(config, **source);
@@ -312,6 +318,7 @@ TEST_P(ModelGolden, SharesOfProductsAreTheModels) {
   Model& model = *loaded.model;
   const ModelShape shape = model.shape();
   if (shape.distances) GTEST_SKIP() << "scores are more than products";
+  if (shape.made_keys) GTEST_SKIP() << "no stage sees keys that layers make anew";
   const Prompt prompt = Prompt::FromTokens(ids_);
   const auto tokens = std::ssize(ids_);
   KvCache cache = model.NewCache(tokens);

@@ -114,7 +114,8 @@ TEST_P(StatesTest, MethodsWorkOnTheCachesThatThereAre) {
   const Method reader = Shipped("quest", {"read.dense_layers=0", "read.tokens=32"});
   std::vector<Contender> contenders;
   for (const Method* method : {&full, &snapkv, &streaming, &codes, &h2o, &reader}) {
-    if (method != &full && model_->config().cache_count() == 0) continue;
+    const bool full_alone = model_->config().cache_count() == 0 || model_->config().made_keys;
+    if (method != &full && full_alone) continue;
     contenders.push_back({.method = method,
                           .budget = method->takes_budget ? Fraction(0.5) : Budget{},
                           .model = model_.get()});
@@ -161,6 +162,14 @@ TEST_P(StatesTest, WhatNeedsEveryLayersCacheIsRefused) {
     }
     return;
   }
+  if (shape.made_keys) {
+    EXPECT_EQ(refusal(Shipped("full")), "");
+    for (const char* id : {"snapkv", "kivi_2bit", "h2o", "quest", "fastv", "cla", "xkv"}) {
+      EXPECT_THAT(refusal(Shipped(id)), HasSubstr("make keys and values anew")) << id;
+      EXPECT_THAT(refusal(Shipped(id)), HasSubstr("only its full cache is run")) << id;
+    }
+    return;
+  }
   EXPECT_EQ(refusal(Shipped("snapkv")), "");
   for (const char* id : {"fastv", "minference", "epic", "selective_context"}) {
     EXPECT_THAT(refusal(Shipped(id)), HasSubstr("state of constant size")) << id;
@@ -175,7 +184,8 @@ TEST_P(StatesTest, WhatNeedsEveryLayersCacheIsRefused) {
 
 INSTANTIATE_TEST_SUITE_P(All, StatesTest,
                          ::testing::Values("qwen3_next", "bamba", "falcon_h1", "mamba2",
-                                           "nemotron_h", "rwkv", "rwkv6", "rwkv7", "retnet"),
+                                           "nemotron_h", "rwkv", "rwkv6", "rwkv7", "retnet",
+                                           "goldfinch"),
                          [](const auto& param) { return std::string(param.param); });
 
 }  // namespace

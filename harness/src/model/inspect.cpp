@@ -47,6 +47,10 @@ std::string RopeText(const ModelConfig& config) {
 
 // Each kind of KV heads once, and how many layers have it where there are several.
 std::string HeadsText(const ModelConfig& config) {
+  if (config.made_keys) {
+    return StrCat("as many of keys and of values, dim ", config.made_keys->head_dim,
+                  ", which each layer makes anew of the cache's rows and tokens' embeddings");
+  }
   std::vector<std::pair<HeadSizes, int64_t>> kinds;
   for (int64_t layer = 0; layer < config.layer_count(); ++layer) {
     if (!config.HasCache(layer)) continue;
@@ -102,9 +106,18 @@ std::string WindowText(const ModelConfig& config) {
                 config.layer_count(), " layers");
 }
 
+int64_t AttendingLayers(const ModelConfig& config) {
+  return std::ranges::count_if(config.layers, &LayerConfig::attends);
+}
+
 std::string CachesText(const ModelConfig& config) {
   const std::string states =
       StrCat("a state of constant size, ", HumanBytes(config.StateBytes()), " a sequence");
+  if (config.made_keys) {
+    return StrCat("one row of ", config.key_dim, " numbers, once for the ", AttendingLayers(config),
+                  " of ", config.layer_count(), " layers that attend; all ", config.state_count(),
+                  " keep ", states);
+  }
   if (config.state && config.cache_count() == 0) {
     return StrCat("no layer; all ", config.layer_count(), " keep ", states);
   }
@@ -184,8 +197,9 @@ Status ListFamilies(const InspectOptions& options) {
         "mapping and not a second implementation. That of LCKV's models is Llama whose layers\n"
         "share keys and values, and LCKV's own code where layers read later ones. That of\n"
         "Nemotron-H is a later release of the reference, that of RWKV-7 its author's package, and\n"
-        "those of RWKV-6 and RetNet flash-linear-attention's plain forms. DeepSeek-V3 in bf16 is\n"
-        "held loosely: the oracle's own bf16 logits differ from its f32 ones by 0.75.\n"
+        "those of RWKV-6 and RetNet flash-linear-attention's plain forms, and that of GoldFinch\n"
+        "its authors' code. DeepSeek-V3 in bf16 is held loosely: the oracle's own bf16 logits\n"
+        "differ from its f32 ones by 0.75.\n"
         "\nA key of config.json that changes the forward pass and is not understood, a missing or\n"
         "unexpected tensor, a wrong shape or a NaN is an error that names it. Architectures that "
         "are\n"
@@ -430,6 +444,9 @@ Json FactsJson(const std::string& model, const ModelFacts& facts) {
       {"kv_bytes_per_token", facts.kv_bytes},
       {"kv_layers", config.cache_count()},
       {"prompt_passes", config.prompt_passes},
+      {"made_keys", config.made_keys ? Json{{"layers", AttendingLayers(config)},
+                                            {"head_dim", config.made_keys->head_dim}}
+                                     : Json(nullptr)},
       {"state_layers", config.state_count()},
       {"state_bytes", config.StateBytes()},
       {"kv_reach_bytes", ReachJson(config, facts.dtype)},

@@ -163,6 +163,9 @@ Status CheckRunningEntries(const Method& method, const ModelShape& shape);
 // (ModelShape::prompt_passes). A part of CheckMethod.
 Status CheckPromptPasses(const Method& method, const ModelShape& shape);
 
+// The same where layers make keys and values anew of what a cache holds (ModelShape::made_keys).
+Status CheckMadeKeys(const Method& method, const ModelShape& shape);
+
 // Refuses a method whose `see` stage cannot work with the eyes of a model (none: a text model).
 Status CheckSee(const Method& method, const std::optional<EyesShape>& eyes);
 

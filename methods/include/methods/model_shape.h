@@ -35,6 +35,9 @@ struct ModelShape {
   // How often a prompt goes through layers that read what later ones make, each time writing all of
   // it anew; 1: there are none. Nothing but the full cache is run where it is more.
   int64_t prompt_passes = 1;
+  // An entry is a row of which each layer makes keys and values anew, with that of the token before
+  // it. Nothing but the full cache is run.
+  bool made_keys = false;
   int64_t hidden_size = 0;
   int64_t query_heads = 0;
   int64_t kv_heads = 0;

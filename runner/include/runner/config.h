@@ -127,7 +127,9 @@ struct StateConfig {
     kRwkv4,      // each column keeps an average in time; rows are mixed with those before them
     kRwkv6,      // every key dimension of a head decays by itself; how much of the row before is
                  // mixed into a row is made of the row
-    kRwkv7,      // the same, but mixed as in RWKV-4; a row also looks up what it replaces
+    kFinchC2,    // RWKV-6 as GoldFinch has it: no bonus and no gate, a row adds a second value of
+                 // its own; keys are weighed by what the state forgets; one norm of all heads
+    kRwkv7,      // as RWKV-6, but mixed as in RWKV-4; a row also looks up what it replaces
   };
   // Mamba-1: what is projected to steps, B and C may be normed before.
   enum class PartNorms { kNone, kPlain, kWeighed };
@@ -152,7 +154,7 @@ struct StateConfig {
   int64_t mixed_columns = 0, mlp_columns = 0;
   // RWKV-6 and 7: columns between the two matrices that make decays; RWKV-6: those that make one
   // mix; RWKV-7: those that make how much is written, gates, and how much of a value is the first
-  // layer's.
+  // layer's. Finch-C2: value_rank of what the second value has beyond the first.
   int64_t decay_rank = 0, mix_rank = 0, write_rank = 0, gate_rank = 0, value_rank = 0;
   // What is convolved goes through this; none: through that of the model.
   std::optional<Activation> activation = std::nullopt;
@@ -160,9 +162,8 @@ struct StateConfig {
   bool delta() const { return kind == Kind::kQwen3Next || kind == Kind::kQwen35; }
   bool by_column() const { return kind == Kind::kMamba1; }
   bool retains() const { return kind == Kind::kRetention; }
-  bool mixes() const {
-    return kind == Kind::kRwkv4 || kind == Kind::kRwkv6 || kind == Kind::kRwkv7;
-  }
+  bool mixes() const { return kind == Kind::kRwkv4 || makes_mixes() || kind == Kind::kRwkv7; }
+  bool makes_mixes() const { return kind == Kind::kRwkv6 || kind == Kind::kFinchC2; }
   int64_t conv_columns() const {
     if (mixes()) return mixed_columns;
     return by_column() ? width() : 2 * key_heads * key_dim + heads * value_dim;
@@ -182,7 +183,9 @@ struct LayerConfig {
   // The layer below whose keys and values this one attends to: one that has a cache of its own,
   // with the same window and rope. -1: its own.
   int64_t reads = -1;
-  bool state = false;   // a state of constant size (ModelConfig::state)
+  bool state = false;  // a state of constant size (ModelConfig::state)
+  bool rows_alone =
+      false;            // its state is the last rows, which later ones are mixed with (GoldFinch)
   bool attends = true;  // false: no attention, hence no cache
   // false: no MLP. A layer that neither attends nor keeps a state is an MLP alone, under one norm.
   bool mlp = true;
@@ -229,6 +232,15 @@ struct StreamsConfig {
 struct LayerEmbeddings {
   int64_t vocab = 0;    // rows of the table of all layers
   int64_t columns = 0;  // of each layer
+};
+
+// GoldFinch: what a token leaves in the cache is one row, for all layers that attend. Each of them
+// makes its keys and values anew of that row, of the token's embedding, and of those of the token
+// before it. The cache then has one KV head of ModelConfig::key_dim numbers and no values.
+struct MadeKeysConfig {
+  int64_t head_dim = 0;  // of queries, and of the keys and values that are made
+  int64_t mix_rank = 0;  // columns that make one mix
+  int64_t rank = 0;      // between the matrices by which a layer changes keys and values
 };
 
 // Placeholder ids of a vision-language checkpoint, -1 where it has none. Prompts hold the first two
@@ -328,6 +340,7 @@ struct ModelConfig {
   // Rows of one picture see each other, the later ones too (Gemma-3).
   bool mutual_pictures = false;
   std::optional<MlaConfig> mla;
+  std::optional<MadeKeysConfig> made_keys;
   std::optional<MoeConfig> moe;
   std::optional<StateConfig> state;
   std::optional<StreamsConfig> streams;
@@ -379,8 +392,10 @@ struct ModelConfig {
   // Behind the last of the layers that go with `first`, which reads a later one: those that make
   // what they read, and all between.
   int64_t PassedEnd(int64_t first) const;
-  int64_t state_count() const;           // layers that keep a state of constant size
-  int64_t StateOf(int64_t layer) const;  // which of these a layer is
+  int64_t state_count() const;                // layers that keep a state of constant size
+  int64_t StateOf(int64_t layer) const;       // which of these a layer is
+  std::vector<int64_t> StateNumbers() const;  // of each of these
+  int64_t StateNumbers(int64_t layer) const;  // of one that has a state
   // Bytes of the states of one sequence, however long it is.
   int64_t StateBytes() const;
   int64_t CacheOf(int64_t layer) const;  // which cache a layer attends to

@@ -50,9 +50,9 @@ struct KvCacheOptions {
   const std::vector<Tensor>* sinks = nullptr;
   // Where layers lie, by their pools (CachePools::on); null: all on the first device.
   const LayerDevices* devices = nullptr;
-  // Layers of constant state that the sequence has beside its cache, and the numbers of each. Where
-  // rows may join entries (ModelConfig::means) there is one for each cache, and it is part of it.
-  int64_t states = 0, state_numbers = 0;
+  // The numbers of each layer of constant state that the sequence has beside its cache. Where rows
+  // may join entries (ModelConfig::means) there is one for each cache, and it is part of it.
+  std::vector<int64_t> states = {};
 };
 
 class KvCache {
@@ -136,8 +136,8 @@ class KvCache {
   // or empty, is added to the scores that each query head gives them. Valid until the next Append.
   void SetRead(int64_t layer, const Tensor& words, const Tensor& bias = {});
 
-  // The state of a layer without a cache, counted among those: [state_numbers] f32 on the device,
-  // zeros before the first row. Append makes it this sequence's own; the pass that it made room for
+  // The state of a layer that has one, counted among those: its numbers as f32 on the device, zeros
+  // before the first row. Append makes it this sequence's own; the pass that it made room for
   // writes it. Stages neither see nor change it, and Bytes does not count it, unless it is that of
   // a cache's own entries.
   int64_t state_count() const;

@@ -33,6 +33,11 @@ KvCache::KvCache(const ModelConfig& config, const KvCacheOptions& options, Cache
     setup->kv_heads = 1;
     setup->values_in_keys = true;
   }
+  if (config.made_keys) {
+    setup->format.value_dim = config.key_dim;
+    setup->values_in_keys = true;
+    setup->rows_alone = true;
+  }
   setup->windowed = std::any_of(config.layers.begin(), config.layers.end(),
                                 [](const LayerConfig& layer) { return layer.window > 0; });
   setup->slopes = config.distance_slopes;
@@ -83,9 +88,8 @@ KvCache::KvCache(const ModelConfig& config, const KvCacheOptions& options, Cache
     layers_.push_back(
         std::make_unique<CacheLayer>((is_local ? local_setups : setups)[device], bases));
   }
-  if (options.states > 0) {
-    states_ = std::make_unique<SequenceStates>(options.states, options.state_numbers,
-                                               pools.of(Tier::kDevice));
+  if (!options.states.empty()) {
+    states_ = std::make_unique<SequenceStates>(options.states, pools.of(Tier::kDevice));
   }
 }
 
@@ -129,7 +133,7 @@ int64_t KvCache::kv_heads() const {
   KVG_CHECK(even_heads_, "layers have heads of several sizes");
   return setup_->kv_heads;
 }
-bool KvCache::mla_latent() const { return setup_->values_in_keys; }
+bool KvCache::mla_latent() const { return setup_->values_in_keys && !setup_->rows_alone; }
 const KvFormat& KvCache::format(int64_t layer) const {
   return layers_[static_cast<size_t>(layer)]->setup().format;
 }

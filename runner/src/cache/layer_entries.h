@@ -29,6 +29,7 @@ struct LayerSetup {
   int64_t kv_heads = 0;
   bool mla = false;             // keys turn in their last dims: they are always stored rotated
   bool values_in_keys = false;  // MLA: one stream of latents and rotated parts
+  bool rows_alone = false;      // of these, rows of which layers make keys and values anew
   bool windowed = false;        // some layer's rows see a window of positions only
   std::vector<float> slopes;    // ModelConfig::distance_slopes
   RopeLayout rope_layout = RopeLayout::kHalf;

@@ -62,7 +62,7 @@ Status LayerLayout::TakeEntries(std::string_view& in, LayerEntries& entries) {
 }
 
 Status LayerLayout::Check(const LayerEntries& entries) const {
-  if (!entries.setup->values_in_keys) return {};
+  if (!entries.setup->values_in_keys || entries.setup->rows_alone) return {};
   return Unsupported("the cache holds the model's own latents; a store must say mla_latent");
 }
 

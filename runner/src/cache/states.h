@@ -3,8 +3,11 @@
 // share their memory until one of them goes on.
 #pragma once
 
+#include <numeric>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "src/cache/blocks.h"
 
@@ -12,16 +15,19 @@ namespace kvgauge {
 
 class SequenceStates {
  public:
-  SequenceStates(int64_t count, int64_t numbers, BlockPool& pool)
-      : numbers_(numbers), count_(count), pool_(&pool), blocks_(pool) {}
+  // `numbers`: of each.
+  SequenceStates(std::vector<int64_t> numbers, BlockPool& pool)
+      : numbers_(std::move(numbers)), pool_(&pool), blocks_(pool) {}
 
-  int64_t count() const { return count_; }
-  int64_t size_bytes() const { return count_ * block_bytes(); }
+  int64_t count() const { return static_cast<int64_t>(numbers_.size()); }
+  int64_t size_bytes() const {
+    return std::accumulate(numbers_.begin(), numbers_.end(), int64_t{0}) * SizeOf(DType::kF32);
+  }
   // As allocated: the numbers, and what their blocks have beyond these.
   void AddBytes(int64_t index, KvBytes& bytes) const;
   // All states in memory of their own, zeros where there was none. An error changes no number.
   Status Own();
-  // [numbers] f32. Precondition: Own was called since the last copy.
+  // Its numbers as f32. Precondition: Own was called since the last copy.
   Tensor View(int64_t index) const;
 
   void Serialize(std::string& out) const;
@@ -29,9 +35,11 @@ class SequenceStates {
   Status Deserialize(std::string_view& in);
 
  private:
-  int64_t block_bytes() const { return numbers_ * SizeOf(DType::kF32); }
+  int64_t block_bytes(int64_t index) const {
+    return numbers_[static_cast<size_t>(index)] * SizeOf(DType::kF32);
+  }
 
-  int64_t numbers_, count_;
+  std::vector<int64_t> numbers_;
   BlockPool* pool_;
   BlockList blocks_;  // one for each, or none before the first row
 };

@@ -84,6 +84,12 @@ Result<Calibration::Tables> Calibrate(Model& model, const StageChoice& choice,
                               ": side-files have tables of heads of one size, and layers of this "
                               "model have several; use a model whose heads are alike"));
   }
+  if (model.config().made_keys) {
+    return Unsupported(StrCat(model.config().path,
+                              ": layers of this model make keys and values anew "
+                              "(inv_other_layer_ratio); no method that learns acts on such a "
+                              "model"));
+  }
   if (const int64_t passes = model.config().prompt_passes; passes > 1) {
     return Unsupported(StrCat(model.config().path, ": a prompt goes through layers of this model ",
                               passes,

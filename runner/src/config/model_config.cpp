@@ -172,8 +172,23 @@ int64_t ModelConfig::StateOf(int64_t layer) const {
                        [](const LayerConfig& other) { return other.state; });
 }
 
+int64_t ModelConfig::StateNumbers(int64_t layer) const {
+  const bool rows = layers[static_cast<size_t>(layer)].rows_alone;
+  return rows ? state->mixed_columns + state->mlp_columns : state->numbers();
+}
+
+std::vector<int64_t> ModelConfig::StateNumbers() const {
+  std::vector<int64_t> numbers;
+  for (int64_t layer = 0; layer < layer_count(); ++layer) {
+    if (layers[static_cast<size_t>(layer)].state) numbers.push_back(StateNumbers(layer));
+  }
+  return numbers;
+}
+
 int64_t ModelConfig::StateBytes() const {
-  return state ? state_count() * state->numbers() * SizeOf(DType::kF32) : 0;
+  int64_t bytes = 0;
+  for (const int64_t numbers : StateNumbers()) bytes += numbers * SizeOf(DType::kF32);
+  return bytes;
 }
 
 int64_t ModelConfig::CacheOf(int64_t layer) const {

@@ -47,12 +47,15 @@ int64_t ScratchBytes(const PlannedModel& model, int64_t sequences, int64_t entri
     const MoeConfig& moe = *config.moe;
     ffn = std::max({ffn, moe.expert_ffn_size * moe.experts_per_token, moe.shared_ffn_size});
   }
+  if (config.made_keys) value_dim = config.made_keys->head_dim;
   const int64_t attended = config.query_heads * value_dim;
   PassSize pass;
   pass.rows = PromptRows(config, entries) + sequences;
   pass.logit_rows = 1 + sequences;
   const int64_t scanned = config.state ? config.state->width() : 0;
   pass.widest_in = std::max({config.hidden_size, ffn, attended, scanned});
+  if (config.made_keys)
+    pass.widest_in = std::max(pass.widest_in, config.hidden_size + config.key_dim);
   pass.widest_out =
       std::max({config.hidden_size, config.gated_mlp ? 2 * ffn : ffn, WidestProjection(config)});
   pass.head_in = config.hidden_size;
@@ -64,9 +67,11 @@ int64_t ScratchBytes(const PlannedModel& model, int64_t sequences, int64_t entri
   for (int64_t layer = 0; layer < config.layer_count(); ++layer) {
     pass.kv_heads = std::max(pass.kv_heads, config.HeadsOf(layer).kv_heads);
   }
+  if (config.made_keys) pass.kv_heads = config.query_heads;
   pass.value_dim = value_dim;
   if (fetches) pass.fetched_entry_bytes = model.shape.EntryBytes();
-  return model.ops->memory->ScratchBytes(pass);
+  return model.ops->memory->ScratchBytes(pass) +
+         MadeBytes(config, model.shape.cache_dtype, entries);
 }
 
 // What a contender asks of each layer; plain where nothing is known.

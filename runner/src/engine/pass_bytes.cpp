@@ -9,7 +9,7 @@
 namespace kvgauge {
 namespace {
 
-// RWKV-6 mixes rows for queries, decays, keys, values and gates.
+// RWKV-6 mixes rows for queries, decays, keys, values and gates, Finch-C2 for second values.
 constexpr int64_t kRwkv6Mixes = 5;
 
 // What a row of a layer of constant state has beside its projection.
@@ -18,7 +18,7 @@ int64_t ScannedWidth(const ModelConfig& config) {
   const StateConfig& state = *config.state;
   const int64_t width = state.conv_columns() + state.width();
   if (state.kind == StateConfig::Kind::kRwkv4) return width + config.hidden_size;
-  if (state.kind == StateConfig::Kind::kRwkv6) {
+  if (state.makes_mixes()) {
     return width + config.hidden_size + kRwkv6Mixes * state.mix_rank;
   }
   if (state.kind == StateConfig::Kind::kRwkv7) {
@@ -77,8 +77,9 @@ int64_t WidestProjection(const ModelConfig& config) {
   if (!config.state) return width;
   const StateConfig& state = *config.state;
   if (state.kind == StateConfig::Kind::kRwkv4) return 3 * state.width();
-  if (state.kind == StateConfig::Kind::kRwkv6) {
-    return 3 * state.heads * state.key_dim + 2 * state.width() + state.decay_rank;
+  if (state.makes_mixes()) {
+    return 3 * state.heads * state.key_dim + 2 * state.width() + state.decay_rank +
+           state.value_rank;
   }
   if (state.kind == StateConfig::Kind::kRwkv7) {
     return 9 * state.width() + state.decay_rank + state.write_rank + state.gate_rank +
@@ -86,6 +87,15 @@ int64_t WidestProjection(const ModelConfig& config) {
   }
   const int64_t logits = state.by_column() ? 0 : 2 * state.heads;
   return std::max(width, state.conv_columns() + state.width() + logits);
+}
+
+int64_t MadeBytes(const ModelConfig& config, DType dtype, int64_t entries) {
+  if (!config.made_keys) return 0;
+  const int64_t pages = (entries + kKvPageEntries - 1) / kKvPageEntries * kKvPageEntries;
+  const int64_t block = std::min(Model::kChunkRows, entries), hidden = config.hidden_size;
+  const int64_t row =
+      4 * hidden + 2 * config.key_dim + 2 * config.made_keys->mix_rank + config.made_keys->rank;
+  return 2 * pages * hidden * SizeOf(dtype) + 4 * (block * row + 3 * hidden);
 }
 
 int64_t PromptRows(const ModelConfig& config, int64_t longest) {

@@ -4,6 +4,8 @@
 
 #include <cstdint>
 
+#include "core/dtype.h"
+
 namespace kvgauge {
 
 struct ModelConfig;
@@ -13,6 +15,9 @@ struct ModelConfig;
 int64_t WidestProjection(const ModelConfig& config);
 // The most rows of prompts that go through in one pass, of prompts of up to `longest` tokens.
 int64_t PromptRows(const ModelConfig& config, int64_t longest);
+// Bytes of keys and values that a layer makes anew of so many entries of a sequence
+// (ModelConfig::made_keys), and of what it makes them by, in a model of that type.
+int64_t MadeBytes(const ModelConfig& config, DType dtype, int64_t entries);
 // Bytes of the pass for so many rows, the logits of `logit_rows` of them included.
 int64_t PassBytes(const ModelConfig& config, int64_t rows, int64_t logit_rows);
 

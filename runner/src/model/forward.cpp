@@ -598,6 +598,7 @@ Tensor ForwardPass::Run() {
       i = end - 1;
       continue;
     }
+    if (config_.made_keys && config_.HasCache(i)) KeepMadeRows(i, residual);
     config_.streams ? StreamLayer(i, streams) : Layer(i, residual);
     if (config_.halve_every > 0 && (i + 1) % config_.halve_every == 0) Multiply(residual, 0.5f);
     if (!Runs(LayerPass::kQueries)) AddDeepstack(i, residual);
@@ -612,10 +613,10 @@ Tensor ForwardPass::Run() {
 
 Tensor Model::Forward(std::span<const SequenceStep> steps) {
   KVG_CHECK(!steps.empty(), "nothing to run");
-  // The host decides whose rows join an entry and what rows of several passes see, so such passes
-  // are not repeated.
+  // The host decides whose rows join an entry and what rows of several passes see, and looks up the
+  // tokens of which keys are made anew, so such passes are not repeated.
   const bool decodes =
-      !config_.means && config_.prompt_passes == 1 &&
+      !config_.means && config_.prompt_passes == 1 && !config_.made_keys &&
       std::all_of(steps.begin(), steps.end(), [](const SequenceStep& step) {
         return step.end - step.begin == 1 && (step.hook == nullptr || step.hook->repeatable());
       });

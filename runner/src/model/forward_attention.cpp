@@ -673,6 +673,7 @@ void ForwardPass::AbsorbedAttention(int64_t layer, const Tensor& q_all, const Te
 
 Tensor ForwardPass::Attended(int64_t layer, const Tensor& x) {
   if (Runs(LayerPass::kRest)) return part_->attended;
+  if (config_.made_keys) return MadeAttention(layer, x);
   return config_.mla ? LatentAttention(layer, x) : PlainAttention(layer, x);
 }
 
@@ -688,7 +689,8 @@ void ForwardPass::AttentionBranch(int64_t layer, const Tensor& x, Tensor out, Ma
     }
     mode = MatMulMode::kAdd;
   }
-  if (own.state) ApplyLinear(ops_, StateRows(layer, x), w.state.output, mode, out);
+  if (own.state && !own.rows_alone)
+    ApplyLinear(ops_, StateRows(layer, x), w.state.output, mode, out);
 }
 
 }  // namespace kvgauge

@@ -38,7 +38,7 @@ Tensor ForwardPass::Differences(int64_t layer, const Tensor& x, int64_t at) {
 
 void ForwardPass::ProjectMixed(const MixedWeights& w, const Tensor& x, const Tensor& differences,
                                Tensor out) {
-  const Tensor mixed = Take(ScratchSlot::kMixed, DType::kF32, {rows_, x.shape[1]});
+  const Tensor mixed = Take(ScratchSlot::kMixed, DType::kF32, {x.shape[0], x.shape[1]});
   ops_.rows->Combine(differences, w.share.weight, Binary::kMultiply, mixed);
   ops_.rows->Combine(mixed, x, Binary::kAdd, mixed);
   ApplyLinear(ops_, mixed, w.linear, MatMulMode::kSet, out);
@@ -76,11 +76,13 @@ Tensor ForwardPass::AverageRows(int64_t layer, const Tensor& x) {
   return averages;
 }
 
-// Rows mixed by shares that their narrow ones say.
+// Rows mixed by shares that their narrow ones say; `narrow`: those of all products, side by side.
 Tensor ForwardPass::MixedRows(const MixedWeights& w, const Tensor& x, const Tensor& differences,
                               const Tensor& narrow) {
-  const Tensor mixed = Take(ScratchSlot::kMixed, DType::kF32, {rows_, x.shape[1]});
-  ApplyLinear(ops_, narrow, w.made, MatMulMode::kSet, mixed);
+  const int64_t rank = w.made.matrix->in_features();
+  const Tensor mixed = Take(ScratchSlot::kMixed, DType::kF32, {x.shape[0], x.shape[1]});
+  ApplyLinear(ops_, Columns(narrow, w.narrow * rank, (w.narrow + 1) * rank), w.made,
+              MatMulMode::kSet, mixed);
   ops_.rows->Combine(mixed, differences, Binary::kMultiply, mixed);
   ops_.rows->Combine(mixed, x, Binary::kAdd, mixed);
   return mixed;
@@ -96,6 +98,7 @@ void ForwardPass::NormScannedHeads(const StateWeights& w, int64_t groups, const 
 Tensor ForwardPass::BonusRows(int64_t layer, const Tensor& x) {
   const StateConfig& state = *config_.state;
   const StateWeights& w = weights_.layers[static_cast<size_t>(layer)].state;
+  const bool second = state.kind == StateConfig::Kind::kFinchC2;  // values, for bonus and gates
   const int64_t width = state.width(), heads = state.heads, past = state.mixed_columns;
   const int64_t keys_width = heads * state.key_dim, rank = state.mix_rank;
   const Tensor differences = Differences(layer, x, 0);
@@ -103,42 +106,64 @@ Tensor ForwardPass::BonusRows(int64_t layer, const Tensor& x) {
       Take(ScratchSlot::kSelected, DType::kF32, {rows_, std::ssize(w.mixed) * rank});
   ProjectMixed(w.narrow, x, differences, narrow);
   ops_.rows->SoftCap(narrow, 1.0f, narrow);
-  const Tensor memory = Take(ScratchSlot::kProjected, DType::kF32,
-                             {rows_ * (3 * keys_width + 2 * width + state.decay_rank)});
+  const int64_t ranks = state.decay_rank + state.value_rank;
+  const Tensor memory =
+      Take(ScratchSlot::kProjected, DType::kF32, {rows_ * (3 * keys_width + 2 * width + ranks)});
   int64_t taken = 0;
-  const auto project = [&](int64_t i, int64_t columns) {
-    const MixedWeights& mixed = w.mixed[static_cast<size_t>(i)];
-    const Tensor out = memory.Slice(taken, taken + rows_ * columns).Reshape({rows_, columns});
+  const auto take = [&](int64_t columns) {
+    const int64_t begin = taken;
     taken += rows_ * columns;
-    ApplyLinear(ops_, MixedRows(mixed, x, differences, Columns(narrow, i * rank, (i + 1) * rank)),
-                mixed.linear, MatMulMode::kSet, out);
+    return memory.Slice(begin, taken).Reshape({rows_, columns});
+  };
+  const auto mixed = [&](size_t i) { return MixedRows(w.mixed[i], x, differences, narrow); };
+  const auto project = [&](size_t i, int64_t columns) {
+    const Tensor out = take(columns);
+    ApplyLinear(ops_, mixed(i), w.mixed[i].linear, MatMulMode::kSet, out);
     return out;
   };
   const Tensor queries = project(0, keys_width), decays = project(1, state.decay_rank);
-  const Tensor keys = project(2, keys_width), values = project(3, width), gates = project(4, width);
+  const Tensor keys = project(2, keys_width), values = project(3, width);
   ops_.rows->SoftCap(decays, 1.0f, decays);
-  const Tensor rates = memory.Slice(taken, taken + rows_ * keys_width).Reshape({rows_, keys_width});
+  const Tensor rates = take(keys_width);
   ApplyLinear(ops_, decays, w.decays, MatMulMode::kSet, rates);
   ops_.rows->Activate(rates, Activation::kExp, rates);
   ops_.rows->Affine(rates, -1.0f, 0.0f, rates);
+  Tensor added;  // second values, or gates
+  if (second) {
+    added = take(width);
+    const Tensor rows = mixed(4), low = take(state.value_rank);
+    ApplyLinear(ops_, rows, w.mixed[3].linear, MatMulMode::kSet, added);
+    ApplyLinear(ops_, rows, w.mixed[4].linear, MatMulMode::kSet, low);
+    ops_.rows->SoftCap(low, 1.0f, low);
+    ApplyLinear(ops_, low, w.values, MatMulMode::kAdd, added);
+    // A key weighs as much as the state forgets.
+    const Tensor forgotten = Take(ScratchSlot::kMixed, DType::kF32, {rows_, keys_width});
+    ops_.rows->Activate(rates, Activation::kExp, forgotten);
+    ops_.rows->Affine(forgotten, -1.0f, 1.0f, forgotten);
+    ops_.rows->Combine(keys, forgotten, Binary::kMultiply, keys);
+  } else {
+    added = project(4, width);
+    ops_.rows->Activate(added, Activation::kSilu, added);
+  }
 
   const Tensor scanned = Take(ScratchSlot::kScanned, DType::kF32, {rows_, width});
   ForStates(layer, [&](int64_t row, int64_t rows, const Tensor& kept) {
     const auto of = [&](const Tensor& t) {
       return t.Slice(row, row + rows).Reshape({rows, heads, t.shape[1] / heads});
     };
+    const Tensor bonus = second ? Tensor() : w.first.weight.Reshape({heads, state.key_dim});
     ops_.state->ScanBonus({.queries = of(queries),
                            .keys = of(keys),
                            .values = of(values),
                            .rates = of(rates),
-                           .bonus = w.first.weight.Reshape({heads, state.key_dim})},
+                           .bonus = bonus},
                           kept.Slice(past, past + keys_width * state.value_dim)
                               .Reshape({heads, state.key_dim, state.value_dim}),
                           of(scanned));
   });
-  NormScannedHeads(w, heads, scanned);
-  ops_.rows->Activate(gates, Activation::kSilu, gates);
-  ops_.rows->Combine(scanned, gates, Binary::kMultiply, scanned);
+  if (second) ops_.rows->Combine(scanned, added, Binary::kAdd, scanned);
+  NormScannedHeads(w, second ? 1 : heads, scanned);
+  if (!second) ops_.rows->Combine(scanned, added, Binary::kMultiply, scanned);
   return scanned;
 }
 
@@ -250,7 +275,7 @@ Tensor ForwardPass::DecayRows(int64_t layer, const Tensor& x) {
 void ForwardPass::MixedMlp(int64_t layer, const Tensor& x, Tensor out, MatMulMode mode) {
   const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
   const StateConfig& state = *config_.state;
-  const Tensor differences = Differences(layer, x, state.numbers() - state.mlp_columns);
+  const Tensor differences = Differences(layer, x, config_.StateNumbers(layer) - state.mlp_columns);
   const Tensor up = Take(ScratchSlot::kMlpUp, DType::kF32, {rows_, config_.ffn_size});
   ProjectMixed(w.mlp_mixed[0], x, differences, up);
   const Tensor activated = Activated(up);

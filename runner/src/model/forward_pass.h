@@ -139,6 +139,14 @@ class ForwardPass {
                    const Tensor& narrow);
   // In place, each of `groups` parts of a row apart.
   void NormScannedHeads(const StateWeights& w, int64_t groups, const Tensor& scanned);
+  // Layers whose keys and values are made anew (forward_made.cpp): what they give, what the layers
+  // below leave in the cache, and keys and values of all tokens of a sequence.
+  Tensor MadeAttention(int64_t layer, const Tensor& x);
+  void KeepMadeRows(int64_t layer, const Tensor& residual);
+  class MadePages;
+  void MakeKeys(int64_t layer, const SequenceStep& step, MadePages& pages);
+  // Lengths of the root of their width, in place.
+  void EvenRows(const Tensor& x);
   Tensor Differences(int64_t layer, const Tensor& x, int64_t at);
   void ProjectMixed(const MixedWeights& w, const Tensor& x, const Tensor& differences, Tensor out);
   void MixedMlp(int64_t layer, const Tensor& x, Tensor out, MatMulMode mode);

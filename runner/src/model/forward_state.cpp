@@ -96,7 +96,7 @@ void ForwardPass::TurnRetained(const Tensor& x) {
 Tensor ForwardPass::StateRows(int64_t layer, const Tensor& x) {
   const StateConfig& state = *config_.state;
   if (state.kind == StateConfig::Kind::kRwkv4) return AverageRows(layer, x);
-  if (state.kind == StateConfig::Kind::kRwkv6) return BonusRows(layer, x);
+  if (state.makes_mixes()) return BonusRows(layer, x);
   if (state.kind == StateConfig::Kind::kRwkv7) return DecayRows(layer, x);
   const StateWeights& w = weights_.layers[static_cast<size_t>(layer)].state;
   const int64_t columns = state.conv_columns(), width = state.width();

@@ -39,6 +39,9 @@ Status LoadLayer(const LayerSpec& spec, const ModelConfig& config, WeightLoader&
   if (!spec.state.output.parts.empty()) {
     KVG_TRY(loader.Load(spec.state, *config.state, out.state));
   }
+  if (config.made_keys && !spec.output.parts.empty()) {
+    KVG_TRY(loader.Load(spec.made, *config.state, out));
+  }
   if (config.streams) KVG_TRY(loader.Load(spec.streams, out.streams));
   KVG_TRY(loader.Load(spec.embeddings.gate, out.embeddings.gate));
   KVG_TRY(loader.Load(spec.embeddings.projection, out.embeddings.projection));
@@ -132,6 +135,7 @@ ModelShape ShapeOf(const ModelConfig& config, DType cache_dtype) {
   shape.state_bytes = config.StateBytes();
   shape.running_entries = config.means.has_value();
   shape.prompt_passes = config.prompt_passes;
+  shape.made_keys = config.made_keys.has_value();
   if (config.means) {
     shape.state_bytes += shape.layers * SizeOf(DType::kF32) *
                          config.means->numbers(config.kv_heads, config.key_dim, config.value_dim);
@@ -360,14 +364,11 @@ KvCache Model::NewCache(int64_t planned_length, CachePools& pools, bool mla_late
   options.mla_latent = mla_latent;
   options.bases = &bases_;
   options.devices = &devices_;
-  if (config_.state) {
-    options.states = config_.state_count();
-    options.state_numbers = config_.state->numbers();
-  }
+  if (config_.state) options.states = config_.StateNumbers();
   if (config_.means) {
-    options.states = config_.cache_count();
-    options.state_numbers =
-        config_.means->numbers(config_.kv_heads, config_.key_dim, config_.value_dim);
+    options.states.assign(
+        static_cast<size_t>(config_.cache_count()),
+        config_.means->numbers(config_.kv_heads, config_.key_dim, config_.value_dim));
   }
   if (!sinks_.empty()) options.sinks = &sinks_;
   return KvCache(cache_config_, options, pools);

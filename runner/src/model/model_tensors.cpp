@@ -242,8 +242,14 @@ LayerSpec DescribeLayer(const ModelConfig& config, int64_t index, const Scope& s
   if (config.layer_embeddings) DescribeLayerEmbeddings(config, scope, layer.embeddings);
   if (config.layer_scales) layer.scale = scope.Vector("layer_scalar", 1);
   if (parts.crosses) DescribeCross(config, scope.In("cross_attn"), layer.cross);
-  if (parts.state) layer.state = DescribeState(config, index, scope.Name(names.state));
+  if (parts.state && !parts.rows_alone) {
+    layer.state = DescribeState(config, index, scope.Name(names.state));
+  }
   if (!parts.attends) return layer;
+  if (config.made_keys) {
+    DescribeMadeKeys(config, index, scope.Name(names.attention), layer);
+    return layer;
+  }
   const bool own = config.HasCache(index);  // or it needs neither keys nor values
   const Scope attention = scope.In(names.attention);
   if (config.mla) {
@@ -311,16 +317,40 @@ void Append(const std::vector<MixedSpec>& mixed, std::vector<TensorSpec>& out) {
   for (const MixedSpec& spec : mixed) Append(spec, out);
 }
 
+void Append(const MixesSpec& mixes, std::vector<TensorSpec>& out) {
+  if (mixes.shares.name.empty()) return;
+  out.push_back(mixes.shares);
+  out.insert(out.end(), mixes.biases.begin(), mixes.biases.end());
+}
+
+void Append(const MadeKeysSpec& made, std::vector<TensorSpec>& out) {
+  Append(made.down, out);
+  Append(made.up, out);
+  Append(made.narrow_query, out);
+  Append(made.query_mix, out);
+  Append(made.query, out);
+  Append(made.narrow, out);
+  Append(made.mixes, out);
+  for (size_t i = 0; i < made.first.size(); ++i) {
+    Append(made.first[i], out);
+    Append(made.second[i], out);
+  }
+  for (const NormSpec* norm :
+       {&made.query_norm, &made.key_norm, &made.value_norm, &made.output_norm}) {
+    Append(*norm, out);
+  }
+}
+
 void Append(const StateSpec& state, std::vector<TensorSpec>& out) {
   Append(state.input, out);
   Append(state.mixed, out);
   Append(state.narrow, out);
+  Append(state.mixes, out);
   for (const LinearSpec* linear : {&state.decays, &state.writes, &state.gates, &state.values}) {
     Append(*linear, out);
   }
-  for (const TensorSpec* spec :
-       {&state.conv, &state.conv_bias, &state.step_bias, &state.rates, &state.skip, &state.first,
-        &state.find_scale, &state.key_scale, &state.mixes, &state.mix_biases}) {
+  for (const TensorSpec* spec : {&state.conv, &state.conv_bias, &state.step_bias, &state.rates,
+                                 &state.skip, &state.first, &state.find_scale, &state.key_scale}) {
     if (!spec->name.empty()) out.push_back(*spec);
   }
   Append(state.norm, out);
@@ -432,6 +462,7 @@ void Append(const LayerSpec& layer, std::vector<TensorSpec>& specs) {
   Append(layer.kv_latent_norm, specs);
   Append(layer.kv_up, specs);
   Append(layer.state, specs);
+  Append(layer.made, specs);
   Append(layer.streams, specs);
   Append(layer.embeddings, specs);
   Append(layer.output, specs);

@@ -24,6 +24,7 @@ struct LinearSpec {
   // The order in which rows of the stacked parts are taken, each run within one of them; empty: as
   // stored.
   std::vector<RowSpan> order = {};
+  bool transposed = false;  // the one part is stored as [columns, rows]
 };
 
 // A norm; an absent one has an empty weight name.
@@ -47,6 +48,15 @@ struct MixedSpec {
   LinearSpec linear;
 };
 
+// RWKV-6: what makes mixes of narrow rows, those of all products in one tensor.
+struct MixesSpec {
+  TensorSpec shares;    // [columns, mixes * rank]
+  bool by_mix = false;  // it is [mixes, rank, columns] instead
+  // What mixes are without it: of all [mixes, columns], or of each.
+  std::vector<TensorSpec> biases = {};
+  std::vector<int64_t> order = {};  // the product that each mix belongs to
+};
+
 // What a layer of constant state has beside norms, attention and its MLP.
 struct StateSpec {
   LinearSpec input;  // rows: those of the convolution, gates, weights (gated delta rule), steps
@@ -56,11 +66,10 @@ struct StateSpec {
   // Mamba-1, whose rates are [heads, key_dim].
   LinearSpec selected, step_input;
   NormSpec step_norm, key_norm, query_norm;
-  // RWKV (StateWeights). RWKV-6: what is narrow, and in one tensor each what makes the mixes of
-  // `mixed` of it, [columns, mixes * rank], and what these are without it, [mixes, columns].
+  // RWKV (StateWeights).
   std::vector<MixedSpec> mixed;
   MixedSpec narrow;
-  TensorSpec mixes, mix_biases;
+  MixesSpec mixes;
   TensorSpec first;
   LinearSpec decays, writes, gates, values;
   TensorSpec find_scale, key_scale;
@@ -88,6 +97,15 @@ struct CrossSpec {
   LinearSpec query, keys, values, output;
 };
 
+// What a layer has whose keys and values are made anew (MadeKeysWeights).
+struct MadeKeysSpec {
+  LinearSpec down, up;  // in the layer that has the cache
+  MixedSpec narrow_query, query, narrow;
+  MixesSpec query_mix, mixes;
+  std::vector<LinearSpec> first, second;  // of keys and of values
+  NormSpec query_norm, key_norm, value_norm, output_norm;
+};
+
 struct LayerSpec {
   NormSpec input_norm;       // before attention (post_norm: after its residual add)
   NormSpec attention_norm;   // on the attention's output
@@ -108,6 +126,7 @@ struct LayerSpec {
 
   CrossSpec cross;
   StateSpec state;
+  MadeKeysSpec made;
   LayerStreamSpec streams;
   LayerEmbeddingSpec embeddings;
   TensorSpec scale;  // [1], of the residual behind the layer
@@ -133,6 +152,10 @@ GroupedRows RowsByGroup(const ModelConfig& config);
 
 // How a layer of constant state is stored (state_tensors.cpp); `scope` begins its names.
 StateSpec DescribeState(const ModelConfig& config, int64_t layer, const std::string& scope);
+// The parts of GoldFinch (goldfinch_tensors.cpp): a layer of Finch-C2, and one that attends.
+StateSpec DescribeFinchC2(const ModelConfig& config, const std::string& scope);
+void DescribeMadeKeys(const ModelConfig& config, int64_t layer, const std::string& scope,
+                      LayerSpec& spec);
 // What an MLP that mixes its rows has before its second matrix.
 std::vector<MixedSpec> DescribeMixedMlp(const ModelConfig& config, const std::string& scope);
 

@@ -64,6 +64,11 @@ Result<PreparedWeights::Place> PreparedWeights::PlaceOf(int64_t layer, Matrix ma
                               ", so that stages cannot change "
                               "the projections around it"));
   }
+  if (before_.made_keys) {
+    return Unsupported(StrCat(before_.path, ": layers of ", before_.family,
+                              " make keys and values anew of one row for each token, so that "
+                              "stages cannot change the projections around them"));
+  }
   if (FixedHeads(before_)) {
     return Unsupported(
         StrCat(before_.path,

@@ -28,6 +28,9 @@ enum class ScratchSlot {
   kSteps,            // [m, heads] of these
   kMixed,            // [m, hidden], rows mixed with those before them
   kFirstValues,      // [m, heads * value_dim], the first layer's (RWKV-7)
+  kMade,             // a block of tokens whose keys and values are made anew
+  kMadeBefore,       // [2, hidden], the rows before it
+  kMadePages,        // keys and values of one layer and sequence that were made
   kStreams,          // [m * streams, hidden], of a residual of several
   kStreamsBefore,    // the same, before a layer
   kStreamWork,       // [m, hidden], the one that a layer works on

@@ -70,6 +70,7 @@ LinearSpec DescribeInput(const StateConfig& state, int64_t hidden, const std::st
       break;
     case StateConfig::Kind::kRwkv4:
     case StateConfig::Kind::kRwkv6:
+    case StateConfig::Kind::kFinchC2:
     case StateConfig::Kind::kRwkv7:
       break;  // products of their own (DescribeRwkv4 and so on)
   }
@@ -138,7 +139,7 @@ LinearSpec Raised(const std::string& pair, int64_t rows, int64_t rank, bool bias
 }
 
 // A norm of what each head gives, a weight and a bias for every column.
-NormSpec HeadNorm(const std::string& name, int64_t width) {
+NormSpec NormOfHeads(const std::string& name, int64_t width) {
   return {StateVector(name + ".weight", {width}, TensorSpec::Init::kOnes),
           StateVector(name + ".bias", {width})};
 }
@@ -159,11 +160,12 @@ StateSpec DescribeRwkv6(const ModelConfig& config, const std::string& scope) {
   const int64_t mixes = std::ssize(spec.mixed), columns = mixes * state.mix_rank;
   spec.narrow = {.mix = StateVector(scope + ".x_proj.0.mu", {hidden}),
                  .linear = {.parts = {StateMatrix(scope + ".x_proj.0.linear", columns, hidden)}}};
-  spec.mixes = StateMatrix(scope + ".x_proj.2", hidden, columns);
-  spec.mix_biases = StateVector(scope + ".x_bias", {mixes, hidden});
+  spec.mixes = {.shares = StateMatrix(scope + ".x_proj.2", hidden, columns),
+                .biases = {StateVector(scope + ".x_bias", {mixes, hidden})},
+                .order = {0, 1, 2, 3, 4}};
   spec.decays = Raised(scope + ".w_proj.linear", keys, state.decay_rank, true);
   spec.first = StateVector(scope + ".bonus", {state.heads, state.key_dim});
-  spec.norm = HeadNorm(scope + ".g_norm", width);
+  spec.norm = NormOfHeads(scope + ".g_norm", width);
   spec.output.parts = {StateMatrix(scope + ".o_proj", hidden, width)};
   return spec;
 }
@@ -199,7 +201,7 @@ StateSpec DescribeRwkv7(const ModelConfig& config, int64_t layer, const std::str
   spec.find_scale = StateVector(scope + ".k_k", {width}, TensorSpec::Init::kOnes);
   spec.key_scale = StateVector(scope + ".k_a", {width});
   spec.first = StateVector(scope + ".r_k", {state.heads, state.key_dim});
-  spec.norm = HeadNorm(scope + ".g_norm", width);
+  spec.norm = NormOfHeads(scope + ".g_norm", width);
   spec.output.parts = {StateMatrix(scope + ".o_proj", hidden, width)};
   return spec;
 }
@@ -219,6 +221,13 @@ std::vector<MixedSpec> DescribeMixedMlp(const ModelConfig& config, const std::st
     };
     return {mixed(scope + ".key", config.ffn_size), mixed(scope + ".receptance", hidden)};
   }
+  if (config.state->kind == StateConfig::Kind::kFinchC2) {
+    const auto mixed = [&](std::string_view mix, std::string_view name, int64_t rows) {
+      return MixedSpec{.mix = StateVector(StrCat(scope, ".time_maa_", mix), {1, 1, hidden}),
+                       .linear = {.parts = {StateMatrix(StrCat(scope, ".", name), rows, hidden)}}};
+    };
+    return {mixed("k", "key", config.ffn_size), mixed("r", "receptance", hidden)};
+  }
   return {OwnMix(config, scope, "key", config.ffn_size),
           OwnMix(config, scope, "receptance", hidden)};
 }
@@ -228,6 +237,7 @@ StateSpec DescribeState(const ModelConfig& config, int64_t layer, const std::str
   if (state.kind == StateConfig::Kind::kRetention) return DescribeRetention(config, scope);
   if (state.kind == StateConfig::Kind::kRwkv4) return DescribeRwkv4(config, scope);
   if (state.kind == StateConfig::Kind::kRwkv6) return DescribeRwkv6(config, scope);
+  if (state.kind == StateConfig::Kind::kFinchC2) return DescribeFinchC2(config, scope);
   if (state.kind == StateConfig::Kind::kRwkv7) return DescribeRwkv7(config, layer, scope);
   const int64_t columns = state.conv_columns();
   const auto vector = [&](std::string_view name, int64_t size, TensorSpec::Init init) {

@@ -136,6 +136,7 @@ Status WeightLoader::Load(const TensorSpec& spec, WeightTensor& out) {
 
 Status WeightLoader::Load(const LinearSpec& spec, Linear& out, std::optional<DType> store) {
   if (spec.parts.empty()) return {};
+  if (spec.transposed) return LoadTransposed(spec, out);
   if (!store) {
     KVG_ASSIGN(const bool kept, LoadBlocks(spec, out));
     if (kept) {
@@ -237,7 +238,7 @@ Status WeightLoader::LoadTransposed(const LinearSpec& spec, Linear& out) {
 Status WeightLoader::LoadBiases(const LinearSpec& spec, Linear& out) {
   if (spec.biases.empty()) return {};
   int64_t size = 0;
-  for (const TensorSpec& bias : spec.biases) size += bias.shape[0];
+  for (const TensorSpec& bias : spec.biases) size += bias.shape.back();
   if (!spec.order.empty()) size = out.matrix->out_features();
   out.bias_memory = ops_.memory->Allocate(size * SizeOf(DType::kF32));
   out.bias = out.bias_memory.As(DType::kF32, {size});
@@ -257,8 +258,8 @@ Status WeightLoader::LoadBiases(const LinearSpec& spec, Linear& out) {
   }
   int64_t begin = 0;
   for (const TensorSpec& bias : spec.biases) {
-    KVG_TRY(LoadVector(bias, out.bias.Slice(begin, begin + bias.shape[0])));
-    begin += bias.shape[0];
+    KVG_TRY(LoadVector(bias, out.bias.Slice(begin, begin + bias.shape.back())));
+    begin += bias.shape.back();
   }
   return {};
 }
@@ -495,23 +496,58 @@ Status WeightLoader::Load(const MixedSpec& spec, MixedWeights& out) {
   return Load(spec.linear, out.linear);
 }
 
-Status WeightLoader::LoadMixes(const StateSpec& spec, const StateConfig& state, StateWeights& out) {
+Status WeightLoader::LoadMixes(const MixesSpec& spec, int64_t columns, int64_t rank,
+                               std::span<MixedWeights* const> out) {
+  const int64_t count = std::ssize(spec.order);
   std::vector<float> numbers, biases;
-  KVG_TRY(LoadNumbers(spec.mixes, numbers));
-  KVG_TRY(LoadNumbers(spec.mix_biases, biases));
-  const int64_t columns = state.mixed_columns, rank = state.mix_rank;
-  const int64_t all = std::ssize(out.mixed) * rank;
+  KVG_TRY(LoadNumbers(spec.shares, numbers));
+  for (const TensorSpec& bias : spec.biases) {
+    std::vector<float> some;
+    KVG_TRY(LoadNumbers(bias, some));
+    biases.insert(biases.end(), some.begin(), some.end());
+  }
+  // [columns, mixes * rank]
+  if (spec.by_mix) numbers = Transposed(numbers, count * rank, columns);
   std::vector<float> own(static_cast<size_t>(columns * rank));
-  for (int64_t i = 0; i < std::ssize(out.mixed); ++i) {
-    Linear& made = out.mixed[static_cast<size_t>(i)].made;
+  for (int64_t i = 0; i < count; ++i) {
+    MixedWeights& mixed = *out[static_cast<size_t>(spec.order[static_cast<size_t>(i)])];
+    mixed.narrow = i;
+    Linear& made = mixed.made;
     for (int64_t c = 0; c < columns; ++c) {
-      std::copy_n(numbers.begin() + c * all + i * rank, rank, own.begin() + c * rank);
+      std::copy_n(numbers.begin() + (c * count + i) * rank, rank, own.begin() + c * rank);
     }
     PackNumbers(own, columns, rank, made);
     made.bias_memory = ops_.memory->Allocate(columns * SizeOf(DType::kF32));
     made.bias = made.bias_memory.As(DType::kF32, {columns});
-    ops_.memory->Copy(View(biases, {std::ssize(out.mixed), columns})[i], made.bias);
+    ops_.memory->Copy(View(biases, {count, columns})[i], made.bias);
     bytes_ += made.bias.SizeBytes();
+  }
+  return {};
+}
+
+Status WeightLoader::Load(const MadeKeysSpec& spec, const StateConfig& state, LayerWeights& out) {
+  MadeKeysWeights& made = out.made;
+  PutRowBefore(state.mixed_columns, out.state.conv);
+  for (const auto& [linear, of] : {std::pair{&spec.down, &made.down}, {&spec.up, &made.up}}) {
+    KVG_TRY(Load(*linear, *of));
+  }
+  for (const auto& [mixed, of] : {std::pair{&spec.narrow_query, &made.narrow_query},
+                                  {&spec.query, &made.query},
+                                  {&spec.narrow, &made.narrow}}) {
+    KVG_TRY(Load(*mixed, *of));
+  }
+  made.made.resize(spec.first.size());
+  for (size_t i = 0; i < spec.first.size(); ++i) KVG_TRY(Load(spec.first[i], made.made[i].linear));
+  KVG_TRY(Load(spec.second, made.second));
+  MixedWeights* const query[] = {&made.query};
+  MixedWeights* const both[] = {&made.made[0], &made.made[1]};
+  KVG_TRY(LoadMixes(spec.query_mix, state.mixed_columns, state.mix_rank, query));
+  KVG_TRY(LoadMixes(spec.mixes, state.mixed_columns, state.mix_rank, both));
+  for (const auto& [norm, of] : {std::pair{&spec.query_norm, &made.query_norm},
+                                 {&spec.key_norm, &made.norms[0]},
+                                 {&spec.value_norm, &made.norms[1]},
+                                 {&spec.output_norm, &made.output_norm}}) {
+    KVG_TRY(Load(*norm, *of));
   }
   return {};
 }
@@ -530,11 +566,16 @@ Status WeightLoader::LoadRetention(const StateSpec& spec, const StateConfig& sta
   return Load(spec.output, out.output);
 }
 
+// A convolution that gives the row before, as it is.
+void WeightLoader::PutRowBefore(int64_t columns, Norm& out) {
+  std::vector<float> taps(static_cast<size_t>(2 * columns));
+  std::fill_n(taps.begin(), columns, 1.0f);
+  Put(taps, out);
+}
+
 Status WeightLoader::LoadRwkv(const StateSpec& spec, const StateConfig& state, StateWeights& out) {
-  // A convolution that gives the row before, as it is.
-  std::vector<float> numbers(static_cast<size_t>(2 * state.mixed_columns));
-  std::fill_n(numbers.begin(), state.mixed_columns, 1.0f);
-  Put(numbers, out.conv);
+  std::vector<float> numbers;
+  PutRowBefore(state.mixed_columns, out.conv);
   KVG_TRY(Load(spec.mixed, out.mixed));
   KVG_TRY(Load(spec.output, out.output));
   if (state.kind == StateConfig::Kind::kRwkv4) {
@@ -557,9 +598,11 @@ Status WeightLoader::LoadRwkv(const StateSpec& spec, const StateConfig& state, S
     KVG_TRY(LoadNumbers(*vector, numbers));
     Put(numbers, *of);
   }
-  if (state.kind == StateConfig::Kind::kRwkv6) {
+  if (state.makes_mixes()) {
     KVG_TRY(Load(spec.narrow, out.narrow));
-    KVG_TRY(LoadMixes(spec, state, out));
+    std::vector<MixedWeights*> mixed;
+    for (MixedWeights& own : out.mixed) mixed.push_back(&own);
+    KVG_TRY(LoadMixes(spec.mixes, state.mixed_columns, state.mix_rank, mixed));
     return Load(spec.norm, out.norm);
   }
   // An RMSNorm divides by the root of a mean, a length is that of a sum.

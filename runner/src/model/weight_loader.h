@@ -4,6 +4,7 @@
 #pragma once
 
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "kernels/block_products.h"
@@ -39,8 +40,10 @@ class WeightLoader {
   Status Load(const StateSpec& spec, const StateConfig& state, StateWeights& out);
   Status Load(const std::vector<MixedSpec>& specs, std::vector<MixedWeights>& out);
   Status Load(const MixedSpec& spec, MixedWeights& out);
-  // RWKV-6: what makes the mixes of `out.mixed`, each apart.
-  Status LoadMixes(const StateSpec& spec, const StateConfig& state, StateWeights& out);
+  // RWKV-6: what makes the mixes of so many columns, each apart.
+  Status LoadMixes(const MixesSpec& spec, int64_t columns, int64_t rank,
+                   std::span<MixedWeights* const> out);
+  Status Load(const MadeKeysSpec& spec, const StateConfig& state, LayerWeights& out);
   Status LoadRetention(const StateSpec& spec, const StateConfig& state, StateWeights& out);
   Status LoadRwkv(const StateSpec& spec, const StateConfig& state, StateWeights& out);
   Status LoadSelection(const StateSpec& spec, const StateConfig& state, StateWeights& out);
@@ -67,6 +70,7 @@ class WeightLoader {
  private:
   Status LoadNumbers(const TensorSpec& spec, DType rounded, std::vector<float>& out);
   void PackNumbers(const std::vector<float>& numbers, int64_t rows, int64_t columns, Linear& out);
+  void PutRowBefore(int64_t columns, Norm& out);
   // Numbers of the host as a vector of the device.
   void Put(const std::vector<float>& numbers, Norm& out);
   // Norm weights and biases are few: kept f32, but rounded to the model's dtype like all weights.

@@ -39,7 +39,8 @@ struct MlpWeights {
 // RWKV: a product of rows mixed with those before them.
 struct MixedWeights {
   Norm share;   // its weight: [columns], how much of the difference to the row before is added
-  Linear made;  // RWKV-6: that is made of the row's narrow one instead
+  Linear made;  // RWKV-6: that is made of a narrow row instead
+  int64_t narrow = 0;  // which of the row's
   Linear linear;
 };
 
@@ -54,7 +55,8 @@ struct StateWeights {
   Linear selected, step_input;
   Norm step_norm;
   // RWKV, whose `conv` gives the row before: keys, values and receptances; RWKV-6: queries, decays,
-  // keys, values and gates; RWKV-7: queries, decays, keys, values, writes and gates.
+  // keys, values and gates, or what makes second values; RWKV-7: queries, decays, keys, values,
+  // writes and gates.
   std::vector<MixedWeights> mixed;
   MixedWeights narrow;  // RWKV-6: to the narrow rows of all these
   Norm first;  // its weight: [columns], added to keys for their own row; later: what weighs it
@@ -88,6 +90,17 @@ struct CrossWeights {
   std::vector<Linear> keys, values;  // [kv_heads]: of [width, key_dim] and [value_dim, width]
 };
 
+// What makes queries, and keys and values anew of the rows that a cache holds (GoldFinch).
+struct MadeKeysWeights {
+  Linear down, up;  // to a row of the cache and from it; in the layer that has the cache
+  MixedWeights narrow_query, query;
+  MixedWeights narrow;             // of keys and values
+  std::vector<MixedWeights> made;  // keys and values: their mixes, and the first of a narrow pair
+  std::vector<Linear> second;      // of these
+  Norm query_norm, output_norm;
+  Norm norms[2];  // of keys and of values
+};
+
 struct LayerWeights {
   Norm input_norm, attention_norm, mlp_norm, mlp_output_norm, q_norm, k_norm;
   Linear qkv, output;
@@ -98,6 +111,7 @@ struct LayerWeights {
   std::vector<Linear> absorbed_keys, absorbed_values;
   CrossWeights cross;
   StateWeights state;
+  MadeKeysWeights made;
   StreamWeights streams;
   LayerEmbeddingWeights embeddings;
   float scale = 1.0f;  // of the residual behind the layer
