@@ -7,7 +7,7 @@ import shutil
 
 import torch
 from PIL import Image
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 import data
 import export
@@ -56,6 +56,17 @@ def weights_of(state):
         elif name.startswith("multi_modal_projector."):
             weights[name] = value
     return {name: value.to(torch.bfloat16).contiguous() for name, value in weights.items()}
+
+
+def shipped(directory):
+    """{"text", "eyes"} of a directory that `main` wrote, as float32."""
+    read = {"text": {}, "eyes": {}}
+    for name, value in load_file(directory / "model.safetensors").items():
+        if name.startswith("language_model."):
+            read["text"][name.removeprefix("language_model.")] = value.float()
+        else:
+            read["eyes"][name.removeprefix("vision_tower.")] = value.float()
+    return read
 
 
 def write_json(path, value):

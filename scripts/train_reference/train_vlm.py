@@ -15,6 +15,7 @@ import torch.nn.functional as F
 
 import data
 import export
+import export_vlm
 import eyes as eyes_stage
 import pages
 import vlm
@@ -68,11 +69,12 @@ class TextBatches:
         self.program, self.seed, self.model, self.split = program, seed, model, split
         self.running = {}
 
-    def get(self, length, count):
-        if length not in self.running:
-            self.running[length] = data.Texts(self.program, data.TASKS, length, self.seed,
-                                              split=self.split, model=str(self.model))
-        texts = [next(self.running[length]) for _ in range(count)]
+    def get(self, length, count, tasks=data.TASKS):
+        key = (length, tasks)
+        if key not in self.running:
+            self.running[key] = data.Texts(self.program, tasks, length, self.seed,
+                                           split=self.split, model=str(self.model))
+        texts = [next(self.running[key]) for _ in range(count)]
         ids, kind = pages.tensors([data.with_ends(text) for text in texts], length, image=-1)
         return ["text_" + text["task"] for text in texts], ids, kind, None, None
 
@@ -148,15 +150,27 @@ def optimizers_of(llama, args):
 
 def load_eyes(args, width):
     eyes = vlm.Eyes(width, len(pages.SHOWN))
-    eyes.load_state_dict(torch.load(args.work / "eyes.pt", weights_only=True)["eyes"])
+    if args.origin and args.origin.is_dir():
+        # The reader of the class row is not shipped, and stages after the first do not use it.
+        eyes.load_state_dict(export_vlm.shipped(args.origin)["eyes"], strict=False)
+    else:
+        eyes.load_state_dict(torch.load(args.work / "eyes.pt", weights_only=True)["eyes"])
     return eyes.requires_grad_(False)
+
+
+def load_origin(args):
+    """{"text": weights, "tokens": what they were trained on} of a checkpoint or a model's folder."""
+    if args.origin.is_dir():
+        return {"text": export_vlm.shipped(args.origin)["text"], "tokens": args.origin_tokens}
+    state = torch.load(args.origin, weights_only=True)
+    return {"text": state["text"], "tokens": state["at"]["tokens"]}
 
 
 def train_looks(args, program, tokenizer, image, log):
     """Queries and keys of the layer before the matching one, and nothing else."""
     llama = start_of(args)
     if args.origin:
-        llama.load_state_dict(torch.load(args.origin, weights_only=True)["text"])
+        llama.load_state_dict(load_origin(args)["text"])
     eyes = load_eyes(args, llama.shape.width)
     layer = llama.model.layers[vlm.MATCHING]
     llama.requires_grad_(False)
@@ -201,9 +215,9 @@ def train_joint(args, program, tokenizer, image, log):
     held = PageBatches(program, args.seed + 1000, tokenizer, image, split="eval")
     level, everything, smooth, tokens = 0, False, {}, 0
     if args.origin:
-        state = torch.load(args.origin, weights_only=True)
+        state = load_origin(args)
         llama.load_state_dict(state["text"])
-        level, everything, tokens = len(LENGTHS) - 1, True, state["at"]["tokens"]
+        level, everything, tokens = len(LENGTHS) - 1, True, state["tokens"]
     step, spent, before = 0, 0.0, 0.0
     run = {name: str(value) for name, value in vars(args).items()}
     running = args.work / "joint.pt"
@@ -231,7 +245,8 @@ def train_joint(args, program, tokenizer, image, log):
         if textual:
             # Long texts from the first step on: the text model knows them already.
             length = LENGTHS[int(torch.randint(1, len(LENGTHS), ()).item())]
-            batch = read.get(length, max(1, args.tokens // length))
+            chosen = args.tasks if torch.rand(()).item() < args.chosen else data.TASKS
+            batch = read.get(length, max(1, args.tokens // length), chosen)
         else:
             batch = seen.get(length, tuple(pages.FORMS) if everything else pages.FIRST,
                              max(1, args.tokens // length))
@@ -293,9 +308,15 @@ def main():
     joint = parser.add_argument_group("stage joint")
     joint.add_argument("--from", dest="origin", type=pathlib.Path, metavar="CHECKPOINT",
                        help="go on with its text model: all forms and lengths from the first step; "
-                       "give another --seed")
+                       "give another --seed; a model's folder brings its eyes as well")
+    joint.add_argument("--origin-tokens", type=int, default=0,
+                       help="what a model's folder was trained on")
     joint.add_argument("--tokens", type=int, default=8192, help="a step")
     joint.add_argument("--text", type=float, default=0.25, help="share of steps on texts")
+    joint.add_argument("--chosen", type=float, default=0.0,
+                       help="share of the steps on texts that read --tasks alone")
+    joint.add_argument("--tasks", type=lambda names: tuple(names.split(",")),
+                       default=("passages", "copying", "longbench_synthetic", "longbench_code"))
     joint.add_argument("--swapped", type=float, default=0.3, help="share of the steps with pictures "
                        "in which the first matching layer finds false values in them")
     joint.add_argument("--share", type=float, default=0.0,
