@@ -178,6 +178,8 @@ TEST(TaskGoldens, EverySetHasScoresButTheseFew) {
       "bamboo/private_eval_16k",
       "llava_bench/coco",  // a judge's
       "llava_bench/wild",
+      "mlvu/sub_scene",
+      "mlvu/summary",
       "loogle/longdep_qa_judge",
       "loogle/shortdep_qa_judge",
       "coco_caption/lmms_eval",  // a Java program's
