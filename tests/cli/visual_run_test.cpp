@@ -128,6 +128,57 @@ TEST_F(VisualRunTest, FramesOfVideosAreRecordedAsFrames) {
   EXPECT_THAT(shown.out, HasSubstr("frame 4"));
 }
 
+// Frames that are the same become one, whose rows are those of each; what is left runs as any
+// prompt does, beside the full cache of all frames.
+TEST_F(VisualRunTest, LikeFramesAreShownOnce) {
+  std::filesystem::create_directories(Path("data/s/v"));
+  const std::vector<uint32_t> scenes = {7, 7, 7, 40};
+  for (size_t i = 0; i < scenes.size(); ++i) {
+    Write(StrCat("data/s/v/", i, ".ppm"), EncodePpm(Drawn(80, 64, scenes[i])));
+  }
+  Write("data/s/t.jsonl",
+        Json{{"question", "What?"}, {"answer", "a"}, {"clip", "v"}}.dump() + "\n");
+  Write("t.json", R"({"name": "t/clips", "version": 1, "group": "t", "description": "d",
+      "metric": "accuracy", "max_new_tokens": 2, "source": {"name": "pictures",
+      "file": "s/t.jsonl", "container": "jsonl", "video": "s/{clip}", "frame_rule": "linspace",
+      "frame_count": 4, "context": "{video}", "question": "{question}", "answers": "answer"}})");
+  Write("mine.json", StrCat(R"({"models": [{"path": ")", Path("eyes/config.json"),
+                            R"(", "name": "eyes", "weights": "random:5"}], "data": ")",
+                            Path("data"), R"(", "tasks": [")", Path("t.json"), R"("],
+      "budgets": ["100%"], "fidelity_steps": 2, "latency": {"contexts": [64, 16],
+      "decode_steps": 2, "repetitions": 1, "max_others_share": 1.0},
+      "methods": [{"method": "streammem", "overrides": {"see.above": 0.999999}}]})"));
+  const Outcome outcome = RunInto("r.db", {"--json"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const auto store = Open("r.db");
+  for (const StoredCell& cell : CellsOf(*store)) {
+    const SampleRow row = FirstOf(*store, cell);
+    ASSERT_EQ(row.status, SampleStatus::kOk) << row.reason;
+    EXPECT_EQ(row.frames, 4);
+    EXPECT_EQ(row.visual_tokens, 64);
+    ASSERT_TRUE(row.sight);
+    ASSERT_EQ(row.sight->pictures.size(), 4u);
+    if (cell.cell.method.full_cache) {
+      EXPECT_EQ(row.patches, "f");
+      continue;
+    }
+    EXPECT_EQ(row.engagement, EngagementMark::kEngaged) << row.engagement_reason;
+    const std::vector<std::vector<std::string>> patches = SplitPatches(*row.sight, row.patches);
+    ASSERT_EQ(patches.size(), 4u);
+    EXPECT_EQ(MeanShare(patches[0]), 1.0);
+    EXPECT_EQ(MeanShare(patches[1]), 0.0) << "it joined the first";
+    EXPECT_EQ(MeanShare(patches[2]), 0.0);
+    EXPECT_EQ(MeanShare(patches[3]), 1.0);
+    for (const ModalityStatRow& stat : row.modalities) {
+      if (stat.modality != "image") continue;
+      EXPECT_EQ(stat.entries_before, 64 * 2);
+      EXPECT_EQ(stat.entries_after, 32 * 2);
+    }
+    ASSERT_TRUE(row.kl_divergence.has_value());
+    EXPECT_GT(*row.kl_divergence, 0);
+  }
+}
+
 // A picture of which a stage shows some rows has nothing of the others.
 TEST_F(VisualRunTest, PatchesThatWereNeverShownAreNotKept) {
   Write("mine.json", Seeing(R"("random_see")"));

@@ -72,6 +72,15 @@ TEST_F(CliVisual, FoldersOfFramesAreVideos) {
   EXPECT_EQ((*ParseJson(sides.out, "out"))["ids"].get<std::vector<int32_t>>(),
             std::vector<int32_t>(want.begin(), want.begin() + 8));
   EXPECT_EQ(Generate("qwen2_vl", c, shown).exit_code, 0);
+  // Frames that join are shown once.
+  const Outcome joined =
+      Generate("qwen2_vl", c,
+               shown + "--method streammem --budget 100% --set score.window=1 --set see.above=-1");
+  ASSERT_EQ(joined.exit_code, 0) << joined.err;
+  const Json once = *ParseJson(joined.out, "out");
+  EXPECT_EQ(once["visual_tokens"], 4);
+  EXPECT_EQ(once["visual_tokens_taken_out"], 4);
+  EXPECT_EQ(once["method"]["record"]["engagement"], "engaged");
   ExpectRefused(Generate("qwen2_vl", c, "--video frames --frame-rule fps:1"), {"frame rate"});
   ExpectRefused(Generate("qwen2_vl", c, "--video frames --frame-rule half"), {"frame rule 'half'"});
   // Another number of frames has other rows.

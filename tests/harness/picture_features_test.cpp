@@ -73,7 +73,8 @@ TEST_F(PictureFeaturesTest, EachPictureIsSeenOnce) {
   EXPECT_EQ((*alone.Get({{{&blue, 1}}}, *tower_)[0])->features.rows, (*got[1])->features.rows);
   EXPECT_EQ(alone.bytes(), 0) << "nothing is kept where nothing may be";
 
-  const auto joined = JoinFeatures(std::vector{*got[1], *got[0]}, tower_->spec().hidden_size);
+  const auto joined = JoinFeatures(FeaturesLeft(nullptr, {}, std::vector{*got[1], *got[0]}),
+                                   tower_->spec().hidden_size);
   EXPECT_EQ(joined->count(), 32);
   EXPECT_TRUE(std::equal((*got[1])->features.rows.begin(), (*got[1])->features.rows.end(),
                          joined->rows.begin()));

@@ -84,6 +84,86 @@ TEST(ShowLess, PiecesMayVanish) {
   EXPECT_THAT(spans[0].places, ElementsAre(0, 1));
 }
 
+TEST(ShowLess, PicturesMayVanish) {
+  Shown shown;
+  const std::vector<int64_t> now =
+      ShowLess(std::vector<SeenVisual>{{6, {}, true}, {3, {}}}, shown.ids, shown.spans);
+  EXPECT_THAT(shown.ids, ElementsAre(1, 2, 3, 9, 9, 9, 4));
+  ASSERT_EQ(shown.spans.size(), 1u);
+  EXPECT_EQ(shown.spans[0].first, 3);
+  EXPECT_EQ(shown.spans[0].count, 3);
+  EXPECT_EQ(shown.spans[0].index, 1);
+  EXPECT_EQ(shown.spans[0].embedding_row, 0);
+  EXPECT_THAT(now, ElementsAre(0, 1, 2, 2, 2, 2, 2, 2, 2, 3, 4, 5, 6, 7));
+}
+
+// Each second frame joins the first of its pair.
+class InPairs final : public See {
+ public:
+  SeeNeeds sees() const override { return {.frames = true}; }
+  std::vector<int32_t> Join(const FrameView& view) const override {
+    std::vector<int32_t> first;
+    for (int32_t i = 0; i < std::ssize(view.frames); ++i) first.push_back(i - i % 2);
+    return first;
+  }
+};
+
+// A visual of one number a row, and one in its deepstack, ten times as large.
+std::shared_ptr<const VisualFeatures> OfNumbers(const std::vector<VisualBlock>& blocks,
+                                                const std::vector<float>& numbers) {
+  auto visual = std::make_shared<VisualFeatures>();
+  visual->layout = {std::ssize(numbers), blocks};
+  visual->rows = numbers;
+  visual->deepstack = {numbers};
+  for (float& number : visual->deepstack[0]) number *= 10;
+  return visual;
+}
+
+// Three times of two rows each and the newline behind them.
+TEST(JoinFrames, AVideoKeepsItsFirstsAndWhatIsNoFrame) {
+  const auto video =
+      OfNumbers({{.kind = VisualBlock::Kind::kVideo, .first = 0, .rows = 6, .grid = {3, 1, 2}},
+                 {.kind = VisualBlock::Kind::kNewline, .first = 6, .rows = 1}},
+                {1, 2, 3, 6, 5, 9, 7});
+  const auto left = JoinFrames(InPairs(), {{video}}, {{-1}});
+  ASSERT_EQ(left.size(), 1u);
+  EXPECT_THAT(left[0]->places, ElementsAre(0, 1, 4, 5, 6));
+  EXPECT_THAT(left[0]->rows, ElementsAre(2, 4, 5, 9, 7));
+  EXPECT_THAT(left[0]->deepstack[0], ElementsAre(20, 40, 50, 90, 70));
+  EXPECT_EQ(left[0]->count(), 5);
+  EXPECT_EQ(video->count(), 7) << "others show it whole";
+}
+
+// Frames join those of their own video alone, and of their own shape.
+TEST(JoinFrames, PicturesThatAreNoFramesOfOneVideoStay) {
+  const std::vector<VisualBlock> two = {
+      {.kind = VisualBlock::Kind::kWhole, .rows = 2, .grid = {1, 1, 2}}};
+  const std::vector<VisualBlock> other = {
+      {.kind = VisualBlock::Kind::kWhole, .rows = 2, .grid = {1, 2, 1}}};
+  const std::vector<std::shared_ptr<const VisualFeatures>> pictures = {
+      OfNumbers(two, {1, 2}), OfNumbers(two, {3, 4}),   OfNumbers(two, {5, 6}),
+      OfNumbers(two, {7, 8}), OfNumbers(two, {9, 10}),  OfNumbers(other, {1, 1}),
+      OfNumbers(two, {1, 1}), OfNumbers(two, {11, 12}), OfNumbers(two, {13, 16})};
+  // A picture, one frame of a video, two of the next, one of another shape and its neighbours.
+  const auto left =
+      JoinFrames(InPairs(), pictures, std::vector<int32_t>{-1, 0, 1, 1, -1, 2, 2, 3, 3});
+  const auto gone = [&](size_t i) { return left[i]->gone; };
+  for (const size_t same : {0u, 1u, 4u, 5u, 6u}) EXPECT_EQ(left[same], pictures[same]) << same;
+  EXPECT_FALSE(gone(2));
+  EXPECT_TRUE(gone(3));
+  EXPECT_TRUE(gone(8));
+  EXPECT_EQ(left[3]->count(), 0);
+  EXPECT_THAT(left[2]->rows, ElementsAre(6, 7));
+  EXPECT_THAT(left[7]->rows, ElementsAre(12, 14));
+  EXPECT_THAT(left[7]->deepstack[0], ElementsAre(120, 140));
+  std::vector<const VisualFeatures*> shown;
+  for (const auto& one : left) shown.push_back(one.get());
+  const auto joined = JoinRows(shown, 1);
+  EXPECT_EQ(joined->count(), 14);
+  EXPECT_EQ(joined->deepstack.size(), 1u);
+  EXPECT_EQ(joined->deepstack[0].size(), 14u);
+}
+
 // Keeps every patch, in order.
 class KeepAll final : public See {
  public:

@@ -510,7 +510,8 @@ INSTANTIATE_TEST_SUITE_P(Methods, CodedGolden, ::testing::ValuesIn(CasesOf("code
 
 TEST(MethodGolden, EveryCaseIsOfAKindThatIsCompared) {
   for (const auto& [name, one] : AllCases()) {
-    const std::set<std::string> kinds = {"prompt", "coded", "model", "see", "visual", "chunks"};
+    const std::set<std::string> kinds = {"prompt", "coded",  "model", "see",
+                                         "frames", "visual", "chunks"};
     EXPECT_TRUE(kinds.contains(one.at("kind").get<std::string>())) << name;
     EXPECT_FALSE(one.at("oracle").get<std::string>().empty()) << name;
     EXPECT_TRUE(one.at("made_by").contains("versions")) << name;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stages that reduce pictures against scripts/goldens/make_see: the cases of kind "see" of
-// tests/golden/methods. Kept patches are equal, in order; sums of them are within 1e-5.
+// Stages that reduce pictures against scripts/goldens/make_see: the cases of kinds "see" and
+// "frames" of tests/golden/methods. Kept patches are equal, in order; sums of them are within 1e-5.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -11,6 +11,7 @@
 #include "core/json.h"
 #include "core/strings.h"
 #include "methods/method.h"
+#include "runner/vision.h"
 #include "runner/weights.h"
 #include "support/fixtures.h"
 
@@ -19,12 +20,12 @@ namespace {
 
 const std::string kCases = std::string(KVG_TEST_DATA) + "/golden/methods/";
 
-std::vector<std::string> SeeCases() {
+std::vector<std::string> SeeCases(const std::string& kind = "see") {
   std::vector<std::string> names;
   for (const auto& file : std::filesystem::directory_iterator(kCases)) {
     if (file.path().extension() != ".json") continue;
     const Result<Json> json = ReadJsonFile(file.path().string());
-    if (json.ok() && json->value("kind", "") == "see") names.push_back(file.path().stem().string());
+    if (json.ok() && json->value("kind", "") == kind) names.push_back(file.path().stem().string());
   }
   std::sort(names.begin(), names.end());
   return names;
@@ -94,6 +95,71 @@ TEST_P(SeeGolden, KeepsAndMergesAsTheOracle) {
 
 INSTANTIATE_TEST_SUITE_P(Methods, SeeGolden, ::testing::ValuesIn(SeeCases()));
 
+// Frames of a video as one visual, and as pictures of their own.
+class FramesGolden : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(FramesGolden, JoinsFramesAsTheOracle) {
+  const Result<Json> one = ReadJsonFile(kCases + GetParam() + ".json");
+  ASSERT_TRUE(one.ok());
+  const Result<std::unique_ptr<WeightSource>> file =
+      OpenSafetensorsFile(kCases + GetParam() + ".safetensors");
+  ASSERT_TRUE(file.ok()) << file.error().message;
+  const std::vector<float> frames = ReadFixture<float>(**file, "frames", DType::kF32),
+                           expected = ReadFixture<float>(**file, "expected_rows", DType::kF32);
+  const std::vector<int32_t> first = ReadFixture<int32_t>(**file, "expected_first", DType::kI32);
+  const Result<Method> method =
+      LoadMethod((*one)["method"].get<std::string>(), KVG_SOURCE_DIR "/configs/methods",
+                 (*one)["set"].get<std::vector<std::string>>());
+  ASSERT_TRUE(method.ok()) << method.error().message;
+  const Pipeline stages = MakePipeline(*method);
+  ASSERT_NE(stages.see, nullptr);
+  ASSERT_TRUE(stages.see->sees().frames);
+  const auto count = std::ssize(first);
+  const auto numbers = frames.size() / first.size();
+  const int32_t rows = (*one)["rows"];
+  FrameView view;
+  for (size_t i = 0; i < first.size(); ++i) {
+    view.frames.push_back(std::span(frames).subspan(i * numbers, numbers));
+  }
+  EXPECT_EQ(stages.see->Join(view), first);
+
+  // What is shown of them.
+  const auto shape = [&](VisualBlock::Kind kind, int32_t times) {
+    VisualLayout layout;
+    layout.rows = int64_t{times} * rows;
+    layout.blocks = {{.kind = kind, .rows = layout.rows, .grid = {times, 1, rows}}};
+    return layout;
+  };
+  auto video = std::make_shared<VisualFeatures>();
+  video->layout = shape(VisualBlock::Kind::kVideo, static_cast<int32_t>(count));
+  video->rows = frames;
+  std::vector<std::shared_ptr<const VisualFeatures>> pictures;
+  for (const std::span<const float> frame : view.frames) {
+    auto picture = std::make_shared<VisualFeatures>();
+    picture->layout = shape(VisualBlock::Kind::kWhole, 1);
+    picture->rows.assign(frame.begin(), frame.end());
+    pictures.push_back(std::move(picture));
+  }
+  std::vector<float> shown, as_pictures;
+  for (const auto& left : JoinFrames(*stages.see, {{video}}, {{-1}})) shown = left->rows;
+  const std::vector<int32_t> one_video(pictures.size(), 0);
+  const auto left = JoinFrames(*stages.see, pictures, one_video);
+  ASSERT_EQ(left.size(), pictures.size());
+  for (size_t i = 0; i < left.size(); ++i) {
+    EXPECT_EQ(left[i]->gone, first[i] != static_cast<int32_t>(i)) << i;
+    as_pictures.insert(as_pictures.end(), left[i]->rows.begin(), left[i]->rows.end());
+  }
+  EXPECT_EQ(shown, as_pictures);
+  ASSERT_EQ(shown.size(), expected.size());
+  double largest = 0;
+  for (const float number : expected) largest = std::max(largest, std::fabs(double{number}));
+  for (size_t i = 0; i < shown.size(); ++i) {
+    ASSERT_LE(std::fabs(double{shown[i]} - double{expected[i]}), 1e-6 * largest) << i;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Methods, FramesGolden, ::testing::ValuesIn(SeeCases("frames")));
+
 TEST(SeeStages, RandomRowsAreThoseOfThePicture) {
   const Result<Method> method = LoadMethod("random_see", KVG_SOURCE_DIR "/configs/methods", {});
   ASSERT_TRUE(method.ok()) << method.error().message;
@@ -130,9 +196,12 @@ TEST(SeeStages, AreCheckedAgainstTheEyes) {
   EXPECT_NE(check("vscan", blocks).find("looks at block 5 of the tower"), std::string::npos);
   EXPECT_NE(check("vscan", blocks).find("expected one of 2, 7"), std::string::npos);
   const EyesShape siglip = {.by_row = true, .class_token = false, .behind = true};
-  for (const char* id : {"visionzip", "prumerge", "holov", "aim", "random_see", "snapkv"}) {
+  for (const char* id :
+       {"visionzip", "prumerge", "holov", "aim", "random_see", "streammem", "snapkv"}) {
     EXPECT_EQ(check(id, clip), "") << id;
   }
+  EXPECT_EQ(check("streammem", EyesShape{}), "");
+  EXPECT_NE(check("streammem", std::nullopt).find("text model"), std::string::npos);
   EXPECT_NE(check("random_see", std::nullopt).find("text model"), std::string::npos);
   EXPECT_EQ(check("random_see", EyesShape{}), "");
   EXPECT_EQ(check("snapkv", std::nullopt), "");

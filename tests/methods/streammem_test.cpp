@@ -2,6 +2,7 @@
 // StreamMem, worked by hand.
 #include <gmock/gmock.h>
 
+#include "methods/see.h"
 #include "stage_calls.h"
 
 namespace kvgauge {
@@ -67,6 +68,26 @@ std::vector<float> ForBothHeads(std::vector<float> scores) {
   const std::vector<float> first = scores;
   scores.insert(scores.end(), first.begin(), first.end());
   return scores;
+}
+
+// Cosines of neighbours: 1, 0.6, 0.8, none with the frame of zeros, 1. The fourth has none with the
+// first two, which does not matter.
+TEST(StreamMem, FramesLikeTheOneBeforeJoin) {
+  const std::vector<std::vector<float>> frames = {{1, 0}, {2, 0},  {0.6f, 0.8f}, {0, 3},
+                                                  {0, 0}, {1, -1}, {2, -2}};
+  FrameView view;
+  for (const std::vector<float>& frame : frames) view.frames.emplace_back(frame);
+  const auto join = [&](const std::string& params) {
+    const auto see = MakeStage<See>(StageKind::kSee, "streammem", params);
+    EXPECT_TRUE(see->sees().frames);
+    return see->Join(view);
+  };
+  EXPECT_THAT(join("{}"), ElementsAre(0, 0, 2, 3, 4, 5, 5));
+  EXPECT_THAT(join(R"({"above": 0.7})"), ElementsAre(0, 0, 2, 2, 4, 5, 5));
+  EXPECT_THAT(join(R"({"above": 0.5})"), ElementsAre(0, 0, 0, 0, 4, 5, 5)) << "a run goes on";
+  EXPECT_THAT(join(R"({"above": 1})"), ElementsAre(0, 1, 2, 3, 4, 5, 6));
+  view.frames.clear();
+  EXPECT_THAT(join("{}"), ElementsAre());
 }
 
 // The mean of a frame takes the place of the best entry that goes, and only then is it made.

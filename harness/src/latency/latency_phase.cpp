@@ -189,7 +189,8 @@ class Phase {
     const bool shows = prompt.ok() && prompt->visuals != nullptr;
     int64_t visual_bytes = shows ? prompt->visuals->bytes() : 0;
     for (size_t i = 0; shows && i < prompt->left.size(); ++i) {
-      visual_bytes += prompt->left[i]->visuals->bytes();
+      const auto& left = prompt->left[i]->visuals;
+      if (left != nullptr) visual_bytes += left->bytes();
     }
     for (size_t i = 0; i < lines_.size(); ++i) {
       const size_t line = (full_ + i) % lines_.size();  // the full cache first

@@ -96,7 +96,7 @@ LatencyTokens LeftOf(const LatencyTokens& whole, const std::vector<const Latency
   std::vector<SeenVisual> seen;
   for (const LatencyPicture* picture : pictures) {
     const LatencyPicture::Left& of = picture->left[number];
-    seen.push_back({picture->rows, of.features->places});
+    seen.push_back({picture->rows, of.features->places, of.features->gone});
     const auto append = [](const std::vector<float>& rows, std::vector<float>& out) {
       out.insert(out.end(), rows.begin(), rows.end());
     };
@@ -106,7 +106,8 @@ LatencyTokens LeftOf(const LatencyTokens& whole, const std::vector<const Latency
     }
     left.vision_s += of.vision_s;
   }
-  left.visuals = std::move(visuals);
+  // All frames of a piece that begins within a video may have joined one before it.
+  if (visuals->count() > 0) left.visuals = std::move(visuals);
   left.now = ShowLess(seen, left.ids, left.spans);
   return left;
 }

@@ -60,14 +60,19 @@ class PromptEyes {
       prompt.vision_s += (*feature)->seconds;
       own.push_back(*std::move(feature));
     }
-    prompt.visuals = JoinFeatures(own, tower_->spec().hidden_size);
+    prompt.visuals =
+        JoinFeatures(FeaturesLeft(nullptr, sample.pictures, own), tower_->spec().hidden_size);
     for (const auto& feature : own) prompt.pictures.push_back({feature->features.count()});
     for (const SeeKey& key : keys_) {
-      std::vector<FeatureResult> left = features_->Get(requests, *tower_, key);
+      std::vector<std::shared_ptr<const PictureFeature>> seen;
+      for (FeatureResult& feature : features_->Get(requests, *tower_, key)) {
+        if (!feature.ok()) return feature.error().Wrap(StrCat("sample ", sample.id));
+        seen.push_back(*std::move(feature));
+      }
+      const std::vector<std::shared_ptr<const VisualFeatures>> left =
+          FeaturesLeft(key.stage, sample.pictures, seen);
       for (size_t i = 0; i < left.size(); ++i) {
-        if (!left[i].ok()) return left[i].error().Wrap(StrCat("sample ", sample.id));
-        const std::shared_ptr<const PictureFeature> feature = *left[i];
-        prompt.pictures[i].left.push_back({{feature, &feature->features}, feature->seconds});
+        prompt.pictures[i].left.push_back({left[i], seen[i]->seconds});
       }
     }
     return {};

@@ -387,15 +387,22 @@ Result<VisualPrompt> EncodeVisuals(VisualInput& input, const VisualFlags& flags,
   KVG_ASSIGN(prompt.spans, PlaceVisuals(config, prompt.ids, input.shown, positions));
   KVG_ASSIGN(const std::unique_ptr<VisionTower> tower,
              LoadTower(model, *loaded.ops, see != nullptr && see->sees().behind));
-  Batches batches(input, *tower, see);
-  KVG_ASSIGN(const std::vector<VisualFeatures> features, batches.Encode());
+  Batches batches(input, *tower, OfPictures(see));
+  KVG_ASSIGN(std::vector<VisualFeatures> encoded, batches.Encode());
   prompt.vision_s = batches.seconds();
   prompt.decoder = input.decoder;
+  std::vector<std::shared_ptr<const VisualFeatures>> features;
+  for (VisualFeatures& one : encoded) {
+    features.push_back(std::make_shared<const VisualFeatures>(std::move(one)));
+  }
+  if (see != nullptr && see->sees().frames) {
+    features = JoinFrames(*see, features, std::vector<int32_t>(features.size(), -1));
+  }
   std::vector<const VisualFeatures*> all;
   std::vector<SeenVisual> seen;
-  for (const VisualFeatures& one : features) {
-    all.push_back(&one);
-    seen.push_back({one.layout.rows, one.places});
+  for (const auto& one : features) {
+    all.push_back(one.get());
+    seen.push_back({one->layout.rows, one->places, one->gone});
   }
   prompt.visuals = JoinRows(all, input.spec.hidden_size);
   if (see != nullptr) {

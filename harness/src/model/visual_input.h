@@ -82,6 +82,11 @@ Result<VisualPrompt> EncodeVisuals(VisualInput& input, const VisualFlags& flags,
                                    const ModelFlags& model, const LoadedModel& loaded,
                                    std::vector<int32_t> ids, const See* see = nullptr);
 
+// The stage that the tower is given, which looks at each picture alone; null: none.
+inline const See* OfPictures(const See* see) {
+  return see == nullptr || see->sees().frames ? nullptr : see;
+}
+
 // The rows of pictures and videos one after the other, as the engine takes them.
 std::shared_ptr<const SampleVisuals> JoinRows(std::span<const VisualFeatures* const> features,
                                               int64_t hidden_size);

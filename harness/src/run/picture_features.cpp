@@ -40,7 +40,7 @@ int64_t PictureFeature::bytes() const {
 std::string PictureFeatures::KeyOf(const PictureRequest& request, const SeeKey& see) const {
   const bool squared = preprocessor_.many_as_squares && request.pictures_in_prompt > 1;
   return StrCat(request.picture->hash, squared ? " squared" : "",
-                see.stage != nullptr ? " " + see.key : "");
+                OfPictures(see.stage) != nullptr ? " " + see.key : "");
 }
 
 Result<PictureFeatures::Looked> PictureFeatures::Look(const PictureRequest& request) const {
@@ -77,7 +77,7 @@ std::vector<FeatureResult> PictureFeatures::Get(std::span<const PictureRequest> 
     if (batch.keys.empty()) return;
     const double start_s = NowSeconds();
     Result<std::vector<VisualFeatures>> encoded =
-        tower.Encode(batch.pixels, Modality::kImage, nullptr, see.stage, batch.seeds);
+        tower.Encode(batch.pixels, Modality::kImage, nullptr, OfPictures(see.stage), batch.seeds);
     const double seconds = NowSeconds() - start_s;
     for (size_t i = 0; i < batch.keys.size(); ++i) {
       if (!encoded.ok()) {
@@ -140,11 +140,27 @@ std::vector<FeatureResult> PictureFeatures::Get(std::span<const PictureRequest> 
 }
 
 std::shared_ptr<const SampleVisuals> JoinFeatures(
-    std::span<const std::shared_ptr<const PictureFeature>> features, int64_t hidden_size) {
+    std::span<const std::shared_ptr<const VisualFeatures>> features, int64_t hidden_size) {
   std::vector<const VisualFeatures*> rows;
   rows.reserve(features.size());
-  for (const auto& feature : features) rows.push_back(&feature->features);
+  for (const auto& feature : features) rows.push_back(feature.get());
   return JoinRows(rows, hidden_size);
+}
+
+std::vector<std::shared_ptr<const VisualFeatures>> FeaturesLeft(
+    const See* see, std::span<const Picture> pictures,
+    std::span<const std::shared_ptr<const PictureFeature>> features) {
+  std::vector<std::shared_ptr<const VisualFeatures>> all;
+  all.reserve(features.size());
+  for (const auto& feature : features) all.emplace_back(feature, &feature->features);
+  if (see == nullptr || !see->sees().frames) return all;
+  std::vector<int32_t> video_of;
+  video_of.reserve(pictures.size());
+  for (const Picture& picture : pictures) {
+    // The context's frames are one video, those of each question another.
+    video_of.push_back(picture.frame < 0 ? -1 : static_cast<int32_t>(picture.question + 1));
+  }
+  return JoinFrames(*see, all, video_of);
 }
 
 }  // namespace kvgauge

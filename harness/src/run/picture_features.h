@@ -95,6 +95,10 @@ class PictureFeatures {
 
 // The pictures of one prompt as the engine takes them, one after the other.
 std::shared_ptr<const SampleVisuals> JoinFeatures(
-    std::span<const std::shared_ptr<const PictureFeature>> features, int64_t hidden_size);
+    std::span<const std::shared_ptr<const VisualFeatures>> features, int64_t hidden_size);
+// What is shown of a sample's pictures, whose features Get gave with the same stage.
+std::vector<std::shared_ptr<const VisualFeatures>> FeaturesLeft(
+    const See* see, std::span<const Picture> pictures,
+    std::span<const std::shared_ptr<const PictureFeature>> features);
 
 }  // namespace kvgauge

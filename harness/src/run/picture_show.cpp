@@ -73,7 +73,9 @@ Status PictureShow::ShowTogether(std::span<const std::shared_ptr<RunSample>> sam
       own.push_back(*features[at]);
     }
     if (!status.ok() || own.empty()) continue;
-    sample->tokens.visuals = JoinFeatures(own, tower_->spec().hidden_size);
+    const std::vector<std::shared_ptr<const VisualFeatures>> left =
+        FeaturesLeft(see_.get(), sample->sample.pictures, own);
+    sample->tokens.visuals = JoinFeatures(left, tower_->spec().hidden_size);
     sample->vision_s = vision_s;
     std::vector<SeenPicture> seen;
     for (const auto& feature : own) {
@@ -82,7 +84,7 @@ Status PictureShow::ShowTogether(std::span<const std::shared_ptr<RunSample>> sam
     sample->sight = MakeSight(sample->sample, seen);
     if (see_ == nullptr) continue;
     if (shows_whole()) ShowWhole(*sample);
-    TakeUnseen(own, *sample);
+    TakeUnseen(left, *sample);
   }
   return {};
 }
@@ -99,7 +101,8 @@ void PictureShow::ShowWhole(RunSample& sample) {
     own.push_back(*std::move(feature));
   }
   auto whole = std::make_shared<EngineSample>(sample.tokens);
-  whole->visuals = JoinFeatures(own, tower_->spec().hidden_size);
+  whole->visuals =
+      JoinFeatures(FeaturesLeft(nullptr, sample.sample.pictures, own), tower_->spec().hidden_size);
   sample.tokens.whole = std::move(whole);
 }
 
@@ -120,11 +123,11 @@ Status PictureShow::NeedTower(const SampleEyes& eyes, Ops& ops) {
 }
 
 // What a stage took out of the pictures leaves the prompts.
-void PictureShow::TakeUnseen(std::span<const std::shared_ptr<const PictureFeature>> features,
+void PictureShow::TakeUnseen(std::span<const std::shared_ptr<const VisualFeatures>> features,
                              RunSample& sample) const {
   std::vector<SeenVisual> seen;
   for (const auto& feature : features) {
-    seen.push_back({feature->features.layout.rows, feature->features.places});
+    seen.push_back({feature->layout.rows, feature->places, feature->gone});
   }
   EngineSample& tokens = sample.tokens;
   const int64_t context = std::ssize(tokens.context);

@@ -46,7 +46,7 @@ class PictureShow {
   Status ShowTogether(std::span<const std::shared_ptr<RunSample>> samples, const SampleEyes* eyes,
                       Ops& ops, std::vector<Status>& shown);
   void ShowWhole(RunSample& sample);
-  void TakeUnseen(std::span<const std::shared_ptr<const PictureFeature>> features,
+  void TakeUnseen(std::span<const std::shared_ptr<const VisualFeatures>> features,
                   RunSample& sample) const;
 
   const RunPlan& plan_;

@@ -2,8 +2,9 @@
 // Stages that reduce what the text model is shown of a picture: before it reads the prompt, so that
 // all later stages see fewer rows.
 //
-// A picture comes tile by tile (a frame of a video is one). Everything here is plain numbers on the
-// host, owned by the caller, computed once for each picture and shared by all samples that show it.
+// A picture comes tile by tile (a frame of a video is one), or the frames of a video come together.
+// Everything here is plain numbers on the host, owned by the caller, computed once for each picture
+// and shared by all samples that show it.
 #pragma once
 
 #include <cstdint>
@@ -36,6 +37,8 @@ struct SeeNeeds {
   bool rows = false;    // TileView::rows
   // It mixes rows as the text model would be shown them, behind the projector. Needs `rows`.
   bool mixes_shown = false;
+  // It joins frames of videos and leaves all pictures whole: Join is asked, Reduce is not.
+  bool frames = false;
 
   bool tower() const { return attention || early >= 0 || keys || behind; }
 };
@@ -84,6 +87,12 @@ struct SeenRow {
   static SeenRow Kept(int32_t patch) { return {patch, {{patch, 1.0f}}, false}; }
 };
 
+// Frames of a video, one behind the other, each with as many rows as the others.
+struct FrameView {
+  // Each is [rows, hidden], as the text model would be shown it.
+  std::vector<std::span<const float>> frames;
+};
+
 // Reduces pictures. Methods with equal See stages share prefills; others cannot, as their prompts
 // differ. Rows that are shown stand in the prompt one behind the other, and text follows without a
 // gap; where positions have three axes a row turns by the place of its patch, and text goes on
@@ -92,8 +101,11 @@ class See : public Stage {
  public:
   virtual SeeNeeds sees() const { return {}; }
   // The rows that are shown of a tile, in the order of the prompt; at least one. A stage without
-  // SeeNeeds::tower keeps patches and mixes none.
-  virtual std::vector<SeenRow> Reduce(const TileView& tile) const = 0;
+  // SeeNeeds::tower keeps patches and mixes none. By default all are kept.
+  virtual std::vector<SeenRow> Reduce(const TileView& tile) const;
+  // With SeeNeeds::frames: for each frame the first of those with which it becomes one, which is
+  // its own number where it is that one. The mean of them all is shown in the place of the first.
+  virtual std::vector<int32_t> Join(const FrameView& view) const;
 };
 
 }  // namespace kvgauge

@@ -30,9 +30,21 @@ struct VisualFeatures {
   // Where a stage took rows out: the place in the layout of each row that is left, in the order of
   // the prompt; SeenRow::kNowhere: none. Empty: rows are those of the layout.
   std::vector<int32_t> places = {};
+  bool gone = false;  // a stage took all of it out
 
-  int64_t count() const { return places.empty() ? layout.rows : std::ssize(places); }
+  int64_t count() const {
+    if (gone) return 0;
+    return places.empty() ? layout.rows : std::ssize(places);
+  }
 };
+
+// What a stage of SeeNeeds::frames leaves of the visuals of a prompt, in their order. Frames are
+// those of a video, and pictures that are frames: visual i is one of the video `video_of[i]`, or of
+// none where that is negative. Frames of one video are asked about together as far as they stand
+// one behind the other and are alike in shape. A visual that stays whole is the one that came.
+std::vector<std::shared_ptr<const VisualFeatures>> JoinFrames(
+    const See& see, std::span<const std::shared_ptr<const VisualFeatures>> visuals,
+    std::span<const int32_t> video_of);
 
 // What a stage that reduces pictures may know of such eyes.
 EyesShape ShapeOfEyes(const VisionSpec& spec);

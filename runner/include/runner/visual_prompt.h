@@ -60,6 +60,7 @@ Result<std::vector<VisualSpan>> PlaceVisuals(const ModelConfig& config,
 struct SeenVisual {
   int64_t rows = 0;             // of its layout
   std::vector<int32_t> places;  // empty: all of them
+  bool gone = false;            // none of them
 };
 // Takes the rows that were given up out of tokens: `spans` lie in `ids`, with embedding rows that
 // count those of all visuals together, before anything was taken out. Returns where each token

@@ -20,6 +20,7 @@ std::vector<Shown> RowsOf(std::span<const SeenVisual> visuals) {
   for (const SeenVisual& visual : visuals) {
     shown.push_back({&visual, before, after});
     before += visual.rows;
+    if (visual.gone) continue;
     after += visual.places.empty() ? visual.rows : std::ssize(visual.places);
   }
   return shown;
@@ -33,6 +34,10 @@ VisualSpan Left(const VisualSpan& span, const std::vector<Shown>& shown) {
   KVG_CHECK(behind != shown.begin(), "a span of no visual");
   const Shown& own = *(behind - 1);
   VisualSpan left = span;
+  if (own.visual->gone) {
+    left.count = 0;
+    return left;
+  }
   const int64_t first = span.embedding_row - own.before;  // of the visual's layout
   if (own.visual->places.empty()) {
     left.embedding_row = own.after + first;
