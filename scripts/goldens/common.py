@@ -32,6 +32,20 @@ def write_json(path, value, compact=False):
     path.write_text(text + "\n", encoding="utf-8")
 
 
+def _header_and_rest(content):
+    size = int.from_bytes(content[:8], "little")
+    return json.loads(content[8 : 8 + size]), content[8 + size :]
+
+
+def save_file(tensors, path, metadata=None):
+    """As safetensors.numpy's, which orders metadata by chance: a file that says the same already stays as it is."""
+    from safetensors.numpy import save
+
+    path, content = pathlib.Path(path), save(tensors, metadata)
+    if not path.exists() or _header_and_rest(path.read_bytes()) != _header_and_rest(content):
+        path.write_bytes(content)
+
+
 def _rows(rows):
     body = ",\n".join(json.dumps(r, ensure_ascii=False, separators=(",", ":")) for r in rows)
     return "[\n" + body + "\n]"

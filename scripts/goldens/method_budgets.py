@@ -6,6 +6,7 @@ stands for what goes) and PrefixKV (THU-MIG/PrefixKV).
 
 import numpy as np
 
+from common import save_file
 from method_oracles import Sequence, softmax, top
 from method_selection import HEADS, whole_numbers
 
@@ -95,8 +96,6 @@ def curve():
 
 
 def write_side_file(path, stage, heads, table=None):
-    from safetensors.numpy import save_file
-
     save_file({table or ("heads" if heads.shape[1] > 1 else "layers"): heads}, path, metadata={
         "kvgauge_calibration": "1", "stage": stage, "stage_version": "1", "params": "{\"share\":0.2}" if "prefixkv" in stage else "{}",
         "model": "6193d2452e6d71261c46f91490427c94b7e2c528a859ff2fc2f7c0cafef09dfa", "model_name": "model",

@@ -11,9 +11,9 @@ import types
 import typing
 
 import numpy as np
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file
 
-from common import GOLDEN
+from common import GOLDEN, save_file
 from checkouts import definitions
 from method_layers import heads_ids
 

@@ -9,6 +9,8 @@ import math
 
 import numpy as np
 
+from common import save_file
+
 F = np.float32
 
 
@@ -141,8 +143,6 @@ def kvquant_tuples(raw, layer, side):
 
 def write_kvquant(directory, raw):
     """Those, and the side-file that the program makes of them."""
-    from safetensors.numpy import save_file
-
     published, tables = {}, {}
     for l in range(4):
         for side, what in (("k", "keys"), ("v", "values")):
@@ -316,8 +316,6 @@ def affine_matrices(seed=43):
 
 def write_matrices(directory):
     """Side-files of the tiny checkpoint for the two above."""
-    from safetensors.numpy import save_file
-
     made = {"kvgauge_calibration": "1", "stage_version": "1", "model_name": "model", "texts": "0", "tokens": "0",
             "model": "6193d2452e6d71261c46f91490427c94b7e2c528a859ff2fc2f7c0cafef09dfa"}
     sides = ("keys", "values")

@@ -6,8 +6,8 @@ the layout of the published files.
 import math
 
 import numpy as np
-from safetensors.numpy import save_file
 
+from common import save_file
 from method_decoding import INTERVAL, STEPS, decoding_case
 
 LAYERS, HEADS, GROUP, HIDDEN, INNER, DIM, SINKS, HEAD_DIM = 4, 2, 2, 64, 8, 16, 16, 32

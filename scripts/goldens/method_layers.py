@@ -13,7 +13,7 @@ import math
 
 import numpy as np
 
-from common import GOLDEN
+from common import GOLDEN, save_file
 from method_oracles import Llama, Prefill, Sequence, softmax
 
 INPUTS = GOLDEN / "methods" / "inputs"
@@ -128,8 +128,6 @@ def texts_of(ids):
 
 
 def write_map(path, reads):
-    from safetensors.numpy import save_file
-
     params = f'{{"order":"dissimilar","shared":4,"threshold":{THRESHOLD},"tokens":{TOKENS}}}'
     save_file({"layers": np.array(reads, np.float32)}, path, metadata={
         "kvgauge_calibration": "1", "stage": "prepare.kvsharer", "stage_version": "1", "params": params,

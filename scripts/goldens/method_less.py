@@ -6,10 +6,9 @@ import types
 import typing
 
 import numpy as np
-from safetensors.numpy import save_file
 
 from checkouts import definitions
-from common import GOLDEN
+from common import GOLDEN, save_file
 from method_layers import heads_ids
 from method_oracles import top
 

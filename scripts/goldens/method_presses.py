@@ -7,6 +7,7 @@ import math
 
 import numpy as np
 
+from common import save_file
 from method_oracles import Cam, Sequence, cosine, pool_average, top
 
 
@@ -161,8 +162,6 @@ def statistics(prefill_shape):
 
 
 def write_statistics(path, shape):
-    from safetensors.numpy import save_file
-
     mean, covariance = statistics(shape)
     tables = {f"mean.{l}": m for l, m in enumerate(mean)} | {f"covariance.{l}": c for l, c in enumerate(covariance)}
     save_file(tables, path, metadata={

@@ -12,6 +12,7 @@ import string
 
 import numpy as np
 
+from common import save_file
 from method_oracles import MiniCache, Sequence, Think, gumbel, philox, pool_average, pool_max
 from method_reads import Quest
 from method_weights import pooled_weights
@@ -460,8 +461,6 @@ HEADS = np.random.default_rng(24).uniform(0.05, 1, (4, 2)).astype(np.float32)
 
 
 def write_heads(path, stage="allocate.headkv"):
-    from safetensors.numpy import save_file
-
     save_file({"heads": HEADS}, path, metadata={
         "kvgauge_calibration": "1", "stage": stage, "stage_version": "1", "params": "{}",
         "model": "6193d2452e6d71261c46f91490427c94b7e2c528a859ff2fc2f7c0cafef09dfa", "model_name": "model",
@@ -473,8 +472,6 @@ FILTERS = np.random.default_rng(25).standard_normal((4, 2, 32)).astype(np.float3
 
 
 def write_filters(path):
-    from safetensors.numpy import save_file
-
     save_file({f"filters.{l}": f for l, f in enumerate(FILTERS)}, path, metadata={
         "kvgauge_calibration": "1", "stage": "score.qfilters", "stage_version": "2", "params": "{}",
         "model": "6193d2452e6d71261c46f91490427c94b7e2c528a859ff2fc2f7c0cafef09dfa", "model_name": "model",

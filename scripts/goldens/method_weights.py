@@ -12,7 +12,7 @@ import pathlib
 import numpy as np
 
 import method_codecs as codecs
-from common import GOLDEN
+from common import GOLDEN, save_file
 from method_oracles import Llama, Prefill, Sequence
 
 INPUTS = GOLDEN / "methods" / "inputs"
@@ -50,8 +50,6 @@ LOUD = np.exp(np.random.default_rng(27).standard_normal((4, 2, 32))).astype(np.f
 
 
 def write_loud(path):
-    from safetensors.numpy import save_file
-
     save_file({f"keys.{l}": loud for l, loud in enumerate(LOUD)}, path, metadata={
         "kvgauge_calibration": "1", "stage": "prepare.smooth_keys", "stage_version": "1", "params": "{}",
         "model": "6193d2452e6d71261c46f91490427c94b7e2c528a859ff2fc2f7c0cafef09dfa", "model_name": "model",
@@ -84,8 +82,6 @@ CUTS = {"keys": 0.8, "values": 0.5}
 
 
 def write_sides(path):
-    from safetensors.numpy import save_file
-
     tables = {f"{what}.{l}": loud for what, of in SIDES.items() for l, loud in enumerate(of)}
     tables |= {f"{what}.cut.{l}": np.full((1, 1), cut, np.float32) for what, cut in CUTS.items() for l in range(4)}
     save_file(tables, path, metadata={
@@ -162,8 +158,6 @@ def of_prompt(config, weights):
 
 
 def write_tables(path, stage, params, tables):
-    from safetensors.numpy import save_file
-
     tables = {k: np.ascontiguousarray(v, np.float32) for k, v in tables.items()}
     save_file(tables, path, metadata={
         "kvgauge_calibration": "1", "stage": stage, "stage_version": "1", "params": params,
