@@ -184,6 +184,11 @@ row("falcon_bias",
     base("FalconForCausalLM", "falcon", multi_query=False, parallel_attn=False, bias=True,
          new_decoder_architecture=False, num_hidden_layers=1, **FALCON),
     note="Attention, then the MLP; biases; a KV head for each query head.")
+row("falcon_rw",
+    base("FalconForCausalLM", "falcon", multi_query=False, parallel_attn=False, bias=True, new_decoder_architecture=False,
+         num_attention_heads=12, hidden_size=96, ffn_hidden_size=64, **{**FALCON, "alibi": True}),
+    bias_gain=0.05, attention="sdpa", oracle="transformers, attn_implementation sdpa, since eager adds distances twice",
+    note="Scores count distances (ALiBi): slopes and their products with positions are rounded to bf16.")
 BLOOM = dict(layer_norm_epsilon=1e-5, rms_norm_eps=..., intermediate_size=..., num_key_value_heads=..., hidden_act=...,
              num_attention_heads=..., num_hidden_layers=..., max_position_embeddings=..., rope_theta=..., n_layer=2,
              seq_length=512, apply_residual_connection_post_layernorm=False, hidden_dropout=0.0, attention_dropout=0.0,

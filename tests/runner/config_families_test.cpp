@@ -619,7 +619,11 @@ TEST(ConfigFamilies, FalconHeads) {
   EXPECT_EQ(second.tensor_names.input_norm, "input_layernorm");
   EXPECT_EQ(Parse(Golden("falcon_bias")).kv_heads, 4);
   EXPECT_FALSE(Parse(Golden("falcon_bias")).parallel);
-  ExpectRefused(With(one, {{"alibi", true}}), "alibi", "ALiBi");
+  EXPECT_TRUE(Parse(one).rope.has_value() && Parse(one).distance_slopes.empty());
+  const ModelConfig far = Parse(Golden("falcon_rw"));
+  EXPECT_FALSE(far.rope.has_value());
+  EXPECT_TRUE(far.rounded_distances);
+  EXPECT_EQ(std::ssize(far.distance_slopes), far.query_heads);
   ExpectRefused(With(grouped, {{"num_kv_heads", 3}}), "num_kv_heads");
   ExpectRefused(With(grouped, {{"parallel_attn", false}}), "parallel_attn");
   ExpectRefused(With(one, {{"num_ln_in_parallel_attn", 2}}), "num_ln_in_parallel_attn");

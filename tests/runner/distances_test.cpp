@@ -5,6 +5,7 @@
 
 #include "runner/cache_fixture.h"
 #include "runner/engine_fixture.h"
+#include "src/cache/distances.h"
 #include "support/fixtures.h"
 #include "support/test_ops.h"
 
@@ -156,6 +157,22 @@ TEST(Distances, StagesThatWeighProductsAreRefused) {
   }
   EXPECT_NE(fault("full", {"store.position=clipped", "store.position_limit=64"}).find("clipped"),
             std::string::npos);
+}
+
+// As Falcon has them: slope, position and product have the eight bits of bf16.
+TEST(DistanceTable, RoundsWhereAskedTo) {
+  const std::unique_ptr<Ops> ops = MakeTestOps("cpu", 1);
+  const float slopes[] = {0.70710678f, 0.5f};
+  const DistanceTable exact(*ops, slopes, 0.0f, 400), rounded(*ops, slopes, 0.25f, 400);
+  const std::vector<float> plain = HostFloats(*ops, exact.Of(0));
+  const std::vector<float> first = HostFloats(*ops, rounded.Of(0));
+  const std::vector<float> second = HostFloats(*ops, rounded.Of(1));
+  EXPECT_EQ(plain[257], 0.70710678f * 257);
+  EXPECT_EQ(first[1], 0.25f * 0.70703125f);
+  EXPECT_EQ(first[256], 0.25f * 181);
+  EXPECT_EQ(first[257], first[256]);  // 257 is 256
+  EXPECT_EQ(second[255], 0.25f * 127.5f);
+  EXPECT_EQ(second[259], 0.25f * 130);  // 259 is 260
 }
 
 }  // namespace

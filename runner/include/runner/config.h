@@ -321,6 +321,9 @@ struct ModelConfig {
   // that is the slope times how far it is from the query, but for a number of the row that its
   // softmax cancels.
   std::vector<float> distance_slopes;
+  // Slopes, positions and their products are rounded to bf16, and these are scaled as scores are
+  // (Falcon).
+  bool rounded_distances = false;
   float logit_softcap = 0.0f;
   bool scale_embedding = false;  // Gemma: times sqrt(hidden_size), rounded to the model dtype
   // What multiplies embeddings, what a branch adds, and logits (before their cap).

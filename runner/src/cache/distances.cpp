@@ -4,16 +4,29 @@
 #include <algorithm>
 #include <vector>
 
+#include "core/rounding.h"
 #include "src/cache/cache_layer.h"
 
 namespace kvgauge {
 
-DistanceTable::DistanceTable(Ops& ops, std::span<const float> slopes, int64_t capacity)
+namespace {
+
+float DistanceOf(float slope, int64_t position, float rounded_scale) {
+  const auto at = static_cast<float>(position);
+  if (rounded_scale == 0.0f) return slope * at;
+  const auto rounded = [](float value) { return Rounded(DType::kBF16, value); };
+  return rounded_scale * rounded(rounded(slope) * rounded(at));
+}
+
+}  // namespace
+
+DistanceTable::DistanceTable(Ops& ops, std::span<const float> slopes, float rounded_scale,
+                             int64_t capacity)
     : heads_(std::ssize(slopes)), capacity_(capacity) {
   std::vector<float> numbers;
   numbers.reserve(static_cast<size_t>(heads_ * capacity));
   for (const float slope : slopes) {
-    for (int64_t p = 0; p < capacity; ++p) numbers.push_back(slope * static_cast<float>(p));
+    for (int64_t p = 0; p < capacity; ++p) numbers.push_back(DistanceOf(slope, p, rounded_scale));
   }
   memory_ = ops.memory->Allocate(heads_ * capacity * 4);
   ops.memory->Copy(View(numbers, {heads_, capacity}), memory_.As(DType::kF32, {heads_, capacity}));

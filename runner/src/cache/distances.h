@@ -15,7 +15,9 @@ namespace kvgauge {
 // cache and its forks.
 class DistanceTable {
  public:
-  DistanceTable(Ops& ops, std::span<const float> slopes, int64_t capacity);
+  // `rounded_scale` above 0: slopes, positions and products are rounded to bf16, and the products
+  // multiplied by it.
+  DistanceTable(Ops& ops, std::span<const float> slopes, float rounded_scale, int64_t capacity);
 
   int64_t capacity() const { return capacity_; }
   // The numbers of one query head, [capacity] f32.

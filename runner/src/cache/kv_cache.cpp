@@ -41,6 +41,7 @@ KvCache::KvCache(const ModelConfig& config, const KvCacheOptions& options, Cache
   setup->windowed = std::any_of(config.layers.begin(), config.layers.end(),
                                 [](const LayerConfig& layer) { return layer.window > 0; });
   setup->slopes = config.distance_slopes;
+  if (config.rounded_distances) setup->rounded_scale = config.attention_scale;
   if (config.encoder != nullptr) encoder_width_ = config.encoder->hidden_size;
   setup->running = config.means.has_value();
   if (config.rope) setup->rope_layout = config.rope->layout;
@@ -227,7 +228,8 @@ void KvCache::NeedDistances(int64_t positions) {
   // A device without room leaves all of them as they were.
   std::vector<std::shared_ptr<const DistanceTable>> tables;
   for (const LayerDevices::Range& range : devices_.ranges()) {
-    tables.push_back(std::make_shared<const DistanceTable>(*range.ops, setup_->slopes, capacity));
+    tables.push_back(std::make_shared<const DistanceTable>(*range.ops, setup_->slopes,
+                                                           setup_->rounded_scale, capacity));
   }
   for (size_t device = 0; device < tables.size(); ++device) {
     for (const auto& layer : LayersOf(devices_.ranges()[device])) {

@@ -32,6 +32,7 @@ struct LayerSetup {
   bool rows_alone = false;      // of these, rows of which layers make keys and values anew
   bool windowed = false;        // some layer's rows see a window of positions only
   std::vector<float> slopes;    // ModelConfig::distance_slopes
+  float rounded_scale = 0.0f;   // DistanceTable's
   RopeLayout rope_layout = RopeLayout::kHalf;
   RopeFrequencies frequencies;
   bool running = false;     // rows may join a head's newest entry (KvCache::EndRows)

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Falcon 7B, 11B, 40B and 180B. Those of 1B in RefinedWeb are refused: the reference rounds their
-// distances (ALiBi) to bf16 before it adds them.
+// Falcon 7B, 11B, 40B and 180B, and the models of RefinedWeb's paper.
 #include "src/config/common.h"
 #include "src/config/family.h"
 
@@ -48,11 +47,12 @@ void ReadFalcon(ConfigReader& reader, ModelConfig& config) {
   config.qkv_bias = config.output_bias = config.mlp_bias = reader.Bool("bias", false);
   config.tied_head = reader.Bool("tie_word_embeddings", true);
   if (reader.Bool("alibi", false)) {
-    reader.Fail(
-        "alibi",
-        "false: the reference rounds distances (ALiBi) to bf16 here, and that is not implemented");
+    config.distance_slopes = DistanceSlopes(config.query_heads, 8);
+    config.rounded_distances = true;
+    reader.Ignore({"rope_theta", "rope_scaling", "rope_parameters"});
+  } else {
+    ReadRope(reader, {.head_dim = config.key_dim}, config);
   }
-  ReadRope(reader, {.head_dim = config.key_dim}, config);
   CheckLayerTypes(reader, config);
   reader.Neutral("apply_residual_connection_post_layernorm", false);
 }
@@ -60,8 +60,9 @@ void ReadFalcon(ConfigReader& reader, ModelConfig& config) {
 }  // namespace
 
 KVG_MODEL_FAMILY(
-    falcon, {.title = "Falcon 7B, 11B, 40B, 180B",
-             .notes = "attention and MLP side by side under one norm or two; one KV head, or some",
+    falcon, {.title = "Falcon 7B, 11B, 40B, 180B, RW 1B, RW 7B",
+             .notes = "attention and MLP side by side under one norm or two; one KV head, or some; "
+                      "scores of RW count how far a key is (ALiBi)",
              .read = ReadFalcon})
 
 }  // namespace kvgauge
