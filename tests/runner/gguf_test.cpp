@@ -42,6 +42,16 @@ class FileOf {
   FileOf& Key(const std::string& key, uint32_t value) {
     return Text(key).Number(4, 4).Number(value, 4);
   }
+  FileOf& KeyFlags(const std::string& key, const std::vector<bool>& flags) {
+    Text(key).Number(9, 4).Number(7, 4).Number(flags.size(), 8);
+    for (const bool flag : flags) Number(flag ? 1 : 0, 1);
+    return *this;
+  }
+  FileOf& KeyNumbers(const std::string& key, const std::vector<uint32_t>& numbers) {
+    Text(key).Number(9, 4).Number(4, 4).Number(numbers.size(), 8);
+    for (const uint32_t number : numbers) Number(number, 4);
+    return *this;
+  }
   FileOf& KeyText(const std::string& key, const std::string& value) {
     return Text(key).Number(8, 4).Text(value);
   }
@@ -190,6 +200,60 @@ TEST_F(GgufDirectory, HoldsOneFormat) {
   Write("b.gguf", SoundFile().bytes);
   EXPECT_THAT(ConfigError(path_), HasSubstr("2 GGUF files"));
   EXPECT_THAT(ConfigError(path_ + "/model-00001-of-00002.gguf"), HasSubstr("one of several"));
+}
+
+// A file of Gemma 4 whose two layers have MLPs of these widths, the second one with a cache of the
+// first.
+FileOf TwoLayersOf(const std::vector<uint32_t>& widths, const std::vector<bool>& sliding,
+                   uint32_t full_values = 16) {
+  FileOf file;
+  file.Header(1, 8).KeyText("general.architecture", "gemma4").Key("gemma4.block_count", 2);
+  file.Key("gemma4.attention.key_length", 16);
+  file.Key("gemma4.attention.value_length", full_values);
+  file.Key("gemma4.attention.key_length_swa", 8).Key("gemma4.attention.shared_kv_layers", 1);
+  file.KeyFlags("gemma4.attention.sliding_window_pattern", sliding);
+  file.KeyNumbers("gemma4.feed_forward_length", widths);
+  return file.Tensor("token_embd.weight", {8, 4}, 0, 0).Pad().Data(128);
+}
+
+TEST_F(GgufDirectory, NamesWhatLayersMayNotHave) {
+  const auto error = [&](const FileOf& file) {
+    Write("m.gguf", file.bytes);
+    return ConfigError(path_);
+  };
+  EXPECT_THAT(error(TwoLayersOf({4, 8}, {true})),
+              AllOf(HasSubstr("sliding_window_pattern"), HasSubstr("2 flags")));
+  EXPECT_THAT(error(TwoLayersOf({4, 8}, {true, true}, 8)), HasSubstr("attention.value_length"));
+  EXPECT_THAT(error(TwoLayersOf({4, 8}, {true, true})),
+              AllOf(HasSubstr("rope.dimension_count"), HasSubstr("rope_freqs")));
+
+  FileOf chunks;
+  chunks.Header(1, 5).KeyText("general.architecture", "llama4").Key("llama4.block_count", 2);
+  chunks.Key("llama4.expert_count", 2).Key("llama4.attention.sliding_window", 0);
+  chunks.Key("llama4.embedding_length", 8);
+  chunks.Tensor("token_embd.weight", {8, 4}, 0, 0).Pad().Data(128);
+  EXPECT_THAT(error(chunks), AllOf(HasSubstr("sliding_window"), HasSubstr("chunks of 8192")));
+}
+
+TEST_F(GgufDirectory, NamesExpertsThatCannotBeParted) {
+  const auto error = [&](const std::vector<std::pair<std::string, uint64_t>>& rows) {
+    FileOf file;
+    file.Header(rows.size(), 2).KeyText("general.architecture", "gemma4");
+    file.Key("gemma4.expert_count", 2);
+    uint64_t offset = 0;
+    for (const auto& [name, count] : rows) {
+      file.Tensor(name, {8, count, 2}, 0, offset);
+      offset += 8 * count * 2 * 4;
+    }
+    Write("m.gguf", file.Pad().Data(offset).bytes);
+    const auto weights = OpenWeights(path_, DType::kF32);
+    EXPECT_FALSE(weights.ok());
+    return weights.ok() ? "" : weights.error().message;
+  };
+  EXPECT_THAT(error({{"blk.0.ffn_gate_up_exps.weight", 3}}),
+              AllOf(HasSubstr("ffn_gate_up_exps"), HasSubstr("3 rows"), HasSubstr("even")));
+  EXPECT_THAT(error({{"blk.0.ffn_gate_up_exps.weight", 4}, {"blk.0.ffn_up_exps.weight", 2}}),
+              AllOf(HasSubstr("'blk.0.ffn_up_exps.weight'"), HasSubstr("already")));
 }
 
 TEST_F(GgufDirectory, RefusesWhatItDoesNotKnow) {

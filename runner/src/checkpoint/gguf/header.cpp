@@ -326,6 +326,14 @@ std::optional<std::vector<double>> GgufValue::Reals() const {
   return out;
 }
 
+std::optional<std::vector<bool>> GgufValue::Bools() const {
+  if (!array_ || type_ != Type::kBool) return std::nullopt;
+  std::vector<bool> out;
+  out.reserve(bytes_.size());
+  for (const uint8_t byte : bytes_) out.push_back(byte != 0);
+  return out;
+}
+
 const GgufValue* GgufHeader::Find(std::string_view key) const {
   const auto found = metadata.find(key);
   return found == metadata.end() ? nullptr : &found->second;

@@ -56,6 +56,7 @@ class GgufValue {
   std::optional<std::vector<std::string_view>> Texts() const;
   std::optional<std::vector<int64_t>> Ints() const;
   std::optional<std::vector<double>> Reals() const;
+  std::optional<std::vector<bool>> Bools() const;
 
  private:
   std::optional<int64_t> IntAt(uint64_t index) const;

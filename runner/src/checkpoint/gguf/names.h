@@ -11,11 +11,13 @@
 
 namespace kvgauge {
 
-// A tensor of a layer ("blk.3.attn_q.weight") and its name in a checkpoint, without ".weight" or
-// ".bias". `checkpoint` with "experts.#." before the last part is one tensor for each expert, whom
-// the file stacks.
+// A tensor of a layer ("blk.3.attn_q.weight") and its name in a checkpoint, both without ".weight"
+// or ".bias". Where `file` has its ending, `checkpoint` is the whole name. `checkpoint` with
+// "experts.#." before the last part is one tensor for each expert, whom the file stacks.
 struct GgufName {
   std::string_view file, checkpoint;
+  // What the lower half of each expert's rows is: the file has two matrices in one.
+  std::string_view second = "";
 };
 
 struct GgufArchitecture {
@@ -35,6 +37,7 @@ std::vector<std::string> GgufArchitectureNames();
 // What a checkpoint calls a tensor of the file.
 struct GgufPlace {
   std::string name;        // with '#' for the expert where `stacked`
+  std::string second;      // that of the lower half of an expert's rows; empty: `name` has all
   bool stacked = false;    // by expert
   bool paired = false;     // rows of queries or keys, in pairs
   bool plus_one = false;   // a norm that is stored one larger

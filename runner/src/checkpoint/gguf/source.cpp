@@ -21,6 +21,7 @@ struct Origin {
   const GgufTensor* tensor = nullptr;
   GgufPlace place;
   int64_t expert = 0;          // where the place is stacked
+  int64_t half = 0;            // where an expert's rows are two tensors: which of the two
   int64_t heads = 0;           // where it is paired
   std::vector<int64_t> shape;  // that of the checkpoint
 };
@@ -114,11 +115,11 @@ class GgufSource final : public WeightSource {
  private:
   std::span<const uint8_t> Content(const Origin& origin) const {
     const GgufTensor& tensor = *origin.tensor;
-    const uint64_t experts =
-        origin.place.stacked ? static_cast<uint64_t>(tensor.shape[0]) : uint64_t{1};
-    const uint64_t bytes = (tensor.end - tensor.begin) / experts;
-    return file_.map->bytes().subspan(tensor.begin + static_cast<uint64_t>(origin.expert) * bytes,
-                                      bytes);
+    const int64_t halves = origin.place.second.empty() ? 1 : 2;
+    const int64_t parts = origin.place.stacked ? tensor.shape[0] * halves : 1;
+    const uint64_t bytes = (tensor.end - tensor.begin) / static_cast<uint64_t>(parts);
+    const auto before = static_cast<uint64_t>(origin.expert * halves + origin.half);
+    return file_.map->bytes().subspan(tensor.begin + before * bytes, bytes);
   }
 
   // Whether the file's bytes are the tensor's.
@@ -212,17 +213,30 @@ Result<std::unique_ptr<WeightSource>> OpenGgufWeights(const std::string& path, D
       tensors.emplace(place->name, std::move(origin));
       continue;
     }
-    if (tensor.shape.size() != 3 || tensor.shape[0] > kMostExperts) {
+    const size_t rank = place->name.ends_with(".bias") ? 2 : 3;
+    if (tensor.shape.size() != rank || tensor.shape[0] > kMostExperts) {
       return BadInput(StrCat(where, " has ", tensor.shape.size(), " dimensions, the first ",
-                             tensor.shape[0], "; expected 3: at most ", kMostExperts,
-                             " experts, rows and columns"));
+                             tensor.shape[0], "; expected ", rank, ": at most ", kMostExperts,
+                             " experts, rows", rank == 3 ? " and columns" : ""));
+    }
+    if (!place->second.empty() && tensor.shape[1] % 2 != 0) {
+      return BadInput(StrCat(where, " has ", tensor.shape[1],
+                             " rows for each expert, expected an even number: those of gates and "
+                             "as many of what they open"));
     }
     origin.shape.erase(origin.shape.begin());
-    const size_t at = place->name.find('#');
-    for (int64_t expert = 0; expert < tensor.shape[0]; ++expert) {
-      origin.expert = expert;
-      tensors.emplace(StrCat(place->name.substr(0, at), expert, place->name.substr(at + 1)),
-                      origin);
+    if (!place->second.empty()) origin.shape[0] /= 2;
+    for (origin.expert = 0; origin.expert < tensor.shape[0]; ++origin.expert) {
+      origin.half = 0;
+      for (const std::string* name : {&place->name, &place->second}) {
+        if (name->empty()) continue;
+        const size_t at = name->find('#');
+        const std::string own = StrCat(name->substr(0, at), origin.expert, name->substr(at + 1));
+        if (!tensors.emplace(own, origin).second) {
+          return BadInput(StrCat(where, ": another tensor is ", Quoted(own, 120), " already"));
+        }
+        ++origin.half;
+      }
     }
   }
   return std::unique_ptr<WeightSource>(

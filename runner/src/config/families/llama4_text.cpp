@@ -92,7 +92,9 @@ void ReadLlama4Text(ConfigReader& reader, ModelConfig& config) {
   config.qk_norm = reader.Bool("use_qk_norm", true);
   config.qk_norm_kind = QkNorm::kLength;
   const RopeKind kind = config.rope->kind;
-  if (config.qk_norm && (kind == RopeKind::kYarn || kind == RopeKind::kLongrope)) {
+  const bool lengthens = (kind == RopeKind::kYarn || kind == RopeKind::kLongrope) &&
+                         config.rope->attention_factor != 1.0;
+  if (config.qk_norm && lengthens) {
     reader.Fail("use_qk_norm", "false where the rope changes the length of what it turns");
   }
   ReadLlama4Experts(reader, config);

@@ -86,7 +86,50 @@ std::string Fingerprint(const GgufHeader& header) {
   return hash.Finish();
 }
 
+// The vocabulary, with what is found in a text before anything cuts it.
+Status AddWords(const Words& words, const std::string& path, PipelineParts& parts) {
+  parts.vocabulary = std::make_unique<Vocabulary>();
+  parts.vocabulary->Reserve(words.tokens.size());
+  const std::string where = StrCat(path, ": key '", kScope, "tokens'");
+  for (size_t i = 0; i < words.tokens.size(); ++i) {
+    const auto id = static_cast<int64_t>(i);
+    KVG_TRY(parts.vocabulary->Add(words.tokens[i], id, words.tokens.size(), where));
+    if (words.types[i] != kControl && words.types[i] != kUserDefined) continue;
+    AddedToken token{.id = static_cast<int32_t>(id),
+                     .content = std::string(words.tokens[i]),
+                     .special = words.types[i] == kControl,
+                     .normalized = false};
+    KVG_TRY(
+        parts.added.Add(std::move(token), static_cast<int32_t>(id), words.tokens.size(), where));
+  }
+  return {};
+}
+
+std::optional<int32_t> IdOfSpecial(const char* key, const Words& words,
+                                   const PipelineParts& parts) {
+  const auto found = words.specials.find(key);
+  return found == words.specials.end() ? std::nullopt : parts.vocabulary->Find(found->second);
+}
+
+// With what the file puts around a text.
+Result<std::unique_ptr<Tokenizer>> MakeFramed(const GgufHeader& header, const Words& words,
+                                              bool bos_by_default, PipelineParts parts) {
+  const std::optional<int32_t> bos = IdOfSpecial("bos_token", words, parts),
+                               eos = IdOfSpecial("eos_token", words, parts);
+  if (bos && words.add_bos.value_or(bos_by_default)) parts.prefix.push_back(*bos);
+  if (eos && words.add_eos.value_or(false)) parts.suffix.push_back(*eos);
+  return PipelineTokenizer::Make(std::move(parts), bos, Fingerprint(header));
+}
+
 // --- byte-level ---
+
+// Words by case, with what is written behind an apostrophe.
+constexpr std::string_view kByCase =
+    "[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]*"
+    "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|"
+    "[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]+"
+    "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|"
+    "\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+";
 
 struct ByteLevelRule {
   std::string_view name;  // tokenizer.ggml.pre
@@ -95,12 +138,15 @@ struct ByteLevelRule {
   bool digits_apart = false;  // each digit is cut off before the pattern looks
   bool whole_tokens = false;  // a piece that is a token is that token
   bool bos_by_default = false;
+  std::string_view regex = "";  // instead of the pattern
 };
 constexpr ByteLevelRule kRules[] = {
     {"gpt-2", HotPattern::kGpt2},
+    {.name = "gpt-4o", .pattern = HotPattern::kGpt2, .regex = kByCase},
     {"llama-bpe", HotPattern::kLlama3, false, false, true, true},
     {"llama-v3", HotPattern::kLlama3, false, false, true, true},
     {"llama3", HotPattern::kLlama3, false, false, true, true},
+    {.name = "llama4", .pattern = HotPattern::kGpt2, .bos_by_default = true, .regex = kByCase},
     {"qwen2", HotPattern::kQwen2, true},
     {"smollm", HotPattern::kGpt2, false, true},
 };
@@ -120,12 +166,22 @@ Result<const ByteLevelRule*> FindRule(const GgufHeader& header, const std::strin
 }
 
 Status SetSteps(const ByteLevelRule& rule, PipelineParts& parts) {
-  if (!rule.digits_apart) return SetByteLevelSteps(rule.pattern, rule.nfc, false, parts);
+  if (!rule.digits_apart && rule.regex.empty()) {
+    return SetByteLevelSteps(rule.pattern, rule.nfc, false, parts);
+  }
   KVG_ASSIGN(parts.normalizer, Normalizer::Parse(Json(), "normalizer"));
-  const Json steps = {{{"type", "Digits"}, {"individual_digits", true}},
-                      {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", true}}};
+  Json cut = {{"type", "Digits"}, {"individual_digits", true}};
+  if (!rule.regex.empty()) {
+    cut = {{"type", "Split"},
+           {"pattern", {{"Regex", rule.regex}}},
+           {"behavior", "Isolated"},
+           {"invert", false}};
+  }
+  const Json bytes = {
+      {"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", rule.regex.empty()}};
+  const Json steps = Json::array({std::move(cut), bytes});
   KVG_ASSIGN(parts.pre_tokenizer,
-             PreTokenizer::Parse({{"type", "Sequence"}, {"pretokenizers", steps}}, "digits"));
+             PreTokenizer::Parse({{"type", "Sequence"}, {"pretokenizers", steps}}, "steps"));
   return {};
 }
 
@@ -150,34 +206,39 @@ Result<std::unique_ptr<Tokenizer>> LoadByteLevel(const GgufHeader& header, const
                                                  const std::string& path) {
   KVG_ASSIGN(const ByteLevelRule* rule, FindRule(header, path));
   PipelineParts parts;
-  parts.vocabulary = std::make_unique<Vocabulary>();
-  parts.vocabulary->Reserve(words.tokens.size());
-  const std::string where = StrCat(path, ": key '", kScope, "tokens'");
-  for (size_t i = 0; i < words.tokens.size(); ++i) {
-    const auto id = static_cast<int64_t>(i);
-    KVG_TRY(parts.vocabulary->Add(words.tokens[i], id, words.tokens.size(), where));
-    if (words.types[i] != kControl && words.types[i] != kUserDefined) continue;
-    AddedToken token{.id = static_cast<int32_t>(id),
-                     .content = std::string(words.tokens[i]),
-                     .special = words.types[i] == kControl,
-                     .normalized = false};
-    KVG_TRY(
-        parts.added.Add(std::move(token), static_cast<int32_t>(id), words.tokens.size(), where));
-  }
+  KVG_TRY(AddWords(words, path, parts));
   KVG_TRY(SetSteps(*rule, parts));
   KVG_ASSIGN(const std::vector<BpeMerge> merges, ReadMerges(header, path));
   KVG_ASSIGN(parts.model, MakeBpe(*parts.vocabulary, merges,
                                   {.byte_level = true, .ignore_merges = rule->whole_tokens}, path));
-  const auto id_of = [&](const char* key) {
-    const auto found = words.specials.find(key);
-    return found == words.specials.end() ? std::nullopt : parts.vocabulary->Find(found->second);
-  };
-  const std::optional<int32_t> bos = id_of("bos_token"), eos = id_of("eos_token");
-  if (bos && words.add_bos.value_or(rule->bos_by_default)) parts.prefix.push_back(*bos);
-  if (eos && words.add_eos.value_or(false)) parts.suffix.push_back(*eos);
   parts.decoder = Decoder::ByteLevel();
   parts.kind = StrCat("byte-level BPE (GGUF; ", rule->name, ")");
-  return PipelineTokenizer::Make(std::move(parts), bos, Fingerprint(header));
+  return MakeFramed(header, words, rule->bos_by_default, std::move(parts));
+}
+
+// --- merges of characters ---
+
+// As the tokenizer.json of Gemma 4: spaces are spelled, nothing is cut, and characters without a
+// token are bytes.
+Result<std::unique_ptr<Tokenizer>> LoadMerged(const GgufHeader& header, const Words& words,
+                                              const std::string& path) {
+  constexpr const char* kSpace = "\u2581";
+  const Json space = {{"type", "Replace"}, {"pattern", {{"String", " "}}}, {"content", kSpace}};
+  const Json back = {{"type", "Replace"}, {"pattern", {{"String", kSpace}}}, {"content", " "}};
+  const Json steps = Json::array({back, {{"type", "ByteFallback"}}, {{"type", "Fuse"}}});
+  PipelineParts parts;
+  KVG_TRY(AddWords(words, path, parts));
+  KVG_ASSIGN(parts.normalizer, Normalizer::Parse(space, "spaces"));
+  KVG_ASSIGN(parts.pre_tokenizer, PreTokenizer::Parse(Json(), "cuts"));
+  KVG_ASSIGN(parts.decoder, Decoder::Parse({{"type", "Sequence"}, {"decoders", steps}}, "steps"));
+  KVG_ASSIGN(const std::vector<BpeMerge> merges, ReadMerges(header, path));
+  const std::optional<int32_t> unknown = IdOfSpecial("unk_token", words, parts);
+  KVG_ASSIGN(
+      parts.model,
+      MakeBpe(*parts.vocabulary, merges,
+              {.byte_fallback = true, .fuse_unk = true, .unk_id = unknown.value_or(-1)}, path));
+  parts.kind = "BPE (GGUF; gemma4)";
+  return MakeFramed(header, words, /*bos_by_default=*/true, std::move(parts));
 }
 
 // --- SentencePiece ---
@@ -299,13 +360,15 @@ Result<std::unique_ptr<Tokenizer>> LoadGgufTokenizer(const std::string& path) {
   const std::string key = KeyOf("model");
   const GgufValue* value = file.header.Find(key);
   const std::string model(value != nullptr ? value->Text().value_or("") : "");
-  if (model != "gpt2" && model != "llama") {
+  if (model != "gpt2" && model != "llama" && model != "gemma4") {
     return Unsupported(StrCat(path, ": key '", key, "': ", Quoted(model, 60),
-                              ", expected gpt2 (byte-level BPE) or llama (SentencePiece BPE)"));
+                              ", expected gpt2 (byte-level BPE), llama (SentencePiece BPE) or "
+                              "gemma4 (merges of characters)"));
   }
   KVG_ASSIGN(const Words words, ReadWords(file.header, path));
-  return model == "gpt2" ? LoadByteLevel(file.header, words, path)
-                         : LoadPieces(file.header, words, path);
+  if (model == "gpt2") return LoadByteLevel(file.header, words, path);
+  return model == "llama" ? LoadPieces(file.header, words, path)
+                          : LoadMerged(file.header, words, path);
 }
 
 }  // namespace kvgauge
