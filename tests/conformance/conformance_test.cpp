@@ -308,9 +308,10 @@ TEST_P(Conformance, BytesBringTheCacheBack) {
 
 // What a contender's plan is for: without constants of the model, and without what the method
 // placed in the host's memory, of which a device has nothing.
-int64_t HeldBytes(const KvCache& cache) {
+int64_t HeldBytes(const Subject& subject, const KvCache& cache) {
   const KvBytes bytes = cache.Bytes();
-  return bytes.resident() - bytes.codebooks - bytes.projections - cache.PlacedBytes();
+  return bytes.resident() - bytes.codebooks - bytes.projections - cache.PlacedBytes() +
+         BytesOfStates(subject.shape(), cache);
 }
 
 // What was planned for a contender is enough for what it holds at the end.
@@ -319,7 +320,7 @@ TEST_P(Conformance, HoldsNoMoreThanPlanned) {
     int64_t held_bytes = 0;
     EngineOptions options;
     options.inspect = [&](const CellResult&, const KvCache& cache) {
-      held_bytes = HeldBytes(cache);
+      held_bytes = HeldBytes(*subject, cache);
     };
     Engine engine({subject->contender()}, options);
     const EngineSample sample = Sample(kPromptTokens, 8);
@@ -404,12 +405,13 @@ TEST_P(Conformance, ReadsPromptsInChunks) {
     }
     const bool reads = ReducesPrompts(subject->method);
     std::map<std::pair<int64_t, int64_t>, int64_t> held_bytes;
-    const EngineOptions options = {.compress_at = CompressAt::kChunk,
-                                   .chunk_tokens = kChunk,
-                                   .max_pool_lanes = 3,
-                                   .inspect = [&](const CellResult& cell, const KvCache& cache) {
-                                     held_bytes[{cell.sample, cell.contender}] = HeldBytes(cache);
-                                   }};
+    const EngineOptions options = {
+        .compress_at = CompressAt::kChunk,
+        .chunk_tokens = kChunk,
+        .max_pool_lanes = 3,
+        .inspect = [&](const CellResult& cell, const KvCache& cache) {
+          held_bytes[{cell.sample, cell.contender}] = HeldBytes(*subject, cache);
+        }};
     const Outcomes alone = RunContenders({subject->contender()}, {a, b}, options);
     const Result<MemoryPlan> plan =
         Engine({subject->contender()}, options).PlanMemory(std::vector<EngineSample>{b});
@@ -460,13 +462,15 @@ TEST_P(Conformance, DeclaredBytesAreAllocated) {
   for (const auto& subject : Subjects(GetParam())) {
     Prefilled prefilled(*subject, Prompt::FromTokens(RandomIds(kPromptTokens, 6)));
     const int64_t full_bytes = prefilled.used_bytes();
-    EXPECT_EQ(prefilled.cache->Bytes().resident(), full_bytes);
+    const int64_t states = BytesOfStates(subject->shape(), *prefilled.cache);
+    EXPECT_EQ(prefilled.cache->Bytes().resident() + states, full_bytes);
     Compressor compressor(subject->model(), subject->method, subject->budget);
     const Status status = prefilled.CompressWith(compressor, *subject, *prefilled.cache);
     ASSERT_TRUE(status.ok()) << status.error().message;
     const KvBytes bytes = prefilled.cache->Bytes();
     // Constants belong to the model; nothing else lies outside the pools.
-    EXPECT_EQ(bytes.resident() - bytes.codebooks - bytes.projections, prefilled.used_bytes());
+    EXPECT_EQ(bytes.resident() - bytes.codebooks - bytes.projections + states,
+              prefilled.used_bytes());
     const CompressionRecord record = compressor.Record();
     // Weights of a gate are constants too. They lie beside the cache, and the record has them.
     KvBytes declared = bytes;

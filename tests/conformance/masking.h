@@ -147,11 +147,24 @@ inline void TurnOn(const RopeFrequencies& frequencies, int64_t positions, int64_
   }
 }
 
+// The states of layers that keep one instead of entries, before a fork shares them.
+using States = std::vector<std::vector<float>>;
+inline States StatesOf(const Subject& subject, const KvCache& cache) {
+  States states;
+  if (subject.shape().running_entries) return states;  // those of entries
+  for (int64_t i = 0; i < cache.state_count(); ++i) {
+    states.push_back(HostFloats(subject.model().ops(), cache.State(i)));
+  }
+  return states;
+}
+
 // A cache of the whole prompt in which the entries that `reduced` holds are as `reduced` has them,
 // and those that `full` lacks, as their rows left the prefill, are 0.
+// `states`: of layers that keep one.
 // Where these and their queries turn by their place in the cache, they stand that much further on.
 inline KvCache Whole(const Subject& subject, const Prompt& prompt, const KvCache& full,
-                     const KvCache& reduced, bool by_place, CachePools& pools) {
+                     const KvCache& reduced, bool by_place, const States& states,
+                     CachePools& pools) {
   const int64_t n = full.tokens();
   // With the rows of an encoder that the other has.
   KvCache whole = full.encoded() == nullptr ? subject.model().NewCache(n + 16, pools) : full.Fork();
@@ -196,6 +209,11 @@ inline KvCache Whole(const Subject& subject, const Prompt& prompt, const KvCache
     }
     whole.Write(layer, sides[0], sides[1]);
   }
+  for (size_t i = 0; i < states.size(); ++i) {
+    const auto numbers = std::ssize(states[i]);
+    subject.model().ops().memory->Copy(View(states[i], {numbers}),
+                                       whole.State(static_cast<int64_t>(i)));
+  }
   return whole;
 }
 
@@ -211,6 +229,7 @@ inline void ExpectEvictingIsMasking(const Subject& subject, const Prompt& prompt
   ASSERT_TRUE(plan.ok());
   if ((!method.score && !method.thin) || plan->turn.position == PositionPolicy::kClipped) return;
   Prefilled prefilled(subject, prompt_tokens);
+  const States states = StatesOf(subject, *prefilled.cache);
   KvCache evicted = prefilled.cache->Fork();
   Compressor compressor(model, method, subject.budget);
   const Status status = prefilled.CompressWith(compressor, subject, evicted);
@@ -224,8 +243,8 @@ inline void ExpectEvictingIsMasking(const Subject& subject, const Prompt& prompt
     }
   }
   const bool by_place = plan->turn.position == PositionPolicy::kSlot;
-  KvCache masked =
-      Whole(subject, prefilled.prompt, *prefilled.cache, evicted, by_place, prefilled.pools);
+  KvCache masked = Whole(subject, prefilled.prompt, *prefilled.cache, evicted, by_place, states,
+                         prefilled.pools);
   Mask mask(masked, evicted, shape);
   Prompt prompt = prefilled.prompt;
   for (int32_t step = 0; step < 4; ++step) {

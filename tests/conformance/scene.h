@@ -24,7 +24,7 @@
 
 namespace kvgauge {
 
-inline const char* const kKinds[] = {"mha", "gqa", "mqa", "mla", "two_sizes"};
+inline const char* const kKinds[] = {"mha", "gqa", "mqa", "mla", "two_sizes", "hybrid"};
 inline constexpr int64_t kPromptTokens = 200;
 // Models that have an encoder beside the decoder.
 inline const char* const kEncodedKinds[] = {"cepe"};
@@ -201,7 +201,7 @@ inline EngineSample Sample(int64_t prompt, uint64_t seed, int64_t new_tokens = 5
   return sample;
 }
 
-// Everything a cache holds, as attention sees it.
+// Everything a cache holds, as attention sees it, and the states of layers beside.
 inline std::string Digest(const KvCache& cache) {
   Sha256 hash;
   std::vector<float> rows;
@@ -225,7 +225,18 @@ inline std::string Digest(const KvCache& cache) {
       }
     }
   }
+  if (cache.state_count() > 0) {
+    const Result<std::string> bytes = cache.Serialize();
+    if (bytes.ok()) hash.Update(bytes->data(), bytes->size());
+  }
   return hash.Finish();
+}
+
+// The bytes of layers that keep a state instead of entries, which Bytes does not count.
+inline int64_t BytesOfStates(const ModelShape& shape, const KvCache& cache) {
+  if (shape.state_bytes == 0 || shape.running_entries) return 0;
+  EXPECT_EQ(cache.StateBytes(), shape.state_bytes);
+  return shape.state_bytes;
 }
 
 struct Outcome {

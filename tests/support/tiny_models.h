@@ -90,7 +90,22 @@ inline std::string TinyTwoSizes() {
     "pad_token_id": 0})";
 }
 
-// Config of "mha", "gqa", "mqa", "mla", "cepe", "three_axes", "gemma" or "two_sizes".
+// Layers that keep a state of constant size, each below one that attends: `layers` of either.
+inline std::string TinyHybrid(int layers = 2) {
+  std::string attending;
+  for (int i = 0; i < layers; ++i) attending += StrCat(i == 0 ? "" : ", ", 2 * i + 1);
+  return StrCat(R"({"model_type": "bamba", "architectures": ["BambaForCausalLM"],
+    "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": )",
+                2 * layers, R"(, "attn_layer_indices": [)", attending,
+                R"(], "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 32,
+    "partial_rotary_factor": 1.0, "mamba_n_heads": 8, "mamba_d_head": 16, "mamba_n_groups": 2,
+    "mamba_d_state": 16, "mamba_d_conv": 4, "mamba_expand": 2, "mamba_conv_bias": true,
+    "vocab_size": 101, "max_position_embeddings": 2048, "rms_norm_eps": 1e-05,
+    "hidden_act": "silu", "tie_word_embeddings": false, "torch_dtype": "float32",
+    "rope_theta": 10000.0, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0})");
+}
+
+// Config of "mha", "gqa", "mqa", "mla", "cepe", "three_axes", "gemma", "two_sizes" or "hybrid".
 inline std::string TinyConfig(const std::string& kind) {
   if (kind == "mha") return TinyLlama(4, 4);
   if (kind == "gqa") return TinyLlama(6, 2);
@@ -99,6 +114,7 @@ inline std::string TinyConfig(const std::string& kind) {
   if (kind == "three_axes") return TinyThreeAxes();
   if (kind == "gemma") return TinyGemma();
   if (kind == "two_sizes") return TinyTwoSizes();
+  if (kind == "hybrid") return TinyHybrid();
   return R"({"model_type": "deepseek_v2", "architectures": ["DeepseekV2ForCausalLM"],
     "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2,
     "num_attention_heads": 4, "num_key_value_heads": 4, "q_lora_rank": null, "kv_lora_rank": 32,
@@ -137,8 +153,11 @@ inline Result<std::unique_ptr<Model>> LoadTinyModel(Ops& ops, const std::string&
                                                     ModelOptions options = {}, int layers = 2) {
   std::string directory = ::testing::TempDir() + "kvg_tiny_XXXXXX";
   EXPECT_NE(mkdtemp(directory.data()), nullptr);
-  Json config = *ParseJson(TinyConfig(kind), kind);
-  (config.contains("text_config") ? config["text_config"] : config)["num_hidden_layers"] = layers;
+  const bool hybrid = kind == "hybrid";
+  Json config = *ParseJson(hybrid ? TinyHybrid(layers) : TinyConfig(kind), kind);
+  if (!hybrid) {
+    (config.contains("text_config") ? config["text_config"] : config)["num_hidden_layers"] = layers;
+  }
   std::ofstream(directory + "/config.json") << config.dump();
   options.random_seed = 5;
   options.token_classes = TinyTokenClasses();
