@@ -124,6 +124,7 @@ KVG_REGISTER_STAGE({
                IntParam("iterations", 20, 1, 1000, "rounds of clustering"),
                IntParam("dense_layers", 2, 0, 1000, "first layers that read everything")},
     .make = Make<ClusterKv>(),
+    .goes_by_layer = true,
 });
 
 }  // namespace

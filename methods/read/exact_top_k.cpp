@@ -80,6 +80,7 @@ KVG_REGISTER_STAGE({
                IntParam("sinks", 128, 0, 1 << 20, "first entries, always read"),
                IntParam("local", 512, 1, 1 << 20, "last entries, always read")},
     .make = Make<ExactTopK>(),
+    .goes_by_layer = true,
 });
 
 }  // namespace

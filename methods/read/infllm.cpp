@@ -84,6 +84,7 @@ KVG_REGISTER_STAGE({
                IntParam("local", 4096, 1, 1 << 24, "last entries of the prompt, always read"),
                IntParam("representatives", 4, 1, 4096, "entries of a block that stand for it")},
     .make = Make<InfLlm>(),
+    .goes_by_layer = true,
 });
 
 }  // namespace

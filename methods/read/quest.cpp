@@ -131,6 +131,7 @@ KVG_REGISTER_STAGE({
                            "there are"),
                BoolParam("last_page", false, "the page being filled is always read")},
     .make = Make<Quest>(),
+    .goes_by_layer = true,
 });
 
 }  // namespace

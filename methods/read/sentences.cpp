@@ -174,6 +174,7 @@ KVG_REGISTER_STAGE({
                IntParam("sinks", 32, 0, 1 << 20, "first entries, always read"),
                IntParam("local", 32, 0, 1 << 20, "last entries of the prompt, always read")},
     .make = Make<Sentences>(),
+    .goes_by_layer = true,
 });
 
 }  // namespace

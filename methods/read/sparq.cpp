@@ -159,6 +159,7 @@ KVG_REGISTER_STAGE({
                IntParam("rank", 32, 1, 4096, "numbers of a query that choose them"),
                IntParam("local", 32, 0, 1 << 20, "last entries that are always among them")},
     .make = Make<SparQ>(),
+    .goes_by_layer = true,
 });
 
 }  // namespace

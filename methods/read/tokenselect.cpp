@@ -117,6 +117,7 @@ KVG_REGISTER_STAGE({
                IntParam("local", 512, 1, 1 << 20, "last entries, always read"),
                BoolParam("scaled", false, "votes are by the model's scale, cap and window")},
     .make = Make<TokenSelect>(),
+    .goes_by_layer = true,
 });
 
 }  // namespace

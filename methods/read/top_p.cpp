@@ -109,6 +109,7 @@ KVG_REGISTER_STAGE({
     .params = {RealParam("share", 0.85, 0.001, 1, "share of its attention that a query head reads"),
                IntParam("dense_layers", 2, 0, 1000, "first layers that read everything")},
     .make = Make<TopP>(),
+    .goes_by_layer = true,
 });
 
 }  // namespace

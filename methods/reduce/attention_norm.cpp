@@ -112,6 +112,7 @@ KVG_REGISTER_STAGE({
     .summary = "gives entries up until the last row's attention has lost a share of its norm",
     .params = {RealParam("loss", 0.05, 0, 1, "share of the norm that may go; 0: nothing goes")},
     .make = Make<AttentionNorm>(),
+    .goes_by_layer = true,
 });
 
 }  // namespace

@@ -169,6 +169,7 @@ KVG_REGISTER_STAGE({
                          "attention counts an entry as often as it stands for "
                          "others")},
     .make = Make<Chelsea>(),
+    .goes_by_layer = true,
 });
 
 }  // namespace

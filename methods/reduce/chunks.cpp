@@ -107,6 +107,7 @@ KVG_REGISTER_STAGE({
                ChoiceParam("heads", "all", {"all", "own"},
                            "one choice for the prompt of a layer, or one for each head")},
     .make = Make<Chunks>(),
+    .goes_by_layer = true,
 });
 
 }  // namespace

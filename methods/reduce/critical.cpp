@@ -107,6 +107,7 @@ KVG_REGISTER_STAGE({
     .params = {RealParam("first", 0.5, 0, 1, "share of a head's entries that scores alone choose"),
                RealParam("epsilon", 1e-4, 0, 1, "added to scores before sizes count")},
     .make = Make<Critical>(),
+    .goes_by_layer = true,
 });
 
 }  // namespace

@@ -129,6 +129,7 @@ KVG_REGISTER_STAGE({
                    "share of the room that rows of the other kind choose; the authors tune it "
                    "for each data set")},
     .make = Make<Csp>(),
+    .goes_by_layer = true,
 });
 
 }  // namespace

@@ -60,6 +60,7 @@ KVG_REGISTER_STAGE({
                    "a run may keep nothing, where the reference keeps one entry at least"},
     .params = {IntParam("size", 1024, 1, 1 << 20, "entries of a run")},
     .make = Make<EvenRuns>(),
+    .goes_by_layer = true,
 });
 
 }  // namespace

@@ -209,6 +209,7 @@ KVG_REGISTER_STAGE({
     .params = {IntParam("size", 10, 2, 4096, "entries of a run"),
                IntParam("few", 4, 1, 4095, "entries that stay of an important uneven run")},
     .make = Make<GatedChunks>(),
+    .goes_by_layer = true,
 });
 
 }  // namespace

@@ -76,6 +76,7 @@ KVG_REGISTER_STAGE({
          "it is read, as the paper does"},
     .params = {IntParam("block", 128, 1, 1 << 20, "entries of a block")},
     .make = Make<KeyDiffBlocks>(),
+    .goes_by_layer = true,
 });
 
 }  // namespace

@@ -77,6 +77,7 @@ KVG_REGISTER_STAGE({
     .params = {IntParam("sinks", 4, 0, 4096, "first entries, outside of all runs"),
                IntParam("size", 128, 1, 1 << 16, "entries of a run")},
     .make = Make<Partitions>(),
+    .goes_by_layer = true,
 });
 
 }  // namespace

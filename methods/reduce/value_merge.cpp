@@ -87,6 +87,7 @@ KVG_REGISTER_STAGE({
     .params = {RealParam("least", 0, 0, 1, "cosine below which nothing is added"),
                RealParam("share", 1, 0.001, 1, "of what goes, the most alike that are added")},
     .make = Make<ValueMerge>(),
+    .goes_by_layer = true,
 });
 
 }  // namespace

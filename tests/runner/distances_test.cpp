@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Scores that count how far an entry is (ALiBi): by its position, whatever was evicted, merged or
 // coded around it, and on every backend alike.
+#include "src/cache/distances.h"
+
 #include <cmath>
 
 #include "runner/cache_fixture.h"
 #include "runner/engine_fixture.h"
-#include "src/cache/distances.h"
 #include "support/fixtures.h"
 #include "support/test_ops.h"
 
