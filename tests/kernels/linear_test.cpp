@@ -363,8 +363,9 @@ TEST_P(LinearTest, BatchedProducts) {
   struct Shape {
     int64_t batch, m, n, k;
   };
-  for (const Shape& s : {Shape{1, 1, 1, 1}, Shape{3, 5, 64, 16}, Shape{2, 7, 131, 67},
-                         Shape{1, 200, 70, 33}, Shape{4, 64, 300, 128}}) {
+  for (const Shape& s :
+       {Shape{1, 1, 1, 1}, Shape{3, 5, 64, 16}, Shape{2, 7, 131, 67}, Shape{1, 200, 70, 33},
+        Shape{4, 64, 300, 128}, Shape{1, 1301, 64, 40}, Shape{2, 900, 7, 64}}) {
     SCOPED_TRACE(StrCat(s.batch, " x ", s.m, "x", s.n, "x", s.k));
     const auto a = RandomValues(s.batch * s.m * s.k, 16), b = RandomValues(s.batch * s.n * s.k, 17);
     const auto size = static_cast<size_t>(s.batch * s.m * s.n);

@@ -412,8 +412,12 @@ class CpuLinear final : public LinearOps, public BlockProducts {
   template <class RightOf>
   void Batched(const Tensor& a, float alpha, const Tensor& out, const RightOf& right) {
     const int64_t m = a.shape[1], k = a.shape[2], n = out.shape[2];
-    const int64_t panels = CeilDiv(n, kColumns), items = a.shape[0] * panels;
-    const int threads = ThreadsFor(items * k * kColumns * 4, a.shape[0] * m * n * k, items);
+    const int64_t panels = CeilDiv(n, kColumns), matrices = a.shape[0] * panels;
+    const int64_t bytes = matrices * k * kColumns * 4, products = a.shape[0] * m * n * k;
+    const int64_t blocks = BlocksOf(m, matrices, ThreadsFor(bytes, products, m));
+    const int64_t step = CeilDiv(CeilDiv(m, blocks), kProductRowStep) * kProductRowStep;
+    const int64_t items = matrices * blocks;
+    const int threads = ThreadsFor(bytes, products, items);
     const int64_t panel_bytes = std::max<int64_t>(1, k) * kColumns * int64_t{sizeof(float)};
     std::vector<Buffer> rooms(static_cast<size_t>(threads));
     for (Buffer& room : rooms) room = HostBuffer(panel_bytes);
@@ -421,13 +425,15 @@ class CpuLinear final : public LinearOps, public BlockProducts {
     Parallel(threads, [&](int thread, int) {
       auto* room = static_cast<float*>(rooms[thread].data());
       queue_.Drain(thread, [&](int64_t i) {
-        const int64_t batch = i / panels, column = i % panels * kColumns;
+        const int64_t batch = i / blocks / panels, column = i / blocks % panels * kColumns;
         const int64_t columns = std::min(kColumns, n - column);
+        const int64_t begin = i % blocks * step, end = std::min(begin + step, m);
+        if (begin >= end) return;
         const Right w = right(batch, column, columns, room);
-        for (int64_t row = 0; row < m; row += kProductRows) {
+        for (int64_t row = begin; row < end; row += kProductRows) {
           kernels_.multiply[0]({.a = a[batch].f32() + row * k,
                                 .a_stride = k,
-                                .rows = std::min(kProductRows, m - row),
+                                .rows = std::min(kProductRows, end - row),
                                 .panel = w.panel,
                                 .panel_stride = w.stride,
                                 .k = k,
@@ -439,6 +445,14 @@ class CpuLinear final : public LinearOps, public BlockProducts {
         }
       });
     });
+  }
+
+  // Rows are cut where there are fewer panels than threads want to share, into blocks so large that
+  // the cost of bringing a panel into order for each of them does not matter.
+  static int64_t BlocksOf(int64_t rows, int64_t panels, int threads) {
+    if (threads == 1 || panels == 0) return 1;
+    return std::clamp<int64_t>(kPiecesPerThread * threads / panels, 1,
+                               std::max<int64_t>(rows / kProductRows, 1));
   }
 
   void DoEmbed(const Tensor& table, const Tensor& ids, float scale, Tensor out) override {
