@@ -8,6 +8,7 @@
 // by a softmax, averaged over the query heads of a group and multiplied by the length of the value.
 // A calibration holds mean and covariance over texts instead, as kvpress's
 // ExpectedAttentionStatsPress does.
+#include <algorithm>
 #include <string>
 
 #include "core/strings.h"
@@ -69,35 +70,24 @@ class ExpectedAttention final : public Scorer {
     if (most <= 0) return ops.rows->Fill(1.0f, out);
     const Tensor mean = Mean(view), rotation = MeanRotationToCome(view, future_);
     const Tensor covariance = covariance_ ? Covariance(view) : Tensor();
-    const float scale = shape.attention_scale;
-    const Tensor all_turned = view.Scratch(DType::kF32, {most, dim});
-    const Tensor all_spread = view.Scratch(DType::kF32, {most, dim});
-    const Tensor all_weights = view.Scratch(DType::kF32, {group * most});
-    const Tensor all_energy = view.Scratch(DType::kF32, {most});
+    const Room room(view, most);
     for (int64_t h = 0; h < shape.kv_heads; ++h) {
       const int64_t n = view.lengths()[static_cast<size_t>(h)], body = n - sinks_;
       if (body <= 0) continue;
-      const Tensor turned = all_turned.Slice(0, body), spread = all_spread.Slice(0, body);
-      const Tensor weights = all_weights.Slice(0, group * body).Reshape({group, body});
-      const Tensor energy = all_energy.Slice(0, body).Reshape({1, body});
-      ops.rows->Convert(view.Keys(h, sinks_), turned);
-      if (!rotation.empty()) {
-        // One row of as many heads as there are keys: all turn alike.
-        ops.rows->Rope(rotation.Slice(0, 1), rotation.Slice(1, 2), shape.rope_layout,
-                       RopeDirection::kInverse, turned.Reshape({1, body, dim}));
-      }
-      const Tensor keys = turned.Reshape({1, body, dim});
-      for (int64_t g = 0; g < group; ++g) {
-        const int64_t q = h * group + g;
-        const Tensor row = weights.Slice(g, g + 1);
-        ops.linear->MatMulNT(mean[q].Reshape({1, 1, dim}), keys, scale, row.Reshape({1, 1, body}));
-        if (!covariance_) continue;
-        ops.linear->MatMulNN(keys, covariance[q].Reshape({1, dim, dim}), 0.5f * scale * scale,
-                             spread.Reshape({1, body, dim}));
-        ops.rows->Combine(spread, turned, Binary::kMultiply, spread);
-        ops.rows->ReduceRows(spread, Reduction::kSum, energy.Reshape({body}));
-        ops.rows->Combine(row, energy, Binary::kAdd, row);
-      }
+      const Tensor keys = view.Keys(h, sinks_);
+      const Tensor weights = room.weights.Slice(0, group * body).Reshape({group, body});
+      const Tensor means = mean.Slice(h * group, (h + 1) * group);
+      Tensor spreads;
+      if (covariance_) spreads = covariance.Slice(h * group, (h + 1) * group);
+      // A core keeps a run of keys near while all that is to be done with them is done.
+      constexpr int64_t kRun = 512;
+      constexpr double kProduct_ns = 0.01;
+      const int64_t run = ops.device == Device::kHost ? kRun : body;
+      const auto products = static_cast<double>(group * run * dim * dim);
+      ops.tasks->ForEach((body + run - 1) / run, kProduct_ns * products, [&](int64_t i) {
+        ScoreKeys(view, keys, i * run, std::min((i + 1) * run, body), rotation, means, spreads,
+                  room, weights);
+      });
       ops.rows->Softmax(weights, 1.0f, weights);
       const Tensor scores = out[h].Slice(sinks_, n);
       ops.rows->ReduceColumns(weights, Reduction::kMean, scores);
@@ -107,6 +97,52 @@ class ExpectedAttention final : public Scorer {
   }
 
  private:
+  // Working memory for the keys of one head, each run of which has its part.
+  struct Room {
+    Room(LayerView& view, int64_t most)
+        : turned(view.Scratch(DType::kF32, {most, view.shape().key_dim})),
+          spread(view.Scratch(DType::kF32, {most, view.shape().key_dim})),
+          products(view.Scratch(DType::kF32, {view.shape().group() * most})),
+          energy(view.Scratch(DType::kF32, {most})),
+          weights(view.Scratch(DType::kF32, {view.shape().group() * most})) {}
+
+    Tensor turned, spread, products, energy, weights;
+  };
+
+  // What queries of these means and spreads score keys [begin, end), turned back by `rotation`.
+  // keys: [n, dim]; means: [group, dim]; spreads: [group, dim, dim] or empty; weights: [group, n].
+  static void ScoreKeys(const LayerView& view, const Tensor& keys, int64_t begin, int64_t end,
+                        const Tensor& rotation, const Tensor& means, const Tensor& spreads,
+                        const Room& room, const Tensor& weights) {
+    Ops& ops = view.ops();
+    const int64_t count = end - begin, dim = keys.shape[1], group = means.shape[0];
+    const float scale = view.shape().attention_scale;
+    const Tensor turned = room.turned.Slice(begin, end), spread = room.spread.Slice(begin, end);
+    const Tensor energy = room.energy.Slice(begin, end);
+    const Tensor products = room.products.Slice(group * begin, group * end).Reshape({group, count});
+    const Tensor own = turned.Reshape({1, count, dim});
+    ops.rows->Convert(keys.Slice(begin, end), turned);
+    if (!rotation.empty()) {
+      // One row of as many heads as there are keys: all turn alike.
+      ops.rows->Rope(rotation.Slice(0, 1), rotation.Slice(1, 2), view.shape().rope_layout,
+                     RopeDirection::kInverse, own);
+    }
+    ops.linear->MatMulNT(means.Reshape({1, group, dim}), own, scale,
+                         products.Reshape({1, group, count}));
+    if (spreads.empty()) {
+      ops.rows->Convert(products, Columns(weights, begin, end));
+      return;
+    }
+    for (int64_t g = 0; g < group; ++g) {
+      ops.linear->MatMulNN(own, spreads[g].Reshape({1, dim, dim}), 0.5f * scale * scale,
+                           spread.Reshape({1, count, dim}));
+      ops.rows->Combine(spread, turned, Binary::kMultiply, spread);
+      ops.rows->ReduceRows(spread, Reduction::kSum, energy);
+      ops.rows->Combine(products.Slice(g, g + 1), energy.Reshape({1, count}), Binary::kAdd,
+                        Columns(weights.Slice(g, g + 1), begin, end));
+    }
+  }
+
   Result<Tensor> Table(const ModelShape& shape, int64_t layer, bool covariance) const {
     const std::vector<int64_t> dims = MomentDims(shape, covariance);
     return calibration_->Find(MomentName(layer, covariance), dims);
