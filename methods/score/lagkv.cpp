@@ -9,7 +9,9 @@
 // ones higher. The same holds for everything if there are no two whole runs. First entries score
 // above all shares, too. The reducer `partitions` gives runs equal shares, as the paper does; with
 // top_k runs compete, as with kvpress's cross_scoring.
+#include <algorithm>
 #include <cmath>
+#include <vector>
 
 #include "methods/registry.h"
 #include "methods/tensors.h"
@@ -33,9 +35,8 @@ class LagKv final : public Scorer {
 
   void Score(LayerView& view, Tensor out) const override {
     RowOps& ops = *view.ops().rows;
-    const Room key_room(view, lag_, view.shape().key_dim);
-    const Room value_room(view, lag_, view.shape().value_dim);
-    const Tensor spread = view.Scratch(DType::kF32, {1, lag_});
+    std::vector<Head> heads;  // those that have two whole runs
+    int64_t most_runs = 0;
     for (int64_t h = 0; h < view.shape().kv_heads; ++h) {
       const int64_t n = view.lengths()[h];
       if (n == 0) continue;
@@ -50,16 +51,14 @@ class LagKv final : public Scorer {
       }
       const int64_t runs = n > sinks_ ? (n - sinks_) / lag_ : 0;
       if (runs < 2) continue;
-      const Tensor keys = view.Keys(h), values = view.Values(h);
-      for (int64_t p = 0; p + 1 < runs; ++p) {
-        const int64_t begin = sinks_ + p * lag_;
-        const Tensor shares = Columns(own, begin, begin + lag_);
-        Shares(ops, keys, begin, key_room, shares);
-        Shares(ops, values, begin, value_room, spread);
-        ops.Combine(shares, spread, Binary::kAdd, shares);
-        ops.Affine(shares, 0.5f, 0.0f, shares);
-      }
+      heads.emplace_back(view, h, runs, lag_, own);
+      most_runs = std::max(most_runs, runs);
     }
+    constexpr double kNumber_ns = 1;
+    const auto numbers =
+        static_cast<double>(lag_ * (view.shape().key_dim + view.shape().value_dim) * most_runs);
+    view.ops().tasks->ForEach(std::ssize(heads), kNumber_ns * numbers,
+                              [&](int64_t i) { ScoreRuns(ops, heads[static_cast<size_t>(i)]); });
   }
 
  private:
@@ -75,6 +74,33 @@ class LagKv final : public Scorer {
 
     Tensor low, range, scaled, products, ones, least;
   };
+
+  // A head with memory of its own, since heads are scored side by side.
+  struct Head {
+    Head(LayerView& view, int64_t head, int64_t whole_runs, int64_t lag, const Tensor& of_entries)
+        : keys(view.Keys(head)),
+          values(view.Values(head)),
+          scores(of_entries),
+          spread(view.Scratch(DType::kF32, {1, lag})),
+          key_room(view, lag, view.shape().key_dim),
+          value_room(view, lag, view.shape().value_dim),
+          runs(whole_runs) {}
+
+    Tensor keys, values, scores, spread;
+    Room key_room, value_room;
+    int64_t runs;
+  };
+
+  void ScoreRuns(RowOps& ops, const Head& head) const {
+    for (int64_t p = 0; p + 1 < head.runs; ++p) {
+      const int64_t begin = sinks_ + p * lag_;
+      const Tensor shares = Columns(head.scores, begin, begin + lag_);
+      Shares(ops, head.keys, begin, head.key_room, shares);
+      Shares(ops, head.values, begin, head.value_room, head.spread);
+      ops.Combine(shares, head.spread, Binary::kAdd, shares);
+      ops.Affine(shares, 0.5f, 0.0f, shares);
+    }
+  }
 
   // The run from `begin` on, against the one that follows; shares: [1, lag].
   void Shares(RowOps& ops, const Tensor& rows, int64_t begin, const Room& room,

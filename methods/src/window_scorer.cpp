@@ -37,14 +37,15 @@ Tensor WindowScorer::MeanAttention(LayerView& view, int64_t rows, int64_t before
   const int64_t heads = view.shape().query_heads;
   const Tensor attention = view.WindowAttention(rows);  // [query_heads, rows, width]
   const Tensor mean = view.Scratch(DType::kF32, {heads, before});
-  for (int64_t h = 0; h < heads; ++h) {
-    view.ops().rows->ReduceColumns(Columns(attention[h], 0, before), Reduction::kMean, mean[h]);
+  RowOps& ops = *view.ops().rows;
+  // Rows of a few thousand entries are too little for threads to share each of them.
+  constexpr double kNumber_ns = 0.2;
+  view.ops().tasks->ForEach(heads, kNumber_ns * static_cast<double>(rows * before), [&](int64_t h) {
+    ops.ReduceColumns(Columns(attention[h], 0, before), Reduction::kMean, mean[h]);
     const int64_t length = view.lengths()[static_cast<size_t>(h / view.shape().group())];
     const int64_t own = length - (view.width() - before);
-    if (own == before) continue;
-    const Tensor behind = Columns(mean.Slice(h, h + 1), own, before);
-    view.ops().rows->Fill(0.0f, behind);
-  }
+    if (own < before) ops.Fill(0.0f, Columns(mean.Slice(h, h + 1), own, before));
+  });
   return mean;
 }
 
