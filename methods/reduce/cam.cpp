@@ -58,24 +58,13 @@ class Cam final : public Reducer {
     MergeList list;
     list.spread = merge_;
     list.to = view.Scratch(DType::kI32, {n});
-    ops.select->Following(keep, gone, list.to.Reshape({1, n}));
-
-    // Mean attention of the entries that follow, found where the first of them stands.
-    const Tensor held = view.Scratch(DType::kF32, {kept, 1});
-    const Tensor mean = view.Scratch(DType::kF32, {kept, 1});
-    ops.select->Gather(AsColumn(attention), keep, held);
-    WindowSums(ops, held, merge_, WindowSide::kAhead, view.Scratch(DType::kF32, {2 * kept, 1}),
-               mean);
-    std::vector<float> counts(static_cast<size_t>(kept));
-    for (int64_t i = 0; i < kept; ++i) {
-      counts[static_cast<size_t>(i)] = static_cast<float>(std::min(merge_, kept - i));
-    }
-    const Tensor mean_row = mean.Reshape({1, kept});
-    ops.rows->Combine(mean_row, Upload(view, counts).Reshape({1, kept}), Binary::kDivide, mean_row);
-    const Tensor means = view.Scratch(DType::kF32, {length, 1});
-    ops.select->Scatter(mean, keep, means);
     const Tensor following = view.Scratch(DType::kF32, {n});
-    ops.select->Gather(means, list.to, AsColumn(following));
+    // A decode step gives up few entries of many.
+    if (n * merge_ < kept) {
+      MeansOfFew(view, keep, gone, attention, list.to, following);
+    } else {
+      MeansOfMany(view, keep, gone, attention, list.to, following);
+    }
     // Without attention anywhere the share is 0, not 0 / 0.
     ops.rows->Affine(as_row(following), 1.0f, 1e-30f, as_row(following));
 
@@ -89,6 +78,55 @@ class Cam final : public Reducer {
     list.from = gone;
     list.weight = share;
     return list;
+  }
+
+  // The first kept entry that follows each of those that are gone, and the mean attention of as
+  // many as share a value; where none follows, -1 and 0.
+  void MeansOfMany(LayerView& view, const Tensor& keep, const Tensor& gone, const Tensor& attention,
+                   const Tensor& to, const Tensor& means) const {
+    Ops& ops = view.ops();
+    const int64_t kept = keep.shape[0];
+    ops.select->Following(keep, gone, to.Reshape({1, gone.shape[0]}));
+    // Those of every kept entry, found where the first of them stands.
+    const Tensor held = view.Scratch(DType::kF32, {kept, 1});
+    const Tensor mean = view.Scratch(DType::kF32, {kept, 1});
+    ops.select->Gather(AsColumn(attention), keep, held);
+    WindowSums(ops, held, merge_, WindowSide::kAhead, view.Scratch(DType::kF32, {2 * kept, 1}),
+               mean);
+    std::vector<float> counts(static_cast<size_t>(kept));
+    for (int64_t i = 0; i < kept; ++i) {
+      counts[static_cast<size_t>(i)] = static_cast<float>(std::min(merge_, kept - i));
+    }
+    const Tensor mean_row = mean.Reshape({1, kept});
+    ops.rows->Combine(mean_row, Upload(view, counts).Reshape({1, kept}), Binary::kDivide, mean_row);
+    const Tensor of_entries = view.Scratch(DType::kF32, {attention.shape[0], 1});
+    ops.select->Scatter(mean, keep, of_entries);
+    ops.select->Gather(of_entries, to, AsColumn(means));
+  }
+
+  // The same to the bit: sums have the same order, and what follows the last entry adds 0.
+  void MeansOfFew(LayerView& view, const Tensor& keep, const Tensor& gone, const Tensor& attention,
+                  const Tensor& to, const Tensor& means) const {
+    Ops& ops = view.ops();
+    const int64_t n = gone.shape[0], numbers = merge_ * n;
+    const Tensor following = view.Scratch(DType::kI32, {merge_, n});
+    ops.select->Following(keep, gone, following);
+    ops.memory->Copy(following[0], to);
+    const Tensor held = view.Scratch(DType::kF32, {merge_, n});
+    const Tensor sums = view.Scratch(DType::kF32, {merge_, n});
+    ops.select->Gather(AsColumn(attention), following.Reshape({numbers}),
+                       held.Reshape({numbers, 1}));
+    WindowSums(ops, held, merge_, WindowSide::kAhead, view.Scratch(DType::kF32, {2 * merge_, n}),
+               sums);
+    // How many there are, at least one.
+    const Tensor counts = view.Scratch(DType::kF32, {n});
+    const Tensor none = Filled(view, numbers, -1.0f).Reshape({merge_, n});
+    ops.rows->Convert(following, held);
+    ops.rows->Combine(none, held, Binary::kLess, held);
+    ops.rows->ReduceColumns(held, Reduction::kSum, counts);
+    const Tensor row = counts.Reshape({1, n});
+    ops.rows->Combine(row, Filled(view, n, 1.0f).Reshape({1, n}), Binary::kMax, row);
+    ops.rows->Combine(sums.Slice(0, 1), row, Binary::kDivide, means.Reshape({1, n}));
   }
 
   // share: 1 with that probability, else 0.

@@ -2,7 +2,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
+
+#include "core/strings.h"
 #include "fake_view.h"
+#include "kernels/window_sums.h"
 #include "methods/tensors.h"
 #include "stage_calls.h"
 
@@ -52,6 +57,31 @@ TEST(CamTest, HandWorked) {
   EXPECT_NEAR(Floats(two.values.weight)[0], 0.2f, 1e-6);
   // Nothing goes.
   EXPECT_TRUE(ReduceWith(*stage, view, {9, 9, 9, 9, 9, 9}, {6})[0].values.empty());
+}
+
+// A step that gives up one entry of many, against the sums of windows of all of them.
+TEST(CamTest, OneOfManyHasTheMeanOfThoseThatFollow) {
+  constexpr int64_t kLength = 120, kKept = kLength - 1;
+  FakeView view(SmallShape(1, 1, 1, 2), kLength);
+  view.step = RandomValues(kLength, 3);
+  for (float& share : view.step) share = std::abs(share) / kLength;
+  for (const int64_t merge : {1, 5, 32}) {
+    const auto stage = ReducerOf("cam", StrCat(R"({"expectation": true, "merge": )", merge, "}"));
+    for (const int64_t gone : {int64_t{0}, int64_t{40}, kLength - 3, kLength - 1}) {
+      std::vector<float> scores(kLength, 9), held = view.step;
+      scores[gone] = 0;
+      held.erase(held.begin() + gone);
+      std::vector<float> sums(kKept), spare(2 * kKept);
+      WindowSums(view.ops(), View(held, {kKept, 1}), merge, WindowSide::kAhead,
+                 View(spare, {2 * kKept, 1}), View(sums, {kKept, 1}));
+      const MergeList list = ReduceWith(*stage, view, scores, {kKept}, nullptr, 1)[0].values;
+      const bool last = gone == kKept;
+      EXPECT_THAT(Ints(list.to), ElementsAre(last ? -1 : static_cast<int32_t>(gone) + 1));
+      const float mean = last ? 0 : sums[gone] / static_cast<float>(std::min(merge, kKept - gone));
+      const float share = std::min(view.step[gone] / (mean + 1e-30f), 1.0f);
+      EXPECT_THAT(Floats(list.weight), ElementsAre(share * (1.0f / static_cast<float>(merge))));
+    }
+  }
 }
 
 TEST(CamTest, WithoutAttentionNothingIsAdded) {
