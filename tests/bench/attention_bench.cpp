@@ -134,6 +134,7 @@ struct Cache {
       segments[h].key_pages = key_pages[h].data();
       segments[h].value_pages = value_pages[h].data();
       segments[h].length = entries[h];
+      segments[h].by_entry = f.by_entry;
       heads.push_back({&segments[h], 1});
       const KvTarget target = {key_pages[h].data(), value_pages[h].data(), 0};
       const std::vector<float> k = Normal(entries[h] * f.key_dim, 1 + 2 * h);
@@ -323,7 +324,8 @@ struct Choice {
 };
 
 // Decode over 5% of the entries: what it takes beside all of them, and what share of the ideal
-// that is, a twentieth; heads that choose for themselves together read more than that.
+// that is, a twentieth; heads that choose for themselves together read more than that. With pages
+// for whole reads, and with pages by entry; in the first line all entries of the latter.
 void BenchSparse(AttentionOps& ops) {
   constexpr int64_t kEntries = 32768, kDim = 128, kHeads = 4, kGroup = 4;
   constexpr Choice kChoices[] = {{"pages of 64", 64, false},
@@ -331,16 +333,27 @@ void BenchSparse(AttentionOps& ops) {
                                  {"runs of 16, by query head", 16, true},
                                  {"single entries", 1, false},
                                  {"single entries, by query head", 1, true}};
-  std::printf("\n5%% of %d entries, %d dims, %d query heads a KV head\n%-5s %-30s %9s %9s %9s\n",
-              static_cast<int>(kEntries), static_cast<int>(kDim), static_cast<int>(kGroup), "dtype",
-              "read", "of full", "of ideal", "together");
+  constexpr size_t kCount = std::size(kChoices);
+  std::printf(
+      "\n5%% of %d entries, %d dims, %d query heads a KV head; on the right pages by entry\n",
+      static_cast<int>(kEntries), static_cast<int>(kDim), static_cast<int>(kGroup));
+  std::printf("%-5s %-30s %9s %9s %9s %12s %9s %9s\n", "dtype", "read", "of full", "of ideal",
+              "together", "of full", "of ideal", "together");
   for (const DType dtype : {DType::kBF16, DType::kF16}) {
     const AttentionShape shape = MakeShape(dtype, kDim, kHeads, kGroup);
-    std::vector<std::unique_ptr<Cache>> caches;  // more than the processor's caches hold
-    for (int i = 0; i < 3; ++i) caches.push_back(std::make_unique<Cache>(ops, shape, kEntries));
+    using Caches = std::vector<std::unique_ptr<Cache>>;  // more than the processor's caches hold
+    Caches kinds[2];
+    for (const bool by_entry : {false, true}) {
+      AttentionShape of_kind = shape;
+      of_kind.format.by_entry = by_entry;
+      for (int i = 0; i < 3; ++i) {
+        kinds[by_entry ? 1 : 0].push_back(std::make_unique<Cache>(ops, of_kind, kEntries));
+      }
+    }
     const std::vector<float> q = Normal(shape.query_heads * kDim, 3);
     std::vector<float> out(q.size());
-    const auto attend = [&](const std::vector<std::vector<const uint64_t*>>& read) {
+    const auto attend = [&](const Caches& caches,
+                            const std::vector<std::vector<const uint64_t*>>& read) {
       for (const auto& cache : caches) {
         for (int64_t h = 0; h < kHeads; ++h) {
           cache->segments[h].read = read.empty() ? nullptr : read[h].data();
@@ -350,20 +363,24 @@ void BenchSparse(AttentionOps& ops) {
                    View(out, {1, shape.query_heads, kDim}));
       }
     };
-    std::vector<std::function<void()>> runs = {[&] { attend({}); }};
+    std::vector<std::function<void()>> runs;
     std::vector<std::vector<std::vector<std::vector<uint64_t>>>> words;
-    std::vector<std::vector<std::vector<const uint64_t*>>> reads(std::size(kChoices));
-    for (size_t c = 0; c < std::size(kChoices); ++c) {
+    std::vector<std::vector<std::vector<const uint64_t*>>> reads(kCount);
+    for (size_t c = 0; c < kCount; ++c) {
       words.push_back(kChoices[c].Words(shape, kEntries));
       for (const auto& of_head : words[c]) {
         reads[c].emplace_back();
         for (const std::vector<uint64_t>& row : of_head) reads[c].back().push_back(row.data());
       }
-      runs.push_back([&, c] { attend(reads[c]); });
+    }
+    for (const Caches& caches : kinds) {
+      runs.push_back([&] { attend(caches, {}); });
+      for (size_t c = 0; c < kCount; ++c) runs.push_back([&, c] { attend(caches, reads[c]); });
     }
     const std::vector<double> s = Interleaved(runs);
-    for (size_t c = 0; c < std::size(kChoices); ++c) {
-      const double share = s[c + 1] / s[0];
+    std::printf("%-5s %-30s %8.1f%% %9s %9s %11.1f%%\n", NameOf(dtype).data(), "all", 100.0, "", "",
+                100 * s[kCount + 1] / s[0]);
+    for (size_t c = 0; c < kCount; ++c) {
       double read = 0;  // by some head of a group
       for (const auto& of_head : words[c]) {
         for (size_t p = 0; p < of_head[0].size(); ++p) {
@@ -372,8 +389,13 @@ void BenchSparse(AttentionOps& ops) {
           read += __builtin_popcountll(bits);
         }
       }
-      std::printf("%-5s %-30s %8.1f%% %8.0f%% %8.0f%%\n", NameOf(dtype).data(), kChoices[c].name,
-                  100 * share, 100 * 0.05 / share, 100 * read / (kEntries * kHeads) / share);
+      std::printf("%-5s %-30s", NameOf(dtype).data(), kChoices[c].name);
+      for (const size_t kind : {0, 1}) {
+        const double share = s[kind * (kCount + 1) + c + 1] / s[0];
+        std::printf("%*.1f%% %8.0f%% %8.0f%%", kind == 0 ? 9 : 12, 100 * share, 100 * 0.05 / share,
+                    100 * read / (kEntries * kHeads) / share);
+      }
+      std::printf("\n");
     }
   }
 }

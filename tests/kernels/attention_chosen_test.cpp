@@ -80,6 +80,7 @@ class OneHead {
     one_->WriteKv(c.format, View(keys, {n, 1, c.format.key_dim}),
                   View(values, {n, 1, c.format.value_dim}), {&target, 1});
     segment_.length = n;
+    segment_.by_entry = c.format.by_entry;
     segment_.key_pages = key_pages_.data();
     segment_.value_pages = value_pages_.data();
     segment_.keys = Code(c.keys, keys);
@@ -167,6 +168,12 @@ std::vector<ChosenCase> Cases() {
   for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
     const std::string type = std::string(NameOf(dtype)) + ", ";
     cases.push_back({.name = type + "one row", .format = {dtype, 128, 128}});
+    cases.push_back({.name = type + "one row, odd dims, window, softcap, scales",
+                     .format = {dtype, 35, 75},
+                     .group = 3,
+                     .softcap = 3.0f,
+                     .window = 900,
+                     .scales = true});
     cases.push_back({.name = type + "odd dims, window, softcap",
                      .format = {dtype, 35, 75},
                      .group = 3,
@@ -206,6 +213,28 @@ TEST(AttentionChosen, WhatIsNotReadAddsNothing) {
         const Answer want = head.AmongAll(words);
         ASSERT_TRUE(head.Chosen(alike, 0, c.group, 1) == want);
         ASSERT_TRUE(head.Chosen(alike, 0, c.group, 2) == want);
+      }
+    }
+  }
+}
+
+// Pages of which single entries are read may hold each entry's numbers side by side.
+TEST(AttentionChosen, PagesByEntryChangeNoBit) {
+  for (const KvBackend& backend : KvBackends()) {
+    for (const ChosenCase& c : Cases()) {
+      ChosenCase by_entry = c;
+      by_entry.format.by_entry = true;
+      OneHead panels(backend, c), rows(backend, by_entry);
+      for (const Pattern& pattern : kPatterns) {
+        SCOPED_TRACE(backend.name + ": " + c.name + ", " + pattern.name);
+        std::vector<std::vector<uint64_t>> words;
+        for (int64_t g = 0; g < c.group; ++g) {
+          words.push_back(Words(pattern, c.entries, 20 + static_cast<uint64_t>(g)));
+        }
+        ASSERT_TRUE(rows.AmongAll(words[0]) == panels.AmongAll(words[0]));
+        const Answer want = panels.Chosen(words, 0, c.group, 1);
+        ASSERT_TRUE(rows.Chosen(words, 0, c.group, 1) == want);
+        ASSERT_TRUE(rows.Chosen(words, 0, c.group, 2) == want);
       }
     }
   }

@@ -2,6 +2,7 @@
 // Entries move between float pages bit for bit.
 #include <gtest/gtest.h>
 
+#include <utility>
 #include <vector>
 
 #include "backends.h"
@@ -11,6 +12,11 @@
 
 namespace kvgauge {
 namespace {
+
+// Types of pages, and whether these are KvFormat::by_entry.
+constexpr std::pair<DType, bool> kKinds[] = {{DType::kF32, false},  {DType::kF16, false},
+                                             {DType::kBF16, false}, {DType::kF32, true},
+                                             {DType::kF16, true},   {DType::kBF16, true}};
 
 // The pages of one stream.
 struct Pages {
@@ -40,13 +46,14 @@ TEST(AttentionCopy, KeepsBitsWhereverEntriesGo) {
   std::vector<int32_t> index;
   for (int32_t i = 0; i < kEntries; i += i % 7 == 3 ? 1 : 2) index.push_back(i);
   const int64_t n = std::ssize(index);
-  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
+  for (const auto& [dtype, by_entry] : kKinds) {
     for (const int64_t dim : {1, 33, 64, 130}) {
       std::vector<Backend<AttentionOps>> backends = CpuBackends(MakeCpuAttention, {1, 3});
       backends.push_back({"reference", MakeReferenceAttention()});
       for (const Backend<AttentionOps>& b : backends) {
         SCOPED_TRACE(b.name + " dim " + std::to_string(dim));
-        const KvFormat format = {.dtype = dtype, .key_dim = dim, .value_dim = dim + 3};
+        const KvFormat format = {
+            .dtype = dtype, .key_dim = dim, .value_dim = dim + 3, .by_entry = by_entry};
         Head from(*b.ops, format, kEntries), to(*b.ops, format, kFirst + n);
         const std::vector<float> k = RandomValues(kEntries * dim, 1);
         const std::vector<float> v = RandomValues(kEntries * (dim + 3), 2);
@@ -91,7 +98,7 @@ TEST(AttentionCopy, EntriesMoveDownInPlace) {
     if (i % 64 != 63 && i != 100) kept[1].push_back(i);
     if (i < 3 || i >= 210) kept[2].push_back(i);
   }
-  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
+  for (const auto& [dtype, by_entry] : kKinds) {
     for (const int64_t dim : {1, 33, 64, 130}) {
       std::vector<Backend<AttentionOps>> backends = CpuBackends(MakeCpuAttention, {1, 3});
       backends.push_back({"reference", MakeReferenceAttention()});
@@ -99,7 +106,8 @@ TEST(AttentionCopy, EntriesMoveDownInPlace) {
         for (const std::vector<int32_t>& all : kept) {
           SCOPED_TRACE(b.name + " dim " + std::to_string(dim) + " of " +
                        std::to_string(all.size()));
-          const KvFormat format = {.dtype = dtype, .key_dim = dim, .value_dim = dim + 3};
+          const KvFormat format = {
+              .dtype = dtype, .key_dim = dim, .value_dim = dim + 3, .by_entry = by_entry};
           Head head(*b.ops, format, kEntries);
           const std::vector<float> k = RandomValues(kEntries * dim, 1);
           const std::vector<float> v = RandomValues(kEntries * (dim + 3), 2);
@@ -131,12 +139,13 @@ TEST(AttentionCopy, GathersWhatIsReadInOrder) {
   constexpr int64_t kEntries = 200;
   const std::vector<int32_t> index = {199, 3, 3, 64, 0, 127};
   const int64_t n = std::ssize(index);
-  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
+  for (const auto& [dtype, by_entry] : kKinds) {
     std::vector<Backend<AttentionOps>> backends = CpuBackends(MakeCpuAttention, {1, 3});
     backends.push_back({"reference", MakeReferenceAttention()});
     for (const Backend<AttentionOps>& b : backends) {
       SCOPED_TRACE(b.name);
-      const KvFormat format = {.dtype = dtype, .key_dim = 33, .value_dim = 70};
+      const KvFormat format = {
+          .dtype = dtype, .key_dim = 33, .value_dim = 70, .by_entry = by_entry};
       Head head(*b.ops, format, kEntries);
       const std::vector<float> k = RandomValues(kEntries * 33, 3);
       const std::vector<float> v = RandomValues(kEntries * 70, 4);

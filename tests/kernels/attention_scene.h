@@ -60,7 +60,8 @@ struct Scene {
   std::vector<std::vector<SegmentSpec>> heads;
   float query_size = 0.7f;
   uint64_t seed = 1;
-  bool sinks = false;  // a logit without a value for each query head
+  bool sinks = false;     // a logit without a value for each query head
+  bool by_entry = false;  // KvFormat::by_entry of all pages
 
   int64_t kv_heads() const { return std::ssize(heads); }
   int64_t query_heads() const { return kv_heads() * group; }
@@ -75,7 +76,7 @@ struct Scene {
   }
   AttentionShape Shape() const {
     AttentionShape shape;
-    shape.format = {dtype, key_dim, value_dim};
+    shape.format = {dtype, key_dim, value_dim, by_entry};
     shape.query_heads = query_heads();
     shape.kv_heads = kv_heads();
     shape.scale = 1.0f / std::sqrt(static_cast<float>(key_dim));
@@ -149,6 +150,7 @@ class SceneCache {
                   uint64_t seed) {
     KvSegment segment;
     const int64_t n = segment.length = spec.length;
+    segment.by_entry = scene.by_entry;
     KvFormat format = scene.Shape().format;
     if (spec.key_rank > 0) {
       segment.key_basis = Basis(format.key_dim, spec.key_rank, seed + 5);

@@ -126,8 +126,9 @@ TEST(KvKeep, WhatStaysKeepsItsBitsAndOrder) {
   for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
     for (const int64_t dim : {1, 33}) {
       for (const Backend<AttentionOps>& b : AllBackends()) {
-        const KvFormat format = {.dtype = dtype, .key_dim = dim, .value_dim = dim + 18};
+        KvFormat format = {.dtype = dtype, .key_dim = dim, .value_dim = dim + 18};
         for (const bool up : {false, true}) {
+          format.by_entry = up == (dim == 1);
           for (const int64_t first : {0, 19}) {
             SCOPED_TRACE(StrCat(b.name, " dim ", dim, " first ", first, up ? " up" : " down"));
             // All heads in one call.

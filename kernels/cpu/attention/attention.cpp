@@ -55,6 +55,9 @@ Scratch CpuAttention::Carve(const Call& call, char* base, int64_t* bytes) const 
   arena.Take(s.constants, rows * call.fold_groups);
   arena.Take(s.units, rows * call.fold_groups);
   arena.Take(s.code_scales, call.code_scales);
+  arena.Take(s.entry_panel, call.entry_panel);
+  arena.Take(s.entry_scores, call.entry_panel > 0 ? rows * kEntries : 0);
+  arena.Take(s.entries, call.entry_panel > 0 ? 2 : 0);
   arena.Take(s.kept_scores, call.kept_spans * rows * kSpan);
   arena.Take(s.kept_states, call.kept_spans * rows);
   *bytes = arena.used();
@@ -154,6 +157,7 @@ void CpuAttention::ScoreSpan(const Call& call, const Block& block, const Piece& 
 void CpuAttention::AttendSpan(const Call& call, const Block& block, const Piece& piece,
                               int64_t span, const Scratch& scratch, SoftmaxState* parts,
                               float* values) const {
+  if (TakesEntries(block, piece)) return AttendEntries(call, piece, span, scratch, parts, values);
   const int64_t span_entry = span * kSpan;
   const int rows = static_cast<int>(block.count) * call.group;
   SoftmaxArgs softmax = {};
@@ -170,7 +174,8 @@ void CpuAttention::AttendSpan(const Call& call, const Block& block, const Piece&
     softmax.first = 0;
     softmax.last = chosen.vectors * kVectorFloats;
   }
-  if (some && piece.Plain()) {
+  const bool by_columns = some && piece.ByColumns();
+  if (by_columns) {
     ScoreChosen(call, piece, span, chosen, rows, scratch);
   } else {
     ScoreSpan(call, block, piece, span, some ? &chosen : nullptr, scratch);
@@ -201,7 +206,7 @@ void CpuAttention::AttendSpan(const Call& call, const Block& block, const Piece&
       parts[r] = kernels_.softmax(softmax);
     }
   }
-  if (some && piece.Plain()) {
+  if (by_columns) {
     WeighChosen(call, piece, span, chosen, rows, scratch, values);
   } else {
     WeighSpan(call, block, piece, span, some ? &chosen : nullptr, scratch, values);
@@ -245,7 +250,7 @@ void CpuAttention::WeighSpan(const Call& call, const Block& block, const Piece& 
     }
     const void* a = call.bf16_rows ? static_cast<const void*>(scratch.weights + weight)
                                    : scratch.scores + weight;
-    const char* page = static_cast<const char*>(segment.value_pages[p]);
+    const char* page = ValuePanels(piece, p, scratch);
 
     const int panels = stored.ValuePanels();
     for (int g = 0; g < panels; ++g) {
@@ -332,6 +337,7 @@ void CpuAttention::RunUnit(const Call& call, int64_t index, int64_t step, const 
   const auto first = pieces_.begin() + block.first_piece;
   const bool exact = call.exact_rows && std::any_of(first, first + block.pieces, NeedsExactRows);
   PackBlock(call, block, exact, q, scratch);
+  for (int i = 0; i < 2 && call.entry_panel > 0; ++i) scratch.entries[i].segment = nullptr;
   if (!cut) std::fill_n(scratch.states, rows, SoftmaxState{kNothing, 0.0f, 0.0f});
   int64_t at = 0;  // of the piece's first span in the block
   for (int64_t i = 0; i < block.pieces; ++i) {
@@ -354,7 +360,11 @@ void CpuAttention::RunUnit(const Call& call, int64_t index, int64_t step, const 
     }
     at += piece.spans;
   }
-  if (next != nullptr) Fetch(NextKeys(call, *next, next_page));
+  if (next != nullptr && TakesEntries(blocks_[then->block], *next)) {
+    FetchEntries(call, *next, next->first_span + then->span_begin, scratch.entries[0]);
+  } else if (next != nullptr) {
+    Fetch(NextKeys(call, *next, next_page));
+  }
   if (!cut) Finish(call, block, scratch.states, scratch.values, out, capture);
   if (sums) SumBlock(call, block, scratch);
 }

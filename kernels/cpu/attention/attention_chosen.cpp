@@ -5,6 +5,7 @@
 // in the same order, but for zeros.
 #include <bit>
 
+#include "cpu/attention/attention_line_list.h"
 #include "cpu/attention/attention_schedule.h"
 
 namespace kvgauge::attention_schedule {
@@ -14,24 +15,6 @@ constexpr uint64_t kVectorMask = (uint64_t{1} << kVectorFloats) - 1;
 constexpr int kVectorsOfPage = kEntries / kVectorFloats;
 // Vectors of columns that one call multiplies, while the lines of as many others are fetched.
 constexpr int kChosenChunk = 4;
-
-// Lines to be fetched; what is too much is left for its turn.
-class LineList {
- public:
-  void Add(const void* first, int64_t stride, int64_t count) {
-    const auto* line = static_cast<const char*>(first);
-    for (int64_t i = 0; i < count && count_ < kMost; ++i, line += stride) at_[count_++] = line;
-  }
-  ChosenLines Part(int part, int parts) const {
-    const int from = count_ * part / parts;
-    return {at_ + from, count_ * (part + 1) / parts - from};
-  }
-
- private:
-  static constexpr int kMost = 512;
-  const char* at_[kMost];
-  int count_ = 0;
-};
 
 // f(v) for the span's vectors of columns that are chosen.
 template <class Visit>
@@ -110,7 +93,7 @@ Chosen CpuAttention::ChosenOf(const Call& call, const Piece& piece, int64_t span
     if (bits == 0) continue;
     chosen.bits[p - first_page] = bits;
     uint32_t vectors = (1u << kVectorsOfPage) - 1;
-    if (piece.Plain()) {
+    if (piece.ByColumns()) {
       vectors = 0;
       for (int v = 0; v < kVectorsOfPage; ++v) {
         vectors |= (bits >> v * kVectorFloats & kVectorMask) != 0 ? 1u << v : 0;

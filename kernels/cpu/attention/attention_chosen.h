@@ -4,6 +4,8 @@
 // bits.
 #pragma once
 
+#include <cstring>
+
 #include "cpu/attention/attention_kernels.h"
 #include "cpu/attention/attention_lines.h"
 #include "cpu/attention/attention_products.h"
@@ -70,8 +72,8 @@ void ChosenKeysOfRows(const ChosenKeysArgs& args, int row) {
   for (; unit < args.count; ++unit) ChosenKeysTile<V, P, kRows, 1>(args, row, unit);
 }
 
-// kRows rows by kVectors vectors of columns.
-template <class V, class P, int kRows, int kVectors>
+// kRows rows by kVectors vectors of columns. kApart: of rows that are joined to pairs.
+template <class V, class P, bool kApart, int kRows, int kVectors>
 [[gnu::noinline]] void ChosenValuesTile(const ChosenValuesArgs& args, int row, int column) {
   using Element = typename P::Element;
   using F = typename V::F;
@@ -87,10 +89,18 @@ template <class V, class P, int kRows, int kVectors>
     for (int v = 0; v < kVectors; ++v) sum[r][v] = V::Set(0.0f);
   }
   for (int i = 0; i < args.count; ++i) {
-    const Element* step = static_cast<const Element*>(args.steps[i]) + column * P::kStepsPerRow;
+    constexpr int kWidth = kApart ? 1 : P::kStepsPerRow;  // of a column
+    const Element* step = static_cast<const Element*>(args.steps[i]) + column * kWidth;
     typename P::Columns b[kVectors];
 #pragma GCC unroll 4
-    for (int v = 0; v < kVectors; ++v) b[v] = P::Load(step + v * V::kLanes * P::kStepsPerRow);
+    for (int v = 0; v < kVectors; ++v) {
+      if constexpr (kApart) {
+        const Element* second = static_cast<const Element*>(args.seconds[i]) + column;
+        b[v] = P::Join(step + v * V::kLanes, second + v * V::kLanes);
+      } else {
+        b[v] = P::Load(step + v * V::kLanes * kWidth);
+      }
+    }
     feed.Step();
     const int at = args.at[i];
 #pragma GCC unroll 4
@@ -109,21 +119,61 @@ template <class V, class P, int kRows, int kVectors>
   }
 }
 
-template <class V, class P, int kRows>
+template <class V, class P, bool kApart, int kRows>
 void ChosenValuesOfRows(const ChosenValuesArgs& args, int row) {
   int column = 0;
   if constexpr (V::kTileVectors >= 4) {
     for (; column + 4 * V::kLanes <= args.width; column += 4 * V::kLanes) {
-      ChosenValuesTile<V, P, kRows, 4>(args, row, column);
+      ChosenValuesTile<V, P, kApart, kRows, 4>(args, row, column);
     }
   }
   if constexpr (V::kTileVectors >= 2) {
     for (; column + 2 * V::kLanes <= args.width; column += 2 * V::kLanes) {
-      ChosenValuesTile<V, P, kRows, 2>(args, row, column);
+      ChosenValuesTile<V, P, kApart, kRows, 2>(args, row, column);
     }
   }
   for (; column < args.width; column += V::kLanes) {
-    ChosenValuesTile<V, P, kRows, 1>(args, row, column);
+    ChosenValuesTile<V, P, kApart, kRows, 1>(args, row, column);
+  }
+}
+
+// Rows of keys become columns of a panel, as AttentionKernels::turn_rows says. Words of a row: a
+// step in f32, and two of them in the other types.
+template <class V, DType kPanel>
+void TurnRows(const char* const* rows, int count, int steps, void* panel) {
+  constexpr int kOfWord = kPanel == DType::kF32 ? 1 : 2;
+  const int words = steps / kOfWord;
+  for (int column = 0; column < count; column += V::kLanes) {
+    const char* some[V::kLanes];
+    for (int r = 0; r < V::kLanes; ++r) some[r] = rows[column + r < count ? column + r : count - 1];
+    if constexpr (kPanel == DType::kF16) {
+      auto* out = static_cast<uint16_t*>(panel) + column;
+      const auto step = [&](int s) { return out + s * kPanelWidth; };
+      int w = 0;
+      for (; w + 4 <= words; w += 4) {
+        typename V::Words x[4];
+        V::TurnWords(some, 4 * w, x);
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; ++i) V::StoreHalves(step(2 * (w + i)), step(2 * (w + i) + 1), x[i]);
+      }
+      for (int s = 2 * w; s < steps; ++s) {
+        for (int r = 0; r < V::kLanes; ++r) std::memcpy(step(s) + r, some[r] + 2 * s, 2);
+      }
+    } else {
+      auto* out = static_cast<uint32_t*>(panel) + column;
+      int w = 0;
+      for (; w + 4 <= words; w += 4) {
+        typename V::Words x[4];
+        V::TurnWords(some, 4 * w, x);
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; ++i) V::StoreWords(out + (w + i) * kPanelWidth, x[i]);
+      }
+      for (; w < words; ++w) {
+        for (int r = 0; r < V::kLanes; ++r) {
+          std::memcpy(out + w * kPanelWidth + r, some[r] + 4 * w, 4);
+        }
+      }
+    }
   }
 }
 
@@ -137,14 +187,22 @@ void ChosenKeys(const ChosenKeysArgs& args) {
   if (row < args.rows) ChosenKeysOfRows<V, P, 1>(args, row);
 }
 
-template <class V, class P>
-void ChosenValues(const ChosenValuesArgs& args) {
+template <class V, class P, bool kApart>
+void ChosenValuesOf(const ChosenValuesArgs& args) {
   int row = 0;
   if constexpr (V::kTileRows >= 4) {
-    for (; row + 4 <= args.rows; row += 4) ChosenValuesOfRows<V, P, 4>(args, row);
+    for (; row + 4 <= args.rows; row += 4) ChosenValuesOfRows<V, P, kApart, 4>(args, row);
   }
-  for (; row + 2 <= args.rows; row += 2) ChosenValuesOfRows<V, P, 2>(args, row);
-  if (row < args.rows) ChosenValuesOfRows<V, P, 1>(args, row);
+  for (; row + 2 <= args.rows; row += 2) ChosenValuesOfRows<V, P, kApart, 2>(args, row);
+  if (row < args.rows) ChosenValuesOfRows<V, P, kApart, 1>(args, row);
+}
+
+template <class V, class P>
+void ChosenValues(const ChosenValuesArgs& args) {
+  if constexpr (P::kStepsPerRow == 2) {
+    if (args.seconds != nullptr) return ChosenValuesOf<V, P, true>(args);
+  }
+  ChosenValuesOf<V, P, false>(args);
 }
 
 }  // namespace kvgauge

@@ -6,7 +6,8 @@
 // A panel is a matrix [steps][width] with width a multiple of 16, the stationary operand of a
 // product. A key page is a panel of 64 entries (width) by key dims (steps); a value page is panels
 // of at most 64 value dims (width) by 64 entries (steps). In bf16 two neighbouring steps are
-// interleaved, [steps / 2][width][2], which is what the bf16 dot product consumes.
+// interleaved, [steps / 2][width][2], which is what the bf16 dot product consumes. Pages with
+// KvFormat::by_entry are rows of an entry's numbers instead; panels are made of them in scratch.
 //
 // In every product one output element is ONE sequential f32 chain over the steps, or an exact sum
 // of integers, so its bits do not depend on how many rows or columns are computed together. A link
@@ -60,7 +61,8 @@ struct ChosenKeysArgs {
 };
 
 // out[r][c] = sum over i of a[r][at[i]] * steps[i][c]: chosen steps of panels of values. In bf16
-// steps[i] is a pair and at[i] the first of the two.
+// steps[i] is a pair and at[i] the first of the two; or the rows of a pair lie apart, as steps[i]
+// and seconds[i].
 struct ChosenValuesArgs {
   const void* a;  // as ProductArgs
   int64_t a_stride;
@@ -73,6 +75,7 @@ struct ChosenValuesArgs {
   float* out;
   int64_t out_stride;
   ChosenLines lines;
+  const void* const* seconds = nullptr;
 };
 
 // What a segment adds to the scores of one row; null: nothing. Index 0 belongs to column 0; arrays
@@ -236,6 +239,7 @@ struct RotateArgs {
 
 struct AttentionKernels {
   bool bf16_dot;  // weights and queries of bf16 caches are bf16, not f32
+  int lanes;      // sums of a row's columns are those of so many lanes, column c in lane c % lanes
   // Every thread calls these around its products; null: nothing is needed.
   void (*begin_products)();
   void (*end_products)();
@@ -244,6 +248,9 @@ struct AttentionKernels {
   // The same over chosen columns of keys and steps of values; indexed as `product`.
   void (*chosen_keys[3])(const ChosenKeysArgs& args);
   void (*chosen_values[3])(const ChosenValuesArgs& args);
+  // Rows of keys by entry become the first columns of a panel of 64: `count` of them, 64 at most.
+  // Up to the next multiple of `lanes` these repeat the last. Indexed as `product`.
+  void (*turn_rows[3])(const char* const* rows, int count, int steps, void* panel);
   // Panels of f16 or bf16 expanded to f32 [steps][width]; indexed by DType, f32 unused.
   void (*expand[3])(const void* panel, int steps, int width, float* out);
   bool fixed_codes;  // rows that codes of f16 and bf16 caches meet are in fixed point, not f32

@@ -55,6 +55,22 @@ void TransposeBlock(const T* in, int64_t in_stride, T* out, int64_t out_stride) 
   for (int i = 0; i < 4; ++i) std::memcpy(out + i * out_stride, &columns[i], sizeof columns[i]);
 }
 
+// A row of elements as f32.
+void WidenRow(const AttentionKernels& kernels, DType dtype, const void* row, int count,
+              float* out) {
+  if (dtype == DType::kBF16) {
+    const auto* bits = static_cast<const uint16_t*>(row);
+    for (int d = 0; d < count; ++d) out[d] = Bf16ToF32(bits[d]);
+    return;
+  }
+  int whole = 0;
+  if (dtype == DType::kF16) {
+    whole = count / kVectorFloats * kVectorFloats;
+    if (whole > 0) kernels.expand[static_cast<int>(dtype)](row, 1, whole, out);
+  }
+  for (int d = whole; d < count; ++d) out[d] = Decode(dtype, row, d);
+}
+
 // in [rows][columns] -> out [columns][rows]. T is one element, or a bf16 pair.
 template <class T>
 void Transpose(const T* in, int64_t in_stride, int rows, int columns, T* out, int64_t out_stride) {
@@ -87,6 +103,13 @@ void RoundValues(const AttentionKernels& kernels, DType dtype, const float* in, 
 
 void WriteKeys(const AttentionKernels& kernels, const PageLayout& layout, const float* keys,
                int64_t stride, int begin, int end, void* page) {
+  if (layout.by_entry) {
+    for (int e = begin; e < end; ++e) {
+      RoundValues(kernels, layout.dtype, keys + (e - begin) * stride, layout.key_dim,
+                  static_cast<char*>(page) + e * layout.KeyRowBytes());
+    }
+    return;
+  }
   alignas(64) char strip[kKvPageEntries * kStrip * sizeof(float)];
   const int size = layout.element_bytes, entries = end - begin;
   for (int dim = 0; dim < layout.key_dim; dim += kStrip) {
@@ -112,6 +135,11 @@ void WriteKeys(const AttentionKernels& kernels, const PageLayout& layout, const 
 
 void WriteValues(const AttentionKernels& kernels, const PageLayout& layout, const float* values,
                  int64_t stride, int begin, int end, void* page) {
+  for (int e = begin; layout.by_entry && e < end; ++e) {
+    RoundValues(kernels, layout.dtype, values + (e - begin) * stride, layout.value_dim,
+                static_cast<char*>(page) + e * layout.ValueRowBytes());
+  }
+  if (layout.by_entry) return;
   for (int g = 0; g < layout.ValuePanels(); ++g) {
     const int width = layout.PanelDims(g), dim = g * kPanelWidth;
     const int dims = std::min(width, layout.value_dim - dim);
@@ -132,6 +160,13 @@ void WriteValues(const AttentionKernels& kernels, const PageLayout& layout, cons
 
 void ReadKeys(const AttentionKernels& kernels, const PageLayout& layout, const void* page,
               int begin, int end, float* keys, int64_t stride) {
+  if (layout.by_entry) {
+    for (int e = begin; e < end; ++e) {
+      WidenRow(kernels, layout.dtype, static_cast<const char*>(page) + e * layout.KeyRowBytes(),
+               layout.key_dim, keys + (e - begin) * stride);
+    }
+    return;
+  }
   if (end - begin < kWholePage) {
     for (int e = begin; e < end; ++e) {
       if (layout.dtype == DType::kBF16) {
@@ -160,6 +195,13 @@ void ReadKeys(const AttentionKernels& kernels, const PageLayout& layout, const v
 
 void ReadValues(const AttentionKernels& kernels, const PageLayout& layout, const void* page,
                 int begin, int end, float* values, int64_t stride) {
+  if (layout.by_entry) {
+    for (int e = begin; e < end; ++e) {
+      WidenRow(kernels, layout.dtype, static_cast<const char*>(page) + e * layout.ValueRowBytes(),
+               layout.value_dim, values + (e - begin) * stride);
+    }
+    return;
+  }
   alignas(64) float strip[kKvPageEntries * kPanelWidth];
   for (int g = 0; g < layout.ValuePanels(); ++g) {
     const int width = layout.PanelDims(g), dim = g * kPanelWidth;
@@ -196,6 +238,19 @@ int RunLength(const uint8_t* slots, int count) {
   int run = 1;
   while (run < count && slots[run] == slots[0] + run) ++run;
   return run;
+}
+
+// Rows of a page by_entry.
+void CopyRows(const void* source, int64_t row_bytes, const uint8_t* slots, int count, void* target,
+              int to) {
+  const auto* in = static_cast<const char*>(source);
+  auto* out = static_cast<char*>(target) + to * row_bytes;
+  for (int done = 0; done < count;) {
+    const int run = RunLength(slots + done, count - done);
+    std::memmove(out + done * row_bytes, in + slots[done] * row_bytes,
+                 static_cast<size_t>(run * row_bytes));
+    done += run;
+  }
 }
 
 template <class Unit>
@@ -260,6 +315,9 @@ void CopyValuePairs(const uint32_t* in, const uint8_t* slots, int count, int wid
 
 void CopyKeys(const PageLayout& layout, const void* source, const uint8_t* slots, int count,
               void* target, int to) {
+  if (layout.by_entry) {
+    return CopyRows(source, layout.KeyRowBytes(), slots, count, target, to);
+  }
   if (layout.dtype == DType::kF16) {
     CopyKeyRows(static_cast<const uint16_t*>(source), slots, count, layout.key_steps,
                 static_cast<uint16_t*>(target) + to);
@@ -273,6 +331,9 @@ void CopyKeys(const PageLayout& layout, const void* source, const uint8_t* slots
 
 void CopyValues(const PageLayout& layout, const void* source, const uint8_t* slots, int count,
                 void* target, int to) {
+  if (layout.by_entry) {
+    return CopyRows(source, layout.ValueRowBytes(), slots, count, target, to);
+  }
   for (int g = 0; g < layout.ValuePanels(); ++g) {
     const int width = layout.PanelDims(g);
     const char* in = static_cast<const char*>(source) + layout.PanelOffset(g);
@@ -283,11 +344,44 @@ void CopyValues(const PageLayout& layout, const void* source, const uint8_t* slo
       continue;
     }
     const int bytes = width * layout.element_bytes;
-    for (int done = 0; done < count;) {
-      const int run = RunLength(slots + done, count - done);
-      std::memmove(out + (to + done) * bytes, in + slots[done] * bytes,
-                   static_cast<size_t>(run) * static_cast<size_t>(bytes));
-      done += run;
+    CopyRows(in, bytes, slots, count, out, to);
+  }
+}
+
+namespace {
+
+// Two rows of bf16 values become a pair of steps.
+void PairRows(const uint16_t* first, const uint16_t* second, int width, uint16_t* pairs) {
+  using Eight = uint16_t __attribute__((vector_size(16)));
+  for (int d = 0; d < width; d += 8, first += 8, second += 8, pairs += 16) {
+    Eight a, b;
+    std::memcpy(&a, first, sizeof a);
+    std::memcpy(&b, second, sizeof b);
+    const Eight low = __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11);
+    const Eight high = __builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15);
+    std::memcpy(pairs, &low, sizeof low);
+    std::memcpy(pairs + 8, &high, sizeof high);
+  }
+}
+
+}  // namespace
+
+void PanelsOfValueRows(const PageLayout& layout, const void* page, void* panels) {
+  const int64_t row_bytes = layout.ValueRowBytes();
+  const auto* rows = static_cast<const char*>(page);
+  for (int g = 0; g < layout.ValuePanels(); ++g) {
+    char* panel = static_cast<char*>(panels) + layout.PanelOffset(g);
+    const char* in = rows + int64_t{g} * kPanelWidth * layout.element_bytes;
+    const int width = layout.PanelDims(g);
+    const auto bytes = static_cast<size_t>(width) * static_cast<size_t>(layout.element_bytes);
+    for (int e = 0; e < kKvPageEntries; ++e, in += row_bytes, panel += bytes) {
+      if (layout.dtype != DType::kBF16) {
+        std::memcpy(panel, in, bytes);
+      } else if (e % 2 == 0) {
+        PairRows(reinterpret_cast<const uint16_t*>(in),
+                 reinterpret_cast<const uint16_t*>(in + row_bytes), width,
+                 reinterpret_cast<uint16_t*>(panel));
+      }
     }
   }
 }

@@ -15,6 +15,7 @@ struct PageLayout {
   int key_dim, value_dim;
   int key_steps;    // key_dim; even in bf16
   int value_width;  // value_dim rounded up to 16
+  bool by_entry;    // entries are rows, [64][key_steps] and [64][value_width], not panels
 
   explicit PageLayout(const KvFormat& format)
       : dtype(format.dtype),
@@ -22,10 +23,14 @@ struct PageLayout {
         key_dim(static_cast<int>(format.key_dim)),
         value_dim(static_cast<int>(format.value_dim)),
         key_steps(format.dtype == DType::kBF16 ? (key_dim + 1) / 2 * 2 : key_dim),
-        value_width((value_dim + kVectorFloats - 1) / kVectorFloats * kVectorFloats) {}
+        value_width((value_dim + kVectorFloats - 1) / kVectorFloats * kVectorFloats),
+        by_entry(format.by_entry) {}
 
   int64_t KeyBytes() const { return int64_t{kPanelWidth} * key_steps * element_bytes; }
   int64_t ValueBytes() const { return int64_t{kKvPageEntries} * value_width * element_bytes; }
+  // An entry's row, by_entry.
+  int64_t KeyRowBytes() const { return int64_t{key_steps} * element_bytes; }
+  int64_t ValueRowBytes() const { return int64_t{value_width} * element_bytes; }
 
   // Value panels of a page: panel g holds dims [64 g, 64 g + PanelDims(g)).
   int ValuePanels() const { return (value_width + kPanelWidth - 1) / kPanelWidth; }
@@ -55,5 +60,8 @@ void CopyKeys(const PageLayout& layout, const void* source, const uint8_t* slots
               void* target, int to);
 void CopyValues(const PageLayout& layout, const void* source, const uint8_t* slots, int count,
                 void* target, int to);
+
+// The rows of a page of values by_entry become panels.
+void PanelsOfValueRows(const PageLayout& layout, const void* page, void* panels);
 
 }  // namespace kvgauge

@@ -69,7 +69,9 @@ class TileProducts : private Bf16TilePanel<Engine, 2> {
   static void ChosenValues(const ChosenValuesArgs& args) {
     const typename Engine::VectorScope scope;
     for (int row = 0; row < args.rows; row += kVectorRows) {
-      FewRows(ChosenSteps{args}, row, static_cast<int>(Least(args.rows - row, kVectorRows)));
+      const auto rows = static_cast<int>(Least(args.rows - row, kVectorRows));
+      args.seconds == nullptr ? FewRows(ChosenSteps<false>{args}, row, rows)
+                              : FewRows(ChosenSteps<true>{args}, row, rows);
     }
   }
 
@@ -131,7 +133,7 @@ class TileProducts : private Bf16TilePanel<Engine, 2> {
   // ends, and what is fetched meanwhile. A cursor reads kVectors vectors from `column` on.
   struct WholePanel {
     const ProductArgs& args;
-    static constexpr bool kMayResume = true;
+    static constexpr bool kMayResume = true, kApart = false;
 
     template <int kVectors>
     struct Cursor {
@@ -157,7 +159,7 @@ class TileProducts : private Bf16TilePanel<Engine, 2> {
 
   struct ChosenColumns {
     const ChosenKeysArgs& args;
-    static constexpr bool kMayResume = false;
+    static constexpr bool kMayResume = false, kApart = false;
 
     template <int kVectors>
     struct Cursor {
@@ -187,24 +189,30 @@ class TileProducts : private Bf16TilePanel<Engine, 2> {
     int64_t LinkEnd(int64_t begin) const { return Least(begin + kTileSteps, count()); }
   };
 
+  // kOfRows: the rows of a pair lie apart.
+  template <bool kOfRows>
   struct ChosenSteps {
     const ChosenValuesArgs& args;
-    static constexpr bool kMayResume = false;
+    static constexpr bool kMayResume = false, kApart = kOfRows;
 
     template <int kVectors>
     struct Cursor {
-      const void* const* steps;
+      const void *const *steps, *const *seconds;
       int64_t offset;
       LineFeed<V> lines;
       const uint16_t* At(int64_t i, int v) const {
-        return static_cast<const uint16_t*>(steps[i]) + offset + v * kVectorPairs;
+        return static_cast<const uint16_t*>(steps[i]) + offset +
+               v * (kOfRows ? V::kLanes : kVectorPairs);
+      }
+      const uint16_t* SecondAt(int64_t i, int v) const {
+        return static_cast<const uint16_t*>(seconds[i]) + offset + v * V::kLanes;
       }
       [[gnu::always_inline]] void Fetch() { lines.Step(); }
     };
     template <int kVectors>
     Cursor<kVectors> CursorOf(int row, int column) const {
       const int lines = row + column == 0 ? args.lines.count : 0;
-      return {args.steps, 2 * column,
+      return {args.steps, args.seconds, (kOfRows ? 1 : 2) * column,
               LineFeed<V>(args.lines.at, args.lines.at + lines, args.count)};
     }
     int64_t count() const { return args.count; }
@@ -277,7 +285,12 @@ class TileProducts : private Bf16TilePanel<Engine, 2> {
           x[r] = Broadcast(a + r * args.a_stride + steps.Meets(i));
         });
         Unroll<kVectors>([&](auto v) KVG_INLINE_LAMBDA {
-          const F b0 = V::LoadFirst(cursor.At(i, v)), b1 = V::LoadSecond(cursor.At(i, v));
+          F b0, b1;
+          if constexpr (Steps::kApart) {
+            b0 = V::LoadBf16(cursor.At(i, v)), b1 = V::LoadBf16(cursor.SecondAt(i, v));
+          } else {
+            b0 = V::LoadFirst(cursor.At(i, v)), b1 = V::LoadSecond(cursor.At(i, v));
+          }
           Unroll<kRows>([&](auto r) KVG_INLINE_LAMBDA {
             sum_of(x[r].first, b0, first[r][v]);
             sum_of(x[r].second, b1, second[r][v]);

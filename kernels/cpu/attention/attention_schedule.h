@@ -103,6 +103,16 @@ struct Sight {
   }
 };
 
+// The entries that some head reads of a span of pages by_entry, ascending, and their rows.
+struct SpanEntries {
+  const KvSegment* segment;  // null: listed is nothing
+  int64_t span;
+  uint64_t bits[kPagesPerSpan];  // of its pages
+  int count;
+  uint16_t at[kSpan];  // columns of the span
+  const char *keys[kSpan], *values[kSpan];
+};
+
 // Scratch of one thread. Pointers into one buffer.
 struct Scratch {
   char* queries;         // [rows][key_steps] f32 or bf16
@@ -132,6 +142,10 @@ struct Scratch {
   float* folded;
   float *constants, *units;  // [groups][rows]
   float* code_scales;        // of a page of numbers
+  // Pages by_entry.
+  char* entry_panel;     // panels of one page, or of 64 rows of keys
+  float* entry_scores;   // [rows][64]
+  SpanEntries* entries;  // [2] of a span and of the one behind it
 };
 
 // How the pages of one side of a segment are multiplied.
@@ -177,6 +191,8 @@ struct Piece {
 
   explicit Piece(const PageLayout& layout) : stored(layout) {}
   bool Plain() const { return keys == PageSource::kPlain && values == PageSource::kPlain; }
+  // Whether columns of pages are multiplied as they are stored.
+  bool ByColumns() const { return Plain() && !stored.by_entry; }
   bool LatentValues() const { return !segment->value_basis.empty(); }
   int64_t PageBegin(int64_t span) const {
     return std::max(span * kPagesPerSpan, entries.begin / kEntries);
@@ -262,6 +278,7 @@ class CpuAttention final : public AttentionOps {
     int64_t folded = 0, fold_groups = 0;  // of one row
     int64_t code_scales = 0;              // of one page
     int64_t kept_spans = 0;               // the most of a block that sums columns
+    int64_t entry_panel = 0;              // bytes
     bool exact_rows = false;  // some piece is multiplied with f32 queries beside bf16 ones
     bool latent_values = false, extras = false;
     std::vector<std::pair<const KvCodec*, std::unique_ptr<StreamPlan>>> plans;
@@ -395,6 +412,17 @@ class CpuAttention final : public AttentionOps {
   void WeighChosen(const Call& call, const Piece& piece, int64_t span, const Chosen& chosen,
                    int rows, const Scratch& scratch, float* values) const;
 
+  // A row of each query head over chosen entries of pages by_entry (attention_entries.cpp).
+  void AttendEntries(const Call& call, const Piece& piece, int64_t span, const Scratch& scratch,
+                     SoftmaxState* parts, float* values) const;
+  static bool TakesEntries(const Block& block, const Piece& piece) {
+    return piece.stored.by_entry && piece.Plain() && piece.segment->read != nullptr &&
+           block.count == 1;
+  }
+  static void ListEntries(const Call& call, const Piece& piece, int64_t span, SpanEntries& out);
+  // What a piece that takes entries begins with.
+  static void FetchEntries(const Call& call, const Piece& piece, int64_t span, SpanEntries& list);
+
   // Where segments are not multiplied as they are stored (attention_source.cpp).
   static bool PageIsRead(const Call& call, const Piece& piece, int64_t page);
   // The queries that keys of a page from `source` are multiplied with.
@@ -403,6 +431,9 @@ class CpuAttention final : public AttentionOps {
   ScoreExtras ExtrasOf(const Piece& piece, int64_t first, int64_t count, int group_head,
                        const Scratch& scratch, const float** value_scale) const;
   PageSource KeySource(const Piece& piece, int64_t page) const;
+  // Float pages as panels: themselves, or in scratch where they are kept by_entry.
+  const void* KeyPanel(const Piece& piece, int64_t page, const Scratch& scratch) const;
+  static const char* ValuePanels(const Piece& piece, int64_t page, const Scratch& scratch);
   void MultiplyCodes(const Call& call, const StreamPlan& plan, const void* page, const Next& next,
                      const float* a, int64_t a_stride, int rows, bool accumulate, float* out,
                      int64_t out_stride, const Scratch& scratch) const;

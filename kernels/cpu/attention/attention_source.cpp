@@ -97,6 +97,7 @@ CpuAttention::Next CpuAttention::NextValues(const Call& call, const Piece& piece
 
 Piece CpuAttention::Call::MakePiece(const KvSegment& segment) const {
   KvFormat format = shape.format;
+  format.by_entry = segment.by_entry;
   if (!segment.key_basis.empty()) format.key_dim = segment.key_basis.shape[1];
   if (!segment.value_basis.empty()) format.value_dim = segment.value_basis.shape[1];
   Piece piece{PageLayout(format)};
@@ -169,6 +170,9 @@ void CpuAttention::Call::Survey(const KvSegment& segment) {
     latent_values = true;
     raise(basis, int64_t{piece.stored.value_dim} * layout.value_width);
   }
+  if (segment.by_entry) {
+    raise(entry_panel, std::max(piece.stored.KeyBytes(), piece.stored.ValueBytes()));
+  }
   extras |= segment.bias != nullptr || segment.key_scale != nullptr ||
             segment.value_scale != nullptr || segment.read_bias != nullptr;
 }
@@ -201,6 +205,25 @@ PageSource CpuAttention::KeySource(const Piece& piece, int64_t page) const {
   return page * kEntries < coded || piece.tail_tile ? PageSource::kTile : PageSource::kPlain;
 }
 
+const void* CpuAttention::KeyPanel(const Piece& piece, int64_t page, const Scratch& scratch) const {
+  const void* keys = piece.segment->key_pages[page];
+  if (!piece.stored.by_entry) return keys;
+  const char* rows[kEntries];
+  for (int e = 0; e < kEntries; ++e) {
+    rows[e] = static_cast<const char*>(keys) + e * piece.stored.KeyRowBytes();
+  }
+  kernels_.turn_rows[static_cast<int>(piece.stored.dtype)](rows, kEntries, piece.stored.key_steps,
+                                                           scratch.entry_panel);
+  return scratch.entry_panel;
+}
+
+const char* CpuAttention::ValuePanels(const Piece& piece, int64_t page, const Scratch& scratch) {
+  const void* values = piece.segment->value_pages[page];
+  if (!piece.stored.by_entry) return static_cast<const char*>(values);
+  PanelsOfValueRows(piece.stored, values, scratch.entry_panel);
+  return scratch.entry_panel;
+}
+
 void CpuAttention::ScorePage(const Call& call, const Piece& piece, int64_t page, const Next& next,
                              int64_t row, int rows, const Scratch& scratch, float* scores,
                              int64_t stride) const {
@@ -209,8 +232,8 @@ void CpuAttention::ScorePage(const Call& call, const Piece& piece, int64_t page,
   const Rows queries = RowsFor(call, piece, source, scratch);
   const char* a = queries.data + row * queries.row_bytes;
   if (source == PageSource::kPlain) {
-    MultiplyPage(call, segment.key_pages[page], next.data, piece.stored.key_steps, kPanelWidth, a,
-                 queries.stride, rows, false, scores, stride, scratch.page);
+    MultiplyPage(call, KeyPanel(piece, page, scratch), next.data, piece.stored.key_steps,
+                 kPanelWidth, a, queries.stride, rows, false, scores, stride, scratch.page);
   } else if (source == PageSource::kCodes) {
     MultiplyCodes(call, *piece.key_plan, segment.keys.pages.codes[page], next,
                   reinterpret_cast<const float*>(a), queries.stride, rows, false, scores, stride,
@@ -403,15 +426,14 @@ const float* CpuAttention::StoredKeys(const Call& call, const Piece& piece, int6
   const int steps = piece.stored.key_steps;
   if (coded <= 0) {
     Fetch(next);
-    if (call.layout.dtype == DType::kF32) {
-      return static_cast<const float*>(segment.key_pages[page]);
-    }
-    ExpandPage(call, segment.key_pages[page], steps, kPanelWidth, tile);
+    const void* keys = KeyPanel(piece, page, scratch);
+    if (call.layout.dtype == DType::kF32) return static_cast<const float*>(keys);
+    ExpandPage(call, keys, steps, kPanelWidth, tile);
     return tile;
   }
   Rebuild(*piece.key_plan, segment.keys, page, next, tile);
   if (coded < held) {
-    ExpandPage(call, segment.key_pages[page], steps, kPanelWidth, scratch.tail_tile);
+    ExpandPage(call, KeyPanel(piece, page, scratch), steps, kPanelWidth, scratch.tail_tile);
     for (int k = 0; k < piece.stored.key_dim; ++k) {
       std::copy(scratch.tail_tile + k * kPanelWidth + coded,
                 scratch.tail_tile + (k + 1) * kPanelWidth, tile + k * kPanelWidth + coded);
@@ -432,7 +454,8 @@ const float* CpuAttention::KeyTile(const Call& call, const Piece& piece, int64_t
   const bool floats = piece.key_plan == nullptr || segment.keys.entries <= page * kEntries;
   if (basis.empty() && floats && 2 * call.shape.rope->cos.shape[0] == dim) {
     Fetch(next);
-    RotateTile(call, piece, page, call.layout.dtype, segment.key_pages[page], scratch.key_tile);
+    RotateTile(call, piece, page, call.layout.dtype, KeyPanel(piece, page, scratch),
+               scratch.key_tile);
     return scratch.key_tile;
   }
   const float* stored = StoredKeys(call, piece, page, next, scratch,
@@ -534,7 +557,7 @@ void CpuAttention::TurnKeys(const float* keys, int dims, int width, float* panel
 void CpuAttention::StoredValues(const Call& call, const Piece& piece, int64_t page, int begin,
                                 const Scratch& scratch) const {
   const PageLayout& stored = piece.stored;
-  const auto* data = static_cast<const char*>(piece.segment->value_pages[page]);
+  const char* data = ValuePanels(piece, page, scratch);
   for (int g = 0; g < stored.ValuePanels(); ++g) {
     const int width = stored.PanelDims(g);
     ExpandPage(call, data + stored.PanelOffset(g), kEntries, width, scratch.tail_tile);

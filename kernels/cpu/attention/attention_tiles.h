@@ -466,6 +466,7 @@ template <class V>
 constexpr AttentionKernels MakeAttentionKernels() {
   AttentionKernels k = {};
   k.bf16_dot = V::kHasBf16Dot;
+  k.lanes = V::kLanes;
   SetProducts<V, F32Panel<V>>(k, DType::kF32);
   SetProducts<V, F16Panel<V>>(k, DType::kF16);
   if constexpr (V::kHasBf16Dot) {
@@ -473,6 +474,9 @@ constexpr AttentionKernels MakeAttentionKernels() {
   } else {
     SetProducts<V, Bf16Panel<V>>(k, DType::kBF16);
   }
+  k.turn_rows[static_cast<int>(DType::kF32)] = &TurnRows<V, DType::kF32>;
+  k.turn_rows[static_cast<int>(DType::kF16)] = &TurnRows<V, DType::kF16>;
+  k.turn_rows[static_cast<int>(DType::kBF16)] = &TurnRows<V, DType::kBF16>;
   k.expand[static_cast<int>(DType::kF16)] = &ExpandF16<V>;
   k.expand[static_cast<int>(DType::kBF16)] = &ExpandBf16<V>;
   k.fold[0] = &Fold<V>;

@@ -190,6 +190,34 @@ struct Avx2Vector {
     out[0] = MaxLanes(a), out[1] = MaxLanes(b), out[2] = MaxLanes(c), out[3] = MaxLanes(d);
   }
 
+  using Words = __m256i;
+  // Four words of each of kLanes rows, at an offset in bytes: x[w] has word w of all rows.
+  static void TurnWords(const char* const* rows, int64_t offset, Words (&x)[4]) {
+    const auto load = [&](int row) {
+      return _mm_loadu_si128(reinterpret_cast<const __m128i*>(rows[row] + offset));
+    };
+    for (int r = 0; r < 4; ++r) {
+      x[r] = _mm256_inserti128_si256(_mm256_castsi128_si256(load(r)), load(r + 4), 1);
+    }
+    const __m256i ab = _mm256_unpacklo_epi32(x[0], x[1]), cd = _mm256_unpacklo_epi32(x[2], x[3]);
+    const __m256i ab_high = _mm256_unpackhi_epi32(x[0], x[1]);
+    const __m256i cd_high = _mm256_unpackhi_epi32(x[2], x[3]);
+    x[0] = _mm256_unpacklo_epi64(ab, cd);
+    x[1] = _mm256_unpackhi_epi64(ab, cd);
+    x[2] = _mm256_unpacklo_epi64(ab_high, cd_high);
+    x[3] = _mm256_unpackhi_epi64(ab_high, cd_high);
+  }
+  static void StoreWords(void* p, Words x) { _mm256_storeu_si256(static_cast<__m256i*>(p), x); }
+  // The low and the high halves of words.
+  static void StoreHalves(uint16_t* low, uint16_t* high, Words x) {
+    const auto store = [](uint16_t* p, __m256i halves) {
+      const __m256i packed = _mm256_permute4x64_epi64(_mm256_packus_epi32(halves, halves), 0x08);
+      _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_castsi256_si128(packed));
+    };
+    store(low, _mm256_and_si256(x, _mm256_set1_epi32(0xffff)));
+    store(high, _mm256_srli_epi32(x, 16));
+  }
+
  private:
   static __m128i LoadHalf(const uint16_t* p) {
     return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));

@@ -205,6 +205,39 @@ struct Avx512Vector {
     LanesOf4(a, b, c, d, out, [](F x, F y) { return Max(x, y); });
   }
 
+  using Words = __m512i;
+  // Four words of each of kLanes rows, at an offset in bytes: x[w] has word w of all rows.
+  static void TurnWords(const char* const* rows, int64_t offset, Words (&x)[4]) {
+    const auto load = [&](int row) {
+      return _mm_loadu_si128(reinterpret_cast<const __m128i*>(rows[row] + offset));
+    };
+    for (int r = 0; r < 4; ++r) {
+      const __m256i low = _mm256_inserti128_si256(_mm256_castsi128_si256(load(r)), load(r + 4), 1);
+      const __m256i high =
+          _mm256_inserti128_si256(_mm256_castsi128_si256(load(r + 8)), load(r + 12), 1);
+      x[r] = _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
+    }
+    const __m512i ab = _mm512_unpacklo_epi32(x[0], x[1]), cd = _mm512_unpacklo_epi32(x[2], x[3]);
+    const __m512i ab_high = _mm512_unpackhi_epi32(x[0], x[1]);
+    const __m512i cd_high = _mm512_unpackhi_epi32(x[2], x[3]);
+    x[0] = _mm512_unpacklo_epi64(ab, cd);
+    x[1] = _mm512_unpackhi_epi64(ab, cd);
+    x[2] = _mm512_unpacklo_epi64(ab_high, cd_high);
+    x[3] = _mm512_unpackhi_epi64(ab_high, cd_high);
+  }
+  static void StoreWords(void* p, Words x) { _mm512_storeu_si512(p, x); }
+  // The low and the high halves of words.
+  static void StoreHalves(uint16_t* low, uint16_t* high, Words x) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(low), _mm512_cvtepi32_epi16(x));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(high),
+                        _mm512_cvtepi32_epi16(_mm512_srli_epi32(x, 16)));
+  }
+
+ protected:
+  static __m256i LoadHalf(const uint16_t* p) {
+    return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+  }
+
  private:
   template <class Join>
   static void LanesOf4(F a, F b, F c, F d, float* out, Join join) {
@@ -216,9 +249,6 @@ struct Avx512Vector {
     const __m512i firsts = _mm512_setr_epi32(0, 4, 8, 12, 0, 4, 8, 12, 0, 4, 8, 12, 0, 4, 8, 12);
     _mm_storeu_ps(out, _mm512_castps512_ps128(_mm512_permutexvar_ps(firsts, x)));
   }
-  static __m256i LoadHalf(const uint16_t* p) {
-    return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
-  }
 };
 
 #ifdef __AVX512BF16__
@@ -227,6 +257,11 @@ struct Avx512Bf16Vector : Avx512Vector {
 
   using Pairs = __m512i;  // one pair of bf16 per 32-bit lane
   static Pairs LoadPairs(const uint16_t* p) { return _mm512_loadu_si512(p); }
+  // Pairs of what both rows hold.
+  static Pairs JoinPairs(const uint16_t* first, const uint16_t* second) {
+    return _mm512_or_si512(_mm512_cvtepu16_epi32(LoadHalf(first)),
+                           _mm512_slli_epi32(_mm512_cvtepu16_epi32(LoadHalf(second)), 16));
+  }
   static Pairs SetPairs(const uint16_t* p) {
     uint32_t pair;
     __builtin_memcpy(&pair, p, sizeof pair);

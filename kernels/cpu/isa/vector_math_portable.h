@@ -109,6 +109,32 @@ struct PortableVector {
     return x > y ? x : y;
   }
 
+  using Words = U;
+  // Four words of each of kLanes rows, at an offset in bytes: x[w] has word w of all rows.
+  static void TurnWords(const char* const* rows, int64_t offset, Words (&x)[4]) {
+    U a, b, c, d;
+    std::memcpy(&a, rows[0] + offset, sizeof a);
+    std::memcpy(&b, rows[1] + offset, sizeof b);
+    std::memcpy(&c, rows[2] + offset, sizeof c);
+    std::memcpy(&d, rows[3] + offset, sizeof d);
+    const U ac = __builtin_shufflevector(a, c, 0, 4, 1, 5);
+    const U bd = __builtin_shufflevector(b, d, 0, 4, 1, 5);
+    const U ac_high = __builtin_shufflevector(a, c, 2, 6, 3, 7);
+    const U bd_high = __builtin_shufflevector(b, d, 2, 6, 3, 7);
+    x[0] = __builtin_shufflevector(ac, bd, 0, 4, 1, 5);
+    x[1] = __builtin_shufflevector(ac, bd, 2, 6, 3, 7);
+    x[2] = __builtin_shufflevector(ac_high, bd_high, 0, 4, 1, 5);
+    x[3] = __builtin_shufflevector(ac_high, bd_high, 2, 6, 3, 7);
+  }
+  static void StoreWords(void* p, Words x) { std::memcpy(p, &x, sizeof x); }
+  // The low and the high halves of words.
+  static void StoreHalves(uint16_t* low, uint16_t* high, Words x) {
+    for (int i = 0; i < kLanes; ++i) {
+      low[i] = static_cast<uint16_t>(x[i]);
+      high[i] = static_cast<uint16_t>(x[i] >> 16);
+    }
+  }
+
  private:
   static constexpr float kMagic = 12582912.0f;
   static U LoadHalf(const uint16_t* p) { return U{p[0], p[1], p[2], p[3]}; }

@@ -44,6 +44,10 @@ struct KvFormat {
   DType dtype = DType::kF32;  // f32, f16 or bf16
   int64_t key_dim = 0;
   int64_t value_dim = 0;
+  // Pages are for attention that reads few of their entries (KvSegment::read): the numbers of each
+  // entry lie side by side. Attention to whole pages then takes longer. The same bytes and bits; a
+  // backend may lay out all pages alike.
+  bool by_entry = false;
 };
 
 // Entries [0, entries) of a stream in coded pages; its float pages hold the rest.
@@ -83,6 +87,7 @@ struct KvSegment {
   Tensor key_basis, value_basis;
   // The values are the first value_dim numbers of the keys as stored (MLA): no value pages.
   bool values_in_keys = false;
+  bool by_entry = false;  // float pages were written with KvFormat::by_entry
   // Which entries take part: for each query head of the group words of 64 entries, bit e of word p
   // is entry 64 p + e. Null: all. A page that no head reads is not touched.
   const uint64_t* const* read = nullptr;  // [query_heads / kv_heads]
