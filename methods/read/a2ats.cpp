@@ -209,6 +209,10 @@ class A2ats final : public Reader {
     }
   }
 
+  bool ReadsFew(int64_t, int64_t length) const override {
+    return AreFew(sinks_ + local_ + Picks(length), length);
+  }
+
   bool Select(LayerView& view, State& state, const Tensor& q, Tensor words) const override {
     const auto& index = static_cast<const Index&>(state);
     const auto few = [this](int64_t length) { return length <= sinks_ + local_ + Picks(length); };

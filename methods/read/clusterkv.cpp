@@ -62,6 +62,10 @@ class ClusterKv final : public Reader {
 
   void Append(LayerView&, std::span<const int64_t>, State&) const override {}
 
+  bool ReadsFew(int64_t layer, int64_t length) const override {
+    return layer >= dense_layers_ && AreFew(tokens_, length);
+  }
+
   bool Select(LayerView& view, State& state, const Tensor& q, Tensor words) const override {
     const auto& index = static_cast<const Index&>(state);
     if (index.heads.empty()) return false;

@@ -26,6 +26,10 @@ class ExactTopK final : public Reader {
   std::unique_ptr<State> Begin(LayerView&) const override { return std::make_unique<NoIndex>(); }
   void Append(LayerView&, std::span<const int64_t>, State&) const override {}
 
+  bool ReadsFew(int64_t, int64_t length) const override {
+    return AreFew(sinks_ + local_ + tokens_, length);
+  }
+
   bool Select(LayerView& view, State&, const Tensor& q, Tensor words) const override {
     const auto lengths = view.lengths();
     const int64_t most = sinks_ + local_ + tokens_, group = view.shape().group();

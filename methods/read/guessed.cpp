@@ -123,6 +123,11 @@ class Guessed final : public Reader {
     }
   }
 
+  bool ReadsFew(int64_t layer, int64_t length) const override {
+    return layer >= dense_layers_ &&
+           AreFew(static_cast<int64_t>(share_ * static_cast<double>(length)), length);
+  }
+
   bool Select(LayerView& view, State& state, const Tensor&, Tensor words) const override {
     const auto& index = static_cast<const Index&>(state);
     if (index.heads.empty() || !view.has_guess()) return false;

@@ -63,6 +63,10 @@ class KeyGraphReader final : public Reader {
 
   void Append(LayerView&, std::span<const int64_t>, State&) const override {}
 
+  bool ReadsFew(int64_t, int64_t length) const override {
+    return AreFew(sinks_ + local_ + tokens_, length);
+  }
+
   bool Select(LayerView& view, State& state, const Tensor& q, Tensor words) const override {
     auto& index = static_cast<Index&>(state);
     if (index.graphs.empty()) return false;

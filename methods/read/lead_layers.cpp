@@ -78,6 +78,10 @@ class LeadLayers final : public Reader {
   }
   void Append(LayerView&, std::span<const int64_t>, State&) const override {}
 
+  bool ReadsFew(int64_t layer, int64_t length) const override {
+    return layer > layers_.front() && LedBy(layer) != layer && AreFew(tokens_, length);
+  }
+
   bool Select(LayerView& view, State& state, const Tensor& q, Tensor words) const override {
     auto& choice = static_cast<Choice&>(state);
     const bool leads = std::binary_search(layers_.begin(), layers_.end(), view.layer());

@@ -57,8 +57,7 @@ class MagicPig final : public JoiningReader {
   std::unique_ptr<State> Begin(LayerView& view) const override {
     auto index = std::make_unique<Index>();
     const auto fits = [this](int64_t length) { return length <= sinks_ + local_; };
-    if ((dense_every_ > 0 && view.layer() % dense_every_ == 0) ||
-        std::all_of(view.lengths().begin(), view.lengths().end(), fits)) {
+    if (IsDense(view.layer()) || std::all_of(view.lengths().begin(), view.lengths().end(), fits)) {
       return index;
     }
     for (int64_t h = 0; h < view.shape().kv_heads; ++h) index->heads.push_back(Hash(view, h));
@@ -66,6 +65,10 @@ class MagicPig final : public JoiningReader {
   }
 
   void Append(LayerView&, std::span<const int64_t>, State&) const override {}
+
+  bool ReadsFew(int64_t layer, int64_t length) const override {
+    return !IsDense(layer) && AreFew(sinks_ + local_, length);
+  }
 
   bool Select(LayerView& view, State& state, const Tensor& q, Tensor words) const override {
     const auto& index = static_cast<const Index&>(state);
@@ -123,6 +126,9 @@ class MagicPig final : public JoiningReader {
   static constexpr int64_t kLayersOfDirections = 16;
   static constexpr int64_t kHashedTogether = 1024;
   static constexpr float kLeastChance = 1e-4f, kLeastSize = 1e-20f;
+
+  // Layers that read everything.
+  bool IsDense(int64_t layer) const { return dense_every_ > 0 && layer % dense_every_ == 0; }
 
   Tensor Directions(const Head& head, int64_t dim) const {
     return head.directions.As(DType::kF32, {bits_ * tables_, dim});

@@ -71,6 +71,8 @@ class PqCache final : public Reader {
     }
   }
 
+  bool ReadsFew(int64_t, int64_t length) const override { return AreFew(sinks_ + tokens_, length); }
+
   bool Select(LayerView& view, State& state, const Tensor& q, Tensor words) const override {
     const auto& index = static_cast<const Index&>(state);
     const auto fits = [this](int64_t length) { return length <= sinks_ + tokens_; };

@@ -63,6 +63,8 @@ class SparQ final : public Reader {
     }
   }
 
+  bool ReadsFew(int64_t, int64_t length) const override { return AreFew(tokens_, length); }
+
   bool Select(LayerView& view, State& state, const Tensor& q, Tensor words) const override {
     auto& sums = static_cast<Sums&>(state);
     const auto lengths = view.lengths();

@@ -103,6 +103,8 @@ class Subspace final : public Reader {
     }
   }
 
+  bool ReadsFew(int64_t, int64_t length) const override { return AreFew(tokens_, length); }
+
   bool Select(LayerView& view, State& state, const Tensor& q, Tensor words) const override {
     const auto& index = static_cast<const Index&>(state);
     Ops& ops = view.ops();

@@ -31,6 +31,10 @@ class TokenSelect final : public Reader {
   std::unique_ptr<State> Begin(LayerView&) const override { return std::make_unique<Nothing>(); }
   void Append(LayerView&, std::span<const int64_t>, State&) const override {}
 
+  bool ReadsFew(int64_t, int64_t length) const override {
+    return AreFew(sinks_ + local_ + tokens_, length);
+  }
+
   bool Select(LayerView& view, State&, const Tensor& q, Tensor words) const override {
     const auto lengths = view.lengths();
     const auto fits = [this](int64_t length) { return length <= sinks_ + local_ + tokens_; };

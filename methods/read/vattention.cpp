@@ -48,6 +48,10 @@ class VAttention final : public BiasingReader {
   std::unique_ptr<State> Begin(LayerView&) const override { return std::make_unique<NoIndex>(); }
   void Append(LayerView&, std::span<const int64_t>, State&) const override {}
 
+  bool ReadsFew(int64_t, int64_t length) const override {
+    return AreFew(sinks_ + local_ + Heavy(length), length);
+  }
+
   bool Choose(LayerView& view, State&, const Tensor& q, Tensor words, Tensor bias) const override {
     const auto lengths = view.lengths();
     if (std::all_of(lengths.begin(), lengths.end(), [this](int64_t n) { return ReadsAll(n); })) {

@@ -33,6 +33,9 @@ class NarrowedReader final : public Reader {
     view.ops().memory->Clear(words);
     return narrow_->NarrowAll(view, q, words);
   }
+  bool ReadsFew(int64_t layer, int64_t length) const override {
+    return read_->ReadsFew(layer, length);
+  }
   bool shares_choices() const override { return read_->shares_choices(); }
   int64_t LedBy(int64_t layer) const override { return read_->LedBy(layer); }
 

@@ -255,6 +255,9 @@ class Reader : public Stage {
   // q: [query_heads, key_dim]. words: [query_heads, ceil(width / 64)] i64, zero on entry; bit e of
   // word p lets the head read entry 64 p + e. Returns false to read everything.
   virtual bool Select(LayerView& view, State& state, const Tensor& q, Tensor words) const = 0;
+  // Whether Select lets heads of that layer read few single entries of `length`: the cache then
+  // keeps the numbers of each entry side by side (KvFormat::by_entry). No result depends on it.
+  virtual bool ReadsFew(int64_t /*layer*/, int64_t /*length*/) const { return false; }
   // True if layers read by the choices of others: all must hold the same entries in one order, so
   // such a reader goes with no stage that evicts or reorders some.
   virtual bool shares_choices() const { return false; }
@@ -266,6 +269,10 @@ class Reader : public Stage {
   // Called if corrects(), after attention over the entries of the last Select. Changes `out`,
   // [query_heads, value_dim], the result of attention, in place.
   virtual void Correct(LayerView& view, State& state, Tensor out) const;
+
+ protected:
+  // Whole pages are read faster than more entries than that.
+  static bool AreFew(int64_t read, int64_t length) { return 4 * read <= length; }
 };
 
 // When score, allocate and reduce run.

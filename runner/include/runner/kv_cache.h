@@ -178,6 +178,10 @@ class KvCache {
   // later entries when they are sealed, if the plan says so; shared entries cannot be evicted.
   // Retained entries then come first in a head.
   Status Store(int64_t layer, const StorePlan& plan);
+  // From now on keeps a layer that nothing else is stored of for reads of few single entries
+  // (KvFormat::by_entry), if the host computes. In as many bytes, but no longer in blocks that
+  // forks share. All results have the same bits. Written caches are read back without that.
+  Status KeepByEntry(int64_t layer);
   // Puts entries of a layer whose plan has classes into them: [kv_heads, width] i32, width the
   // longest head; -1: the entry stays where it is. Entries of a head then come class by class, each
   // ascending, and last those that have none. An error leaves the layer unchanged.

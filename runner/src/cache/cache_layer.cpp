@@ -114,25 +114,32 @@ void CacheLayer::Count(const Tensor& positions, const Tensor& zeros,
 }
 
 bool CacheLayer::AddTargets(std::vector<KvTarget>* targets) const {
-  if (layout_->transforms(KvSide::kKeys) || layout_->transforms(KvSide::kValues)) return false;
+  if (transforms() || entries_.by_entry) return false;
+  const std::vector<KvTarget> mine = Targets();
+  targets->insert(targets->end(), mine.begin(), mine.end());
+  return true;
+}
+
+std::vector<KvTarget> CacheLayer::Targets() const {
   const LayerPart& part = entries_.parts.back();
+  std::vector<KvTarget> targets;
+  targets.reserve(part.keys.size());
   for (size_t h = 0; h < part.keys.size(); ++h) {
     void* const* value_pages = setup().values_in_keys ? nullptr : part.values[h].float_pages();
-    targets->push_back({part.keys[h].float_pages(), value_pages,
-                        part.keys[h].SlotOf(part.keys[h].length() - last_rows_)});
+    targets.push_back({part.keys[h].float_pages(), value_pages,
+                       part.keys[h].SlotOf(part.keys[h].length() - last_rows_)});
   }
-  return true;
+  return targets;
 }
 
 void CacheLayer::Write(const Tensor& keys, const Tensor& values) {
   KVG_CHECK(keys.shape[0] == last_rows_, "other rows than were appended");
   const size_t last = entries_.parts.size() - 1;
   LayerPart& part = entries_.parts[last];
-  std::vector<KvTarget> targets;
-  targets.reserve(part.keys.size());
-  if (AddTargets(&targets)) {
-    ops().attention->WriteKv(setup().format, keys, setup().values_in_keys ? Tensor() : values,
-                             targets);
+  if (!transforms()) {
+    KvFormat format = setup().format;
+    format.by_entry = entries_.by_entry;
+    ops().attention->WriteKv(format, keys, setup().values_in_keys ? Tensor() : values, Targets());
     return;
   }
   layout_->TakeValues(values);
@@ -189,6 +196,7 @@ void CacheLayer::Publish() {
       segment.key_pages = keys.float_pages();
       segment.keys = keys.coded_pages();
       segment.values_in_keys = setup().values_in_keys;
+      segment.by_entry = keys.spec().by_entry;
       if (!setup().values_in_keys) {
         const Stream& values =
             entries_.parts[p].values[static_cast<size_t>(entries_.OwnerOf(KvSide::kValues, h, p))];

@@ -44,7 +44,8 @@ class CacheLayer {
   // Whether the inputs of the rows that are written next are wanted, and these.
   bool wants_inputs() const { return layout_->stores_inputs(); }
   void TakeInputs(const Tensor& inputs) { layout_->TakeInputs(entries_, inputs); }
-  // Where Write puts the new entries of each head; false, and nothing, where they are transformed.
+  // Where Write puts the new entries of each head; false, and nothing, where they are transformed,
+  // or go to pages of another kind than setup() says.
   bool AddTargets(std::vector<KvTarget>* targets) const;
   void SetRead(const Tensor& words, const Tensor& bias);  // copies
 
@@ -60,6 +61,8 @@ class CacheLayer {
   // copies.
   Status Reduce(std::span<const HeadPlan> plan);
   // `below`: as many layers as the layout is converted with, the nearest last.
+  // As KvCache::KeepByEntry.
+  Status KeepByEntry();
   Status Store(const StorePlan& plan, std::unique_ptr<LayerLayout> layout,
                std::span<CacheLayer* const> below);
   Status Seal();
@@ -128,6 +131,10 @@ class CacheLayer {
   };
 
   Ops& ops() const { return entries_.ops(); }
+  bool transforms() const {
+    return layout_->transforms(KvSide::kKeys) || layout_->transforms(KvSide::kValues);
+  }
+  std::vector<KvTarget> Targets() const;
   std::vector<LayerPart>& parts() { return entries_.parts; }
   const std::vector<LayerPart>& parts() const { return entries_.parts; }
   // Stores as a layout that has its plan.

@@ -76,6 +76,7 @@ Result<bool> CacheLayer::ReduceOnDevice(std::span<const HeadPlan> plan, const Te
 
   const bool up = MaySkip(), values = !part.values.empty();
   KvFormat format = setup().format;
+  format.by_entry = entries_.by_entry;
   format.key_dim = part.keys[0].spec().dim;
   if (values) format.value_dim = part.values[0].spec().dim;
   std::vector<KvKeep> keeps;

@@ -82,9 +82,31 @@ const int32_t* CacheLayer::RotationsFrom(const HeadEntries& head, int64_t first)
 Status CacheLayer::Store(const StorePlan& plan, std::unique_ptr<LayerLayout> layout,
                          std::span<CacheLayer* const> below) {
   if (stored_) return Unsupported("the layer is stored by another plan already");
+  KVG_CHECK(!entries_.by_entry, "what is to be stored otherwise is not kept by entry");
   entries_.turn = plan.turn;
   KVG_TRY(layout->Use(*plan.layout, entries_));
   return Adopt(std::move(layout), below);
+}
+
+Status CacheLayer::KeepByEntry() {
+  if (stored_ || entries_.by_entry || setup().values_in_keys || setup().running) return {};
+  const LayerPart before = std::move(entries_.parts[0]);
+  entries_.by_entry = true;
+  entries_.parts[0] = layout_->EmptyPart(entries_);
+  Buffer memory;
+  for (const KvSide side : {KvSide::kKeys, KvSide::kValues}) {
+    for (size_t h = 0; h < entries_.heads.size(); ++h) {
+      const Stream& from = before.of(side)[h];
+      const int64_t n = from.length(), dim = from.spec().dim;
+      if (n == 0) continue;
+      if (memory.size_bytes() < n * dim * 4) memory = ops().memory->Allocate(n * dim * 4);
+      const Tensor rows = memory.As(DType::kF32, {n, dim});
+      from.Read(0, rows);
+      KVG_TRY(entries_.parts[0].of(side)[h].Append(rows));
+    }
+  }
+  Republish();
+  return {};
 }
 
 Status CacheLayer::Adopt(std::unique_ptr<LayerLayout> layout, std::span<CacheLayer* const> below) {

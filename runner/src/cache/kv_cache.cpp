@@ -400,6 +400,11 @@ Status KvCache::Store(int64_t layer, const StorePlan& plan) {
   return {};
 }
 
+Status KvCache::KeepByEntry(int64_t layer) {
+  if (ops(layer).device != Device::kHost) return {};
+  return Change(layer, [](CacheLayer& copy) { return copy.KeepByEntry(); });
+}
+
 Status KvCache::Classify(int64_t layer, const Tensor& classes) {
   const int64_t heads = kv_heads(), width = layers_[layer]->width();
   KVG_CHECK(classes.dtype == DType::kI32 && classes.rank == 2 && classes.shape[0] == heads &&

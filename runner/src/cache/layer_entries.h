@@ -85,6 +85,7 @@ struct LayerEntries {
   std::vector<LayerPart> parts;
   std::vector<HeadEntries> heads;  // [kv_heads]
   int64_t kept_scores = 0;         // numbers of each entry: 0, 1 or 2
+  bool by_entry = false;           // KvFormat::by_entry of plain streams
 
   Ops& ops() const { return pool->ops(); }
   int64_t length(int64_t head) const { return heads[static_cast<size_t>(head)].length; }

@@ -109,6 +109,7 @@ LayerPart LayerLayout::EmptyPart(const LayerEntries& entries) const {
     spec.side = side;
     spec.dtype = entries.setup->format.dtype;
     spec.dim = dim(entries, side, owner);
+    spec.by_entry = entries.by_entry;
     return spec;
   });
 }

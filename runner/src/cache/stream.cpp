@@ -60,7 +60,10 @@ Stream::Stream(const StreamSpec& spec, BlockPool& pool)
 
 KvFormat Stream::Format() const {
   const bool keys = spec_.side == KvSide::kKeys;
-  return {.dtype = spec_.dtype, .key_dim = keys ? spec_.dim : 1, .value_dim = keys ? 1 : spec_.dim};
+  return {.dtype = spec_.dtype,
+          .key_dim = keys ? spec_.dim : 1,
+          .value_dim = keys ? 1 : spec_.dim,
+          .by_entry = spec_.by_entry};
 }
 
 int64_t Stream::PageBytes() const {

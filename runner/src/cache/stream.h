@@ -20,6 +20,7 @@ struct StreamSpec {
   int64_t dim = 0;
   KvCodec codec;  // kFloat: nothing is ever coded
   SealRule rule;
+  bool by_entry = false;  // KvFormat::by_entry of float pages
 };
 
 class Stream {

@@ -271,7 +271,10 @@ Status Compressor::Impl::StoreLayers(const PromptState& state) {
   const Stopwatch watch(ops_, seconds().quantise);
   for (int64_t layer = 0; layer < shape_.layers; ++layer) {
     KVG_ASSIGN(StorePlan plan, pipeline_.store->Plan(shape_.OfLayer(layer), layer));
-    if (plan.IsPlain()) continue;
+    if (plan.IsPlain()) {
+      if (ReadsFew(layer)) KVG_TRY(cache_->KeepByEntry(layer));
+      continue;
+    }
     recorder_.AddStore(plan);
     ViewSource source = Source();
     source.prefill = state.capture;
@@ -284,6 +287,16 @@ Status Compressor::Impl::StoreLayers(const PromptState& state) {
   class_scores_.clear();
   stored_ = true;
   return {};
+}
+
+// Sparse prefills look into pages themselves.
+bool Compressor::Impl::ReadsFew(int64_t layer) const {
+  if (pipeline_.read == nullptr || method_.attend) return false;
+  int64_t longest = 0;
+  for (int64_t head = 0; head < cache_->kv_heads(layer); ++head) {
+    longest = std::max(longest, cache_->length(layer, head));
+  }
+  return pipeline_.read->ReadsFew(layer, longest);
 }
 
 void Compressor::Impl::BeginReads(const PrefillCapture* capture) {

@@ -18,6 +18,7 @@ KvSegment Part(const KvSegment& whole, int64_t begin, int64_t end) {
   part.key_pages = whole.key_pages + page;
   if (whole.value_pages != nullptr) part.value_pages = whole.value_pages + page;
   part.values_in_keys = whole.values_in_keys;
+  part.by_entry = whole.by_entry;
   part.length = end - begin;
   part.skip = slot % kKvPageEntries;
   return part;
