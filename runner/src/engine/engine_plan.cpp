@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a run will hold, before it starts; and samples that cannot be run at all.
+// What a run will hold, before it starts.
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -18,6 +18,7 @@
 #include "src/compress/draft_pass.h"
 #include "src/compress/probe_pass.h"
 #include "src/compress/question_rows.h"
+#include "src/engine/check_sample.h"
 #include "src/engine/engine_parts.h"
 #include "src/engine/pass_bytes.h"
 
@@ -97,77 +98,6 @@ int64_t LaneCacheBytes(const Method& method, const ModelShape& shape,
   }
   if (!method.reduce) return bytes;
   return std::max(bytes, FullCacheBytes(shape, WholePages(kept) + kKvPageEntries));
-}
-
-Status CheckIds(const std::string& sample, std::span<const int32_t> ids, int64_t vocab_size) {
-  for (const int32_t id : ids) {
-    if (id >= 0 && id < vocab_size) continue;
-    return BadInput(
-        StrCat("sample ", sample, ": token id ", id, "; expected 0 .. ", vocab_size - 1));
-  }
-  return {};
-}
-
-// Spans ascend inside their tokens, and each position has a row of the sample's visuals.
-Status CheckSpans(const EngineSample& sample, std::span<const int32_t> ids,
-                  std::span<const VisualSpan> spans, int64_t hidden_size) {
-  const SampleVisuals* visuals = sample.visuals.get();
-  int64_t end = 0;
-  for (const VisualSpan& span : spans) {
-    if (visuals == nullptr || visuals->hidden_size != hidden_size) {
-      return BadInput(StrCat("sample ", sample.id, ": pictures with rows of width ",
-                             visuals == nullptr ? 0 : visuals->hidden_size,
-                             "; the model needs rows of width ", hidden_size));
-    }
-    if (span.first < end || span.count <= 0 || span.first + span.count > std::ssize(ids) ||
-        span.embedding_row < 0 || span.embedding_row + span.count > visuals->count()) {
-      return BadInput(StrCat("sample ", sample.id, ": a picture at tokens ", span.first, " to ",
-                             span.first + span.count - 1, " of ", ids.size(), ", rows ",
-                             span.embedding_row, " on of ", visuals->count(), ", does not fit"));
-    }
-    end = span.first + span.count;
-  }
-  return {};
-}
-
-Status CheckSample(const EngineSample& sample, CompressAt at, int64_t vocab_size,
-                   int64_t hidden_size) {
-  if (sample.turns.empty()) return BadInput(StrCat("sample ", sample.id, ": no turns"));
-  const std::set<int64_t> draws(sample.draws.begin(), sample.draws.end());
-  if (draws.empty() || *draws.begin() < 0 || draws.size() != sample.draws.size()) {
-    return BadInput(StrCat("sample ", sample.id, ": ", sample.draws.size(),
-                           " draws; expected some from 0, none twice"));
-  }
-  for (size_t i = 0; i < sample.turns.size(); ++i) {
-    const EngineTurn& turn = sample.turns[i];
-    if (turn.max_new_tokens <= 0) {
-      return BadInput(StrCat("sample ", sample.id, ", turn ", i, ": max_new_tokens is ",
-                             turn.max_new_tokens, "; expected 1 or more"));
-    }
-    if (!turn.forced.empty() && std::ssize(turn.forced) != turn.max_new_tokens) {
-      return BadInput(StrCat("sample ", sample.id, ", turn ", i, ": max_new_tokens is ",
-                             turn.max_new_tokens, "; expected ", turn.forced.size(),
-                             ", as many as are forced"));
-    }
-    const bool prompts = AsksApart(at) || (at == CompressAt::kTurn && i == 0);
-    if (turn.ids.empty() && (!prompts || sample.context.empty())) {
-      return BadInput(StrCat("sample ", sample.id, ", turn ", i, ": no question to prefill"));
-    }
-    KVG_TRY(CheckIds(sample.id, turn.ids, vocab_size));
-    KVG_TRY(CheckSpans(sample, turn.ids, turn.spans, hidden_size));
-    KVG_TRY(CheckIds(sample.id, turn.forced, vocab_size));
-  }
-  if (at == CompressAt::kContext && sample.context.empty()) {
-    return BadInput(
-        StrCat("sample ", sample.id, ": compress_at context needs a context before the question"));
-  }
-  KVG_TRY(CheckSpans(sample, sample.context, sample.context_spans, hidden_size));
-  if (sample.whole != nullptr) {
-    KVG_CHECK(sample.whole->whole == nullptr && sample.whole->turns.size() == sample.turns.size(),
-              "a whole sample is another");
-    KVG_TRY(CheckSample(*sample.whole, at, vocab_size, hidden_size));
-  }
-  return CheckIds(sample.id, sample.context, vocab_size);
 }
 
 // Whether a contender has its prefill for itself, read in chunks.
@@ -643,8 +573,7 @@ Result<MemoryPlan> Engine::PlanMemory(std::span<const EngineSample> samples) con
   for (const Contender& contender : contenders_) {
     KVG_TRY(CheckCalibrations(*contender.method, contender.model->fingerprint()));
     for (const EngineSample& sample : samples) {
-      KVG_TRY(CheckSample(sample, options_.compress_at, contender.model->config().vocab_size,
-                          contender.model->config().hidden_size));
+      KVG_TRY(CheckSample(sample, options_.compress_at, contender.model->config()));
     }
     for (const Model* model : {contender.model, OriginalOf(contender)}) {
       models[model] = {.config = &model->cache_config(),
