@@ -65,4 +65,13 @@ Status CheckMadeKeys(const Method& method, const ModelShape& shape) {
              " numbers for each token and of that before it; only its full cache is run; "));
 }
 
+Status CheckBlockEntries(const Method& method, const ModelShape& shape) {
+  if (shape.entry_tokens == 1) return {};
+  return CheckFullAlone(
+      method, shape,
+      StrCat(", and an entry of this model stands for a block of ", shape.entry_tokens,
+             " tokens, of which methods know nothing; only its full cache is "
+             "run; "));
+}
+
 }  // namespace kvgauge

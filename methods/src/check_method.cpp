@@ -574,6 +574,7 @@ Status CheckAll(const Method& method, const ModelShape& shape, const Budget& bud
                 int64_t prompt_tokens) {
   KVG_TRY(CheckHasCache(method, shape));
   KVG_TRY(CheckMadeKeys(method, shape));
+  KVG_TRY(CheckBlockEntries(method, shape));
   KVG_TRY(CheckHeadSizes(method, shape));
   const Pipeline p = MakePipeline(method);
   KVG_TRY(CheckStage(StageKind::kPrepare, method.prepare, p.prepare.get(), shape));

@@ -322,6 +322,28 @@ TEST_F(CliTest, InspectReportsShapes) {
   EXPECT_THAT(Run(StrCat("inspect ", Model("cepe"))).out,
               HasSubstr("2 layers of width 24, 3 heads; chunks of 256 tokens (method cepe), whose "
                         "rows 2 of 3 layers attend to; 48 bytes per token as bf16"));
+  EXPECT_TRUE(beside["blocks"].is_null());
+  // One with a decoder for blocks and another one for their tokens.
+  const Json decoders =
+      *ParseJson(Run(StrCat("inspect --json ", Model("block_transformer"))).out, "inspect");
+  EXPECT_EQ(decoders["blocks"], Json({{"tokens", 4},
+                                      {"rows", 5},
+                                      {"given_rows", 2},
+                                      {"block_layers", 2},
+                                      {"token_layers", 1}}));
+  EXPECT_EQ(decoders["kv_bytes_per_token"], 2 * 64 * 2 / 4);
+  EXPECT_EQ(decoders["state_bytes"], 5 * 64 * 4);
+  EXPECT_THAT(
+      Run(StrCat("inspect ", Model("block_transformer"))).out,
+      AllOf(HasSubstr("2 layers for blocks of 4 tokens, 1 for 5 rows of each: 2 from the "
+                      "block before and 3 tokens"),
+            HasSubstr("64 bytes per token as bf16, in 2 of 3 layers, an entry for 4 tokens; "
+                      "the other 1 keep the rows of a block")));
+  const std::string few = Write("few.json", "[1, 2, 3]");
+  const Outcome all =
+      Run(StrCat("logits ", Model("block_transformer"), " --ids-file ", few, " --out few.npy"));
+  EXPECT_EQ(all.exit_code, 2);
+  EXPECT_THAT(all.err, AllOf(HasSubstr("config.json"), HasSubstr("block_length")));
   // A config.json alone is enough for shapes.
   const Outcome shape = Run(StrCat("inspect '", KVG_SOURCE_DIR, "/configs/models/bench-s.json'"));
   EXPECT_EQ(shape.exit_code, 0) << shape.err;

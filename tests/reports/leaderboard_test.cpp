@@ -215,6 +215,18 @@ TEST(Leaderboard, BytesAreOfTheTokensThatWereSeen) {
   }
 }
 
+// An entry of 100 bytes stands for four tokens, so 4000 bytes are 160 tokens.
+TEST(Leaderboard, EntriesOfBlocksAreDividedByTheirTokens) {
+  Board board;
+  CellRow cell = Cell("full");
+  cell.model.facts =
+      R"({"dtype":"bf16","entry_tokens":4,"key_dim":5,"kv_heads":1,"layers":5,"value_dim":5})";
+  board.Add(cell, 3, [](int) { return Given{.bytes = 4000}; });
+  const LeaderboardModel model = board.Make();
+  EXPECT_DOUBLE_EQ(model.tables.at(0).lines.at(0).bytes.logical_per_token, 25);
+  EXPECT_DOUBLE_EQ(model.tables[0].lines[0].bytes.logical_ratio, 1);
+}
+
 // A baseline whose layers keep states alone.
 TEST(Leaderboard, AModelWithoutACacheTakesNoBytesAToken) {
   Board board;

@@ -89,6 +89,7 @@ inline const std::vector<std::string> kFamilies = {
 // Families whose smallest config is that of their golden checkpoint, and that checkpoint.
 inline const std::vector<std::pair<std::string, std::string>> kGoldenFamilies = {
     {"bamba", "bamba"},
+    {"block_transformer", "block_transformer"},
     {"bloom", "bloom"},
     {"cohere", "cohere"},
     {"cohere2", "cohere2"},

@@ -374,6 +374,37 @@ TEST(ConfigFamilies, LayersThatReadLaterOnes) {
   ExpectRefused(With(top, {{"forward_passes", 100000}}), "forward_passes");
 }
 
+TEST(ConfigFamilies, TwoDecoders) {
+  const Json golden = Golden("block_transformer");
+  const ModelConfig config = Parse(golden);
+  EXPECT_EQ(config.layer_count(), 3);
+  EXPECT_EQ(config.block_layer_count(), 2);
+  EXPECT_EQ(config.cache_count(), 2);
+  EXPECT_EQ(config.blocks->rows(), 5);
+  EXPECT_TRUE(!config.blocks->projects && config.parallel && config.qkv_bias);
+  EXPECT_EQ(config.EntryTokens(), 4);
+  EXPECT_EQ(config.OfCaches().layer_count(), 2);
+  // One decoder's layers have a cache, the other one's a state.
+  EXPECT_EQ(config.StateOf(2), 0);
+  EXPECT_EQ(config.LayerOf(1), 1);
+  EXPECT_THAT(config.StateNumbers(), ElementsAre(5 * 2 * 32));
+  const Json projected = With(golden, {{"projection_method", "projection_layer"}});
+  EXPECT_TRUE(Parse(With(projected, {{"embedder_hidden_size", 5}})).blocks->projects);
+  for (const char* key : {"block_length", "block_decoder_layers", "token_decoder_layers",
+                          "expansion_ratio", "embedder_hidden_size", "intermediate_size"}) {
+    Json without = golden;
+    without.erase(key);
+    ExpectRefused(without, key, "missing");
+    ExpectRefused(With(golden, {{key, 0}}), key, "0");
+  }
+  ExpectRefused(With(golden, {{"block_length", 1}}), "block_length", "2");
+  ExpectRefused(With(golden, {{"expansion_ratio", 62}}), "expansion_ratio", "at most 61");
+  ExpectRefused(With(golden, {{"embedder_hidden_size", 9}}), "embedder_hidden_size",
+                "divided by block_length");
+  ExpectRefused(With(golden, {{"projection_method", "mean"}}), "projection_method", "concat");
+  ExpectRefused(With(golden, {{"num_hidden_layers", 3}}), "num_hidden_layers", "forward pass");
+}
+
 TEST(ConfigFamilies, Mixtures) {
   const ModelConfig mixtral = Parse(Golden("mixtral"));
   EXPECT_THAT(Moe(mixtral), ElementsAre(true, true));

@@ -489,6 +489,9 @@ TEST(ShippedShapes, HoldAsManyNumbersAsTheOriginals) {
       {"gemma-4-26b-a4b", 25'233'141'790},
       {"gemma-4-31b", 30'697'345'340},
       {"goldfinch-1.5b", 1'445'257'216},
+      // Two embeddings of tokens, 24 layers, two norms, what a block gives the next one, the head.
+      {"block-transformer-1.2b",
+       50'304 * 512 + 50'304 * 2'048 + 24 * 50'358'272 + 2 * 4'096 + 8'392'704 + 50'304 * 2'048},
       {"nemotron-h-8b", 8'100'852'736},
       {"retnet-1.3b", 1'351'727'104},
       {"rwkv-4-7b", 7'392'649'216},

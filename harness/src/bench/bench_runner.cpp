@@ -46,7 +46,9 @@ class RunnerBench {
   Result<Measurement> Decode(int64_t depth) {
     const int64_t steps = options_.decode_steps;
     KvCache cache = model_.NewCache(depth + steps);
-    KVG_TRY(FillRandom(cache, depth));
+    // Entries of blocks are fewer than tokens.
+    KVG_TRY(model_.config().blocks ? Feed(RandomPrompt(depth), cache, Model::kChunkRows)
+                                   : FillRandom(cache, depth));
     const Prompt prompt = RandomPrompt(depth + steps);
     if (cache.state_count() > 0) return DecodeForks(cache, depth);
     return Measure(StrCat("tg", steps, " d", depth), steps, [&](Timer& timer) -> Status {

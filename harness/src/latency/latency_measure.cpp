@@ -63,11 +63,16 @@ Status CheckPrompt(const LatencyLine& line, const LatencyTokens& prompt, int64_t
                            " tokens, expected more than ", question_tokens,
                            ", those of the question that follows the context"));
   }
+  const int64_t context = prompt.size() - question_tokens;
+  if (config.blocks && !config.blocks->Answers(context, prompt.size())) {
+    return BadInput(StrCat(line.name, ": a context of ", context,
+                           " tokens; the model reads blocks ", "of ", config.blocks->tokens,
+                           ", of which it has to hold one"));
+  }
   if (chunk_tokens > 0) {
     KVG_TRY(CheckMoment(*line.method, CompressAt::kChunk, chunk_tokens));
   }
-  return CheckMethod(*line.method, line.model->checkpoint_shape(), line.budget,
-                     prompt.size() - question_tokens);
+  return CheckMethod(*line.method, line.model->checkpoint_shape(), line.budget, context);
 }
 
 // Where the question begins: behind a picture that would be cut.
@@ -117,6 +122,7 @@ class Solo {
         compressor_(model_, *line.method, line.budget) {
     AppendPart(model_.config(), tokens_, 0, question_, prompt_);
     if (!prompt_.spans.empty()) cache_.PlaceRope(RopePlaces::Of(prompt_));
+    cache_.EndBlockBehind(tokens.size());
   }
 
   // The texts that the method reuses are there when a prompt asks for them.

@@ -99,6 +99,10 @@ std::string WindowText(const ModelConfig& config) {
     }
   }
   if (config.cache_count() == 0) return "none";
+  if (config.blocks) {
+    return StrCat("all blocks in ", config.block_layer_count(), " of ", config.layer_count(),
+                  " layers, the rows of one in the others");
+  }
   if (windowed == 0) {
     return StrCat("full attention in ", config.state ? "layers with a cache" : "every layer");
   }
@@ -117,6 +121,11 @@ std::string CachesText(const ModelConfig& config) {
     return StrCat("one row of ", config.key_dim, " numbers, once for the ", AttendingLayers(config),
                   " of ", config.layer_count(), " layers that attend; all ", config.state_count(),
                   " keep ", states);
+  }
+  if (config.blocks) {
+    return StrCat(config.cache_count(), " of ", config.layer_count(), " layers, an entry for ",
+                  config.blocks->tokens, " tokens; the other ", config.state_count(),
+                  " keep the rows of a block, ", HumanBytes(config.StateBytes()), " a sequence");
   }
   if (config.state && config.cache_count() == 0) {
     return StrCat("no layer; all ", config.layer_count(), " keep ", states);
@@ -137,6 +146,22 @@ std::string CachesText(const ModelConfig& config) {
   if (!config.SharesCaches()) return StrCat("all ", config.layer_count(), " layers");
   return StrCat(config.cache_count(), " of ", config.layer_count(),
                 " layers, whose caches the others read");
+}
+
+std::string DecodersText(const ModelConfig& config) {
+  const BlockConfig& blocks = *config.blocks;
+  return StrCat(config.block_layer_count(), " layers for blocks of ", blocks.tokens, " tokens, ",
+                config.state_count(), " for ", blocks.rows(), " rows of each: ", blocks.given_rows,
+                " from the block before and ", blocks.tokens - 1, " tokens");
+}
+
+Json DecodersJson(const ModelConfig& config) {
+  if (!config.blocks) return nullptr;
+  return {{"tokens", config.blocks->tokens},
+          {"rows", config.blocks->rows()},
+          {"given_rows", config.blocks->given_rows},
+          {"block_layers", config.block_layer_count()},
+          {"token_layers", config.state_count()}};
 }
 
 std::string PassesText(const ModelConfig& config) {
@@ -196,10 +221,10 @@ Status ListFamilies(const InspectOptions& options) {
         "and keys, and for MiniCPM3 with its multipliers in the weights. So they prove the\n"
         "mapping and not a second implementation. That of LCKV's models is Llama whose layers\n"
         "share keys and values, and LCKV's own code where layers read later ones. That of\n"
-        "Nemotron-H is a later release of the reference, that of RWKV-7 its author's package, and\n"
-        "those of RWKV-6 and RetNet flash-linear-attention's plain forms, and that of GoldFinch\n"
-        "its authors' code. DeepSeek-V3 in bf16 is held loosely: the oracle's own bf16 logits\n"
-        "differ from its f32 ones by 0.75.\n"
+        "Nemotron-H is a later release of the reference, that of RWKV-7 its author's package,\n"
+        "those of RWKV-6 and RetNet flash-linear-attention's plain forms, and those of GoldFinch\n"
+        "and Block Transformer their authors' code. DeepSeek-V3 in bf16 is held loosely: the\n"
+        "oracle's own bf16 logits differ from its f32 ones by 0.75.\n"
         "\nA key of config.json that changes the forward pass and is not understood, a missing or\n"
         "unexpected tensor, a wrong shape or a NaN is an error that names it. Architectures that "
         "are\n"
@@ -447,6 +472,7 @@ Json FactsJson(const std::string& model, const ModelFacts& facts) {
       {"made_keys", config.made_keys ? Json{{"layers", AttendingLayers(config)},
                                             {"head_dim", config.made_keys->head_dim}}
                                      : Json(nullptr)},
+      {"blocks", DecodersJson(config)},
       {"state_layers", config.state_count()},
       {"state_bytes", config.StateBytes()},
       {"kv_reach_bytes", ReachJson(config, facts.dtype)},
@@ -515,6 +541,10 @@ void PrintModelFacts(const std::string& model, const ModelFacts& facts) {
   if (facts.vision) {
     const Lines seen = VisionLines(*facts.vision, facts.kv_bytes);
     lines.insert(lines.begin() + 2, seen.begin(), seen.end());
+  }
+  if (config.blocks) {
+    const auto layers = std::ranges::find(lines, "layers", &Lines::value_type::first);
+    lines.insert(layers + 1, {"decoders", DecodersText(config)});
   }
   if (config.encoder != nullptr) {
     const auto cache = std::ranges::find(lines, "KV cache", &Lines::value_type::first);

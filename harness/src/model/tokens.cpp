@@ -48,6 +48,11 @@ Status RunDetokenize(const DetokenizeOptions& options) {
 Status RunLogits(const LogitsOptions& options) {
   KVG_ASSIGN(const ModelConfig config, ReadModelConfig(options.model.model));
   KVG_ASSIGN(std::vector<int32_t> ids, ReadIdsFile(options.ids_file, config.vocab_size));
+  if (config.blocks) {
+    return Unsupported(StrCat(config.path, ": the model reads blocks of ", config.blocks->tokens,
+                              " tokens (block_length) and has no logits within the first one; "
+                              "kvgauge logits writes those of every token"));
+  }
   if (ids.empty()) return BadInput(StrCat(options.ids_file, ": holds no token ids"));
   KVG_ASSIGN(VisualInput input, ReadVisualInput(options.visual, options.model.model, config));
   KVG_TRY(CheckPlaceholders(input, config, ids));

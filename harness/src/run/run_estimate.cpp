@@ -147,8 +147,15 @@ class MemoryPlanner {
   std::vector<PlannedContender> contenders_, idle_;
 };
 
-// How often a prompt goes through a layer, on average of all layers.
+// How many rows of a layer a token of a prompt is, on average of all layers.
 double MeanPasses(const ModelConfig& config) {
+  if (config.blocks) {
+    const auto blocks = static_cast<double>(config.block_layer_count());
+    const auto layers = static_cast<double>(config.layer_count());
+    const auto rows = static_cast<double>(config.blocks->rows());
+    return (blocks + (layers - blocks) * rows) /
+           (layers * static_cast<double>(config.blocks->tokens));
+  }
   int64_t passed = 0;
   for (int64_t layer = 0; layer < config.layer_count();) {
     const bool later = config.ReadsLater(layer);

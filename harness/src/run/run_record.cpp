@@ -136,7 +136,7 @@ void AddModalities(const CompressionRecord& record, SampleRow& row) {
 // than 0: a stage put tokens of its own into it).
 int64_t FullBytes(const CompressionRecord& record, int64_t unseen) {
   if (record.prompt_tokens == 0) return record.full_bytes;
-  return record.full_bytes / record.prompt_tokens * (record.prompt_tokens + unseen);
+  return record.full_bytes + record.full_bytes / record.prompt_tokens * unseen;
 }
 
 // A stage that takes rows out of pictures has acted before the engine began.
@@ -280,7 +280,7 @@ KeptEntries FindKeptEntries(const KvCache& cache, const ModelShape& shape, const
                             int64_t links) {
   constexpr int64_t kDepths = LayerStatRow::kDepths;
   KeptEntries kept;
-  kept.final_full_bytes = FullCacheBytes(shape, cache.tokens() + sample.unseen - links);
+  kept.final_full_bytes = FullCacheBytes(shape, cache.held_tokens() + sample.unseen - links);
   if (sample.sight != nullptr) kept.patches = KeptPatches(cache, sample.tokens, *sample.sight);
   const int64_t context = std::ssize(sample.tokens.context);
   if (context == 0) return kept;
@@ -303,10 +303,12 @@ KeptEntries FindKeptEntries(const KvCache& cache, const ModelShape& shape, const
     int64_t answered = 0;
     for (int64_t head = 0; head < cache.kv_heads(layer); ++head) {
       for (const int32_t position : cache.Positions(layer, head)) {
-        if (position >= context) continue;
-        const uint8_t place = places[static_cast<size_t>(position)];
-        ++held[place & ~kAnswer];
-        answered += (place & kAnswer) != 0;
+        const auto [begin, end] = cache.TokensAt(position);
+        for (int64_t token = begin; token < std::min(end, context); ++token) {
+          const uint8_t place = places[static_cast<size_t>(token)];
+          ++held[place & ~kAnswer];
+          answered += (place & kAnswer) != 0;
+        }
       }
     }
     KeptLayer stats;

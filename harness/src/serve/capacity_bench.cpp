@@ -111,6 +111,14 @@ Status CheckCase(const CapacityCase& of, const SampleLength& longest, const Mode
                               " goes on with a cache after an answer, and this method's cache is "
                               "not what the next prompt would be read into; use full"));
   }
+  if (of.policy.keep != ServePolicy::Keep::kNone && shape.entry_tokens > 1) {
+    return Unsupported(StrCat(method.id, ": policy ", of.policy.name,
+                              " goes on with a cache after an answer, and this model reads blocks "
+                              "of ",
+                              shape.entry_tokens,
+                              " tokens that end with a prompt, which the next one's do elsewhere; "
+                              "use another policy"));
+  }
   if (of.policy.share != ServePolicy::Share::kNone && shape.state_bytes > 0) {
     return Unsupported(StrCat(method.id, ": policy ", of.policy.name,
                               " goes on from what prompts have in common, and layers of this model "

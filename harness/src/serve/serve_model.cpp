@@ -83,7 +83,9 @@ uint64_t ServeModel::SeedOf(int64_t request) const {
 
 KvCache ServeModel::NewCache(int64_t request, int64_t prompt_tokens) {
   const int64_t own = prompt_tokens + trace_.requests[static_cast<size_t>(request)].answer_tokens;
-  return model_.NewCache(std::max(own, options_.planned_tokens), pools_, latents_);
+  KvCache cache = model_.NewCache(std::max(own, options_.planned_tokens), pools_, latents_);
+  cache.EndBlockBehind(prompt_tokens);
+  return cache;
 }
 
 std::vector<int32_t> ServeModel::PromptOf(std::span<const TokenRun> runs) const {

@@ -166,6 +166,9 @@ Status CheckPromptPasses(const Method& method, const ModelShape& shape);
 // The same where layers make keys and values anew of what a cache holds (ModelShape::made_keys).
 Status CheckMadeKeys(const Method& method, const ModelShape& shape);
 
+// The same where entries are blocks of tokens (ModelShape::entry_tokens).
+Status CheckBlockEntries(const Method& method, const ModelShape& shape);
+
 // Refuses a method whose `see` stage cannot work with the eyes of a model (none: a text model).
 Status CheckSee(const Method& method, const std::optional<EyesShape>& eyes);
 

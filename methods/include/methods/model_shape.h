@@ -38,6 +38,9 @@ struct ModelShape {
   // An entry is a row of which each layer makes keys and values anew, with that of the token before
   // it. Nothing but the full cache is run.
   bool made_keys = false;
+  // How many tokens an entry stands for (Block Transformer). Nothing but the full cache is run
+  // where it is more than one.
+  int64_t entry_tokens = 1;
   int64_t hidden_size = 0;
   int64_t query_heads = 0;
   int64_t kv_heads = 0;
@@ -81,7 +84,10 @@ struct ModelShape {
     own.rotary_dim = sizes.rotary_dim;
     return own;
   }
-  // Bytes one token takes uncompressed, in all layers.
+  // Entries of so many tokens, the last one perhaps of fewer.
+  int64_t EntriesOf(int64_t tokens) const { return (tokens + entry_tokens - 1) / entry_tokens; }
+  // Bytes of what one entry of each KV head of all layers takes uncompressed: those of a token,
+  // where an entry is one.
   int64_t TokenBytes() const {
     if (heads.empty()) return layers * kv_heads * EntryBytes();
     int64_t numbers = 0;

@@ -197,6 +197,9 @@ struct LayerConfig {
   // Its KV heads, where they are others than the model's (Gemma 4); what they turn is the rope's.
   std::optional<HeadSizes> heads = std::nullopt;
   bool values_are_keys = false;  // values are what is projected to keys, before their norm
+  // Attends within a block of tokens (ModelConfig::blocks): its keys and values are those of the
+  // newest block, a state of constant size.
+  bool in_block = false;
 
   bool mixes() const { return attends || state; }  // rows with earlier ones
 };
@@ -241,6 +244,25 @@ struct MadeKeysConfig {
   int64_t head_dim = 0;  // of queries, and of the keys and values that are made
   int64_t mix_rank = 0;  // columns that make one mix
   int64_t rank = 0;      // between the matrices by which a layer changes keys and values
+};
+
+// Two decoders (Block Transformer, arXiv:2406.02657). The first one's rows are blocks of tokens,
+// and its layers alone have a cache. What it makes of a block becomes the first rows that the
+// second one has of the next block; behind them come that block's tokens, which see no other block.
+struct BlockConfig {
+  int64_t tokens = 0;      // of a block
+  int64_t given_rows = 0;  // of the second decoder, from what the first one makes of a block
+  // A token's in the first decoder; those of a block one behind the other are its row, or what a
+  // matrix makes of them is.
+  int64_t embedding_columns = 0;
+  bool projects = false;
+  // Rows that the second decoder has of a block: behind the last token stands the next block.
+  int64_t rows() const { return given_rows + tokens - 1; }
+  // Whether something is known behind the first `seen` tokens of a prompt: its first block has
+  // ended, which is filled up in front so that one ends with the prompt.
+  bool Answers(int64_t seen, int64_t prompt_tokens) const {
+    return (tokens - prompt_tokens % tokens) % tokens + seen >= tokens;
+  }
 };
 
 // Placeholder ids of a vision-language checkpoint, -1 where it has none. Prompts hold the first two
@@ -357,6 +379,8 @@ struct ModelConfig {
   // How often a prompt goes through layers that read later ones, and through these, which then are
   // of the pass before (LCKV); 1: there are none.
   int64_t prompt_passes = 1;
+  // Layers that are `in_block` are the second decoder's, and come behind those of the first.
+  std::optional<BlockConfig> blocks;
 
   DType stored_dtype = DType::kF32;  // torch_dtype / dtype
   // How weights are stored where that is not a float for each: "gguf: q4_k, q6_k, f32".
@@ -373,9 +397,13 @@ struct ModelConfig {
   // counted in their order: what knows caches alone, such as methods, calls them layers.
   bool HasCache(int64_t layer) const {
     const LayerConfig& own = layers[static_cast<size_t>(layer)];
-    return own.reads < 0 && own.attends;
+    return own.reads < 0 && own.attends && !own.in_block;
   }
   int64_t cache_count() const;
+  // How many tokens an entry of a cache stands for.
+  int64_t EntryTokens() const { return blocks ? blocks->tokens : 1; }
+  // Layers of the first decoder, where there are two.
+  int64_t block_layer_count() const;
   // The KV heads of a layer; and whether all layers have the same.
   HeadSizes HeadsOf(int64_t layer) const;
   bool HasEvenHeads() const;
@@ -395,7 +423,8 @@ struct ModelConfig {
   // Behind the last of the layers that go with `first`, which reads a later one: those that make
   // what they read, and all between.
   int64_t PassedEnd(int64_t first) const;
-  int64_t state_count() const;                // layers that keep a state of constant size
+  // Layers that keep a state of constant size, or the keys and values of a block.
+  int64_t state_count() const;
   int64_t StateOf(int64_t layer) const;       // which of these a layer is
   std::vector<int64_t> StateNumbers() const;  // of each of these
   int64_t StateNumbers(int64_t layer) const;  // of one that has a state
@@ -409,7 +438,8 @@ struct ModelConfig {
   Status ShareCaches(std::span<const int64_t> reads);
   // The same model to whoever knows caches alone: its layers are those that have one.
   ModelConfig OfCaches() const;
-  // Bytes one token adds to a plain full cache of this dtype, all layers.
+  // Bytes one token adds to a plain full cache of this dtype, all layers; its part of those of a
+  // block.
   int64_t KvBytesPerToken(DType dtype) const;
   // Bytes of the keys and values that the next token of so many sees: of windows no more than they
   // reach.

@@ -116,7 +116,8 @@ struct Fidelity {
   double kl_divergence = 0;   // of the contender from the full cache, nats, mean over steps
   double top1_agreement = 0;  // share of steps
   // [layers] |contender - full| / |full|, mean over decode steps; empty if the continuation has
-  // none, as when it ends at its first token, or if a prepare stage moves heads.
+  // none, as when it ends at its first token, if a prepare stage moves heads, or if the model's
+  // layers read blocks (ModelConfig::blocks).
   std::vector<double> attention_error;
 };
 

@@ -31,7 +31,8 @@ struct GenerateResult {
 };
 
 // Appends prompt rows [cache.tokens(), prompt.size()) in chunks. `want_all` calls `on_logits` with
-// the logits of every row in order, otherwise only with the last row's.
+// the logits of every row in order, otherwise only with the last row's. The tokens of a first block
+// but its last have none (ModelConfig::blocks).
 using LogitsCallback = std::function<Status(const Tensor& rows)>;
 Status Prefill(Model& model, const Prompt& prompt, KvCache& cache, int64_t chunk_rows,
                bool want_all, const LogitsCallback& on_logits);

@@ -17,6 +17,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/result.h"
@@ -50,8 +51,9 @@ struct KvCacheOptions {
   const std::vector<Tensor>* sinks = nullptr;
   // Where layers lie, by their pools (CachePools::on); null: all on the first device.
   const LayerDevices* devices = nullptr;
-  // The numbers of each layer of constant state that the sequence has beside its cache. Where rows
-  // may join entries (ModelConfig::means) there is one for each cache, and it is part of it.
+  // The numbers of each layer of constant state that the sequence has beside its cache, or of each
+  // that attends within a block (ModelConfig::blocks). Where rows may join entries
+  // (ModelConfig::means) there is one for each cache, and it is part of it.
   std::vector<int64_t> states = {};
 };
 
@@ -84,13 +86,28 @@ class KvCache {
   Ops& ops(int64_t layer) const { return devices_.of(layer); }
   const LayerDevices& devices() const { return devices_; }
 
+  // Where entries are blocks of tokens (ModelConfig::blocks): the first block is filled up in
+  // front, so that one ends with a prompt of so many tokens. What comes behind it goes on in its
+  // blocks. Needed before the first Append; other models know no blocks.
+  void EndBlockBehind(int64_t prompt_tokens);
+  // What fills the first block up: tokens that the model sees, and that are not counted as seen.
+  int64_t block_pad() const { return block_pad_; }
+  // Tokens of all blocks that have ended, with those: tokens(), where entries are tokens. A full
+  // cache has an entry for each, or for each block of them.
+  int64_t held_tokens() const { return EntriesBehind(tokens_) * entry_tokens_; }
+  // The tokens [begin, end) of the sequence that an entry at this position stands for: the position
+  // itself where entries are tokens.
+  std::pair<int64_t, int64_t> TokensAt(int64_t position) const;
+
   // From now on rows attend to these entries of every head apart from the others (methods/reuse.h).
   // They are plain, and none of them, or before them, is evicted. A fork goes on with that.
   void AttendApart(const SideBySide& apart) { apart_ = apart; }
   const std::optional<SideBySide>& apart() const { return apart_; }
 
   // Makes room for `rows` more entries in every head and counts them in, at positions tokens() and
-  // on; clears SetRead. A full pool is a kResource error that changes nothing.
+  // on; clears SetRead. Where an entry is a block, there is one for each that ends with these rows,
+  // at the block's number; there may be none. A full pool is a kResource error that changes
+  // nothing.
   Status Append(int64_t rows);
   // The same in layers [first, end) alone, at these positions: ascending, behind those that the
   // layers have seen. For prefills that go layer by layer; when they end, all layers have seen the
@@ -235,6 +252,9 @@ class KvCache {
   std::vector<int64_t> Sizes() const;
   std::shared_ptr<EncodedRows> NoEncodedRows() const;
   Status AppendTo(int64_t first, int64_t end, std::span<const int32_t> positions);
+  Status AppendBlocks(int64_t rows);
+  // Blocks that have ended when so many tokens were seen: those tokens, where entries are tokens.
+  int64_t EntriesBehind(int64_t tokens) const { return (block_pad_ + tokens) / entry_tokens_; }
   Status Change(int64_t layer, const std::function<Status(CacheLayer&)>& change);
   // Extends the rotation tables to `positions`, for layers with raw keys.
   void NeedRope(int64_t positions);
@@ -263,6 +283,9 @@ class KvCache {
   int64_t encoder_width_ = 0;               // of rows that an encoder makes; 0: the model has none
   std::shared_ptr<EncodedRows> encoded_;
   int64_t tokens_ = 0;
+  int64_t entry_tokens_ = 1;  // ModelConfig::EntryTokens
+  int64_t block_pad_ = 0;
+  bool aligned_ = true;  // whether EndBlockBehind was called, where it is needed
   Buffer share_memory_;  // rows that layers share
 };
 

@@ -167,6 +167,7 @@ Result<std::string> KvCache::Serialize() const {
   std::string out(kMagic);
   for (const int64_t number : Sizes()) PutNumber(out, number);
   PutNumber(out, tokens_);
+  if (entry_tokens_ > 1) PutNumber(out, block_pad_);
   std::vector<int32_t> places;
   if (places_ != nullptr) {
     places.push_back(places_->next());
@@ -210,6 +211,11 @@ Status KvCache::Deserialize(std::string_view bytes) {
                            mine[2], ", ", mine[3], " and ", mine[4], ", in ",
                            NameOf(format.dtype)));
   }
+  int64_t pad = 0;
+  if (entry_tokens_ > 1) {
+    KVG_TRY(TakeNumber(bytes, "what fills the first block", 0, entry_tokens_ - 1, &pad));
+  }
+  const int64_t entries = (pad + tokens) / entry_tokens_;
   std::vector<int32_t> numbers;
   KVG_TRY(TakeArray(bytes, &numbers));
   if (!numbers.empty()) {
@@ -259,7 +265,7 @@ Status KvCache::Deserialize(std::string_view bytes) {
   std::vector<std::unique_ptr<CacheLayer>> filled;
   for (int64_t i = 0; i < layer_count(); ++i) {
     filled.push_back(std::make_unique<CacheLayer>(*layers_[i]));
-    const Status status = filled.back()->Deserialize(bytes, tokens);
+    const Status status = filled.back()->Deserialize(bytes, entries);
     if (!status.ok()) return status.error().Wrap(StrCat("layer ", i));
   }
   if (states_) KVG_TRY(states_->Deserialize(bytes));
@@ -271,6 +277,8 @@ Status KvCache::Deserialize(std::string_view bytes) {
   if (!bytes.empty()) return BadInput(StrCat("cache bytes: ", bytes.size(), " too many"));
   layers_ = std::move(filled);
   tokens_ = tokens;
+  block_pad_ = pad;
+  aligned_ = true;
   apart_ = apart;
   encoded_ = std::move(encoded);
   return {};

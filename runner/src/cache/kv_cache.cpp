@@ -42,6 +42,8 @@ KvCache::KvCache(const ModelConfig& config, const KvCacheOptions& options, Cache
                                 [](const LayerConfig& layer) { return layer.window > 0; });
   setup->slopes = config.distance_slopes;
   if (config.rounded_distances) setup->rounded_scale = config.attention_scale;
+  entry_tokens_ = config.EntryTokens();
+  aligned_ = entry_tokens_ == 1;
   if (config.encoder != nullptr) encoder_width_ = config.encoder->hidden_size;
   setup->running = config.means.has_value();
   if (config.rope) setup->rope_layout = config.rope->layout;
@@ -107,7 +109,10 @@ KvCache::KvCache(const KvCache& other)
       states_(other.states_ ? std::make_unique<SequenceStates>(*other.states_) : nullptr),
       encoder_width_(other.encoder_width_),
       encoded_(other.encoded_),
-      tokens_(other.tokens_) {
+      tokens_(other.tokens_),
+      entry_tokens_(other.entry_tokens_),
+      block_pad_(other.block_pad_),
+      aligned_(other.aligned_) {
   for (const auto& layer : other.layers_) layers_.push_back(std::make_unique<CacheLayer>(*layer));
 }
 
@@ -185,6 +190,18 @@ void KvCache::PlaceRope(std::shared_ptr<const RopePlaces> places) {
   NeedRope(std::max<int64_t>(tokens_, 1));
 }
 
+void KvCache::EndBlockBehind(int64_t prompt_tokens) {
+  KVG_CHECK(tokens_ == 0, "blocks begin before the first token");
+  if (entry_tokens_ == 1) return;
+  block_pad_ = (entry_tokens_ - prompt_tokens % entry_tokens_) % entry_tokens_;
+  aligned_ = true;
+}
+
+std::pair<int64_t, int64_t> KvCache::TokensAt(int64_t position) const {
+  const int64_t begin = position * entry_tokens_ - block_pad_;
+  return {std::max<int64_t>(begin, 0), begin + entry_tokens_};
+}
+
 void KvCache::NeedRope(int64_t positions) {
   const int64_t capacity =
       positions <= planned_length_ ? planned_length_ : positions + positions / 2;
@@ -241,18 +258,38 @@ void KvCache::NeedDistances(int64_t positions) {
 
 Status KvCache::Append(int64_t rows) {
   KVG_CHECK(rows > 0, "nothing to append");
+  if (entry_tokens_ > 1) return AppendBlocks(rows);
   std::vector<int32_t> positions(static_cast<size_t>(rows));
   std::iota(positions.begin(), positions.end(), static_cast<int32_t>(tokens_));
-  return AppendTo(0, layer_count(), positions);
+  KVG_TRY(AppendTo(0, layer_count(), positions));
+  tokens_ += rows;
+  return {};
+}
+
+Status KvCache::AppendBlocks(int64_t rows) {
+  KVG_CHECK(aligned_, "blocks are told where the prompt ends");
+  const int64_t before = EntriesBehind(tokens_), after = EntriesBehind(tokens_ + rows);
+  if (after > before) {
+    std::vector<int32_t> blocks(static_cast<size_t>(after - before));
+    std::iota(blocks.begin(), blocks.end(), static_cast<int32_t>(before));
+    KVG_TRY(AppendTo(0, layer_count(), blocks));
+  } else {
+    KVG_TRY(states_->Own());
+  }
+  tokens_ += rows;
+  return {};
 }
 
 Status KvCache::AppendAt(int64_t first, int64_t end, std::span<const int32_t> positions) {
   KVG_CHECK(0 <= first && first < end && end <= layer_count(), "layers that are not there");
+  KVG_CHECK(entry_tokens_ == 1, "entries of blocks come in all layers together");
   KVG_CHECK(!positions.empty() && positions.front() >= tokens(first) &&
                 std::adjacent_find(positions.begin(), positions.end(), std::greater_equal<>()) ==
                     positions.end(),
             "positions ascend behind those that were seen");
-  return AppendTo(first, end, positions);
+  KVG_TRY(AppendTo(first, end, positions));
+  tokens_ = std::max<int64_t>(tokens_, positions.back() + 1);
+  return {};
 }
 
 int64_t KvCache::tokens(int64_t layer) const { return layers_[layer]->tokens(); }
@@ -286,7 +323,6 @@ Status KvCache::AppendTo(int64_t first, int64_t end, std::span<const int32_t> po
     if (!copies.empty()) range.ops->memory->CopyAll(copies);
   }
   for (const auto& layer : layers) layer->PlaceDistances();
-  tokens_ = std::max(tokens_, seen);
   return {};
 }
 

@@ -96,6 +96,12 @@ Result<Calibration::Tables> Calibrate(Model& model, const StageChoice& choice,
                               " times as a whole (layer_types), and calibration reads texts "
                               "in chunks; no method that learns acts on such a model"));
   }
+  if (const int64_t tokens = model.config().EntryTokens(); tokens > 1) {
+    return Unsupported(StrCat(model.config().path,
+                              ": an entry of this model stands for a block of ", tokens,
+                              " tokens (block_length); no method that learns acts on such a "
+                              "model"));
+  }
   std::vector<int64_t> lengths;
   for (const std::vector<int32_t>& text : texts) lengths.push_back(std::ssize(text));
   const std::unique_ptr<Calibrator> calibrator =

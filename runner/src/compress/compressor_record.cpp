@@ -97,7 +97,7 @@ bool KeepsModelLatents(const Method& method, const ModelShape& shape) {
 }
 
 int64_t FullCacheBytes(const ModelShape& shape, int64_t tokens) {
-  return tokens * shape.TokenBytes();
+  return shape.EntriesOf(tokens) * shape.TokenBytes();
 }
 
 int64_t NominalBytes(const Method& method, const ModelShape& shape, const Budget& budget,
@@ -127,7 +127,7 @@ int64_t NominalBytes(const Method& method, const ModelShape& shape, const Budget
       Result<StorePlan> planned = static_cast<const Store&>(*stage).Plan(own, layer);
       if (planned.ok()) plan = *std::move(planned);
     }
-    bytes += static_cast<double>(own.kv_heads * tokens) *
+    bytes += static_cast<double>(own.kv_heads * own.EntriesOf(tokens)) *
              static_cast<double>(plan.layout->EntryBits(own)) / 8.0;
   }
   return std::llround(share * bytes);

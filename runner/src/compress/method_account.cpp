@@ -86,8 +86,8 @@ void Recorder::RecordCompressed(const KvCache& cache, const Prompt* prompt, int6
       record_.merged[layer] += cache.tokens() - held;
     }
   }
-  record_.full_bytes = FullCacheBytes(model_.checkpoint_shape(), cache.tokens());
-  record_.nominal_bytes = NominalBytes(method_, shape_, budget_, cache.tokens());
+  record_.full_bytes = FullCacheBytes(model_.checkpoint_shape(), cache.held_tokens());
+  record_.nominal_bytes = NominalBytes(method_, shape_, budget_, cache.held_tokens());
   record_.bytes = cache.Bytes();
   record_.bytes.projections += weight_bytes_;
   record_.bits.clear();

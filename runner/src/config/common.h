@@ -73,6 +73,10 @@ void ReadActivation(ConfigReader& reader, std::string_view key, std::string_view
 
 // Sizes, heads, norms, activation, special tokens, tie, biases and rope as Llama's files have them.
 void ReadLlamaParts(ConfigReader& reader, ModelConfig& config);
+// The names of GPT-NeoX; heads, norms, activation, special tokens, biases, tie and rope as its
+// files have them. Precondition: sizes are read.
+TensorNames GptNeoxNames();
+void ReadGptNeoxParts(ConfigReader& reader, ModelConfig& config);
 // The names of BLOOM and Falcon, without norms that only one of them has.
 TensorNames BloomNames();
 

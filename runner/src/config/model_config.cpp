@@ -147,8 +147,13 @@ std::vector<FamilyInfo> ModelFamilies() {
 }
 
 int64_t ModelConfig::cache_count() const {
-  return std::ranges::count_if(
-      layers, [](const LayerConfig& layer) { return layer.reads < 0 && layer.attends; });
+  int64_t count = 0;
+  for (int64_t layer = 0; layer < layer_count(); ++layer) count += HasCache(layer) ? 1 : 0;
+  return count;
+}
+
+int64_t ModelConfig::block_layer_count() const {
+  return std::ranges::find_if(layers, &LayerConfig::in_block) - layers.begin();
 }
 
 bool ModelConfig::SharesCaches() const {
@@ -163,24 +168,28 @@ int64_t ModelConfig::PassedEnd(int64_t first) const {
   return last + 1;
 }
 
-int64_t ModelConfig::state_count() const {
-  return std::ranges::count_if(layers, &LayerConfig::state);
-}
+namespace {
+
+bool KeepsState(const LayerConfig& layer) { return layer.state || layer.in_block; }
+
+}  // namespace
+
+int64_t ModelConfig::state_count() const { return std::ranges::count_if(layers, KeepsState); }
 
 int64_t ModelConfig::StateOf(int64_t layer) const {
-  return std::count_if(layers.begin(), layers.begin() + layer,
-                       [](const LayerConfig& other) { return other.state; });
+  return std::count_if(layers.begin(), layers.begin() + layer, KeepsState);
 }
 
 int64_t ModelConfig::StateNumbers(int64_t layer) const {
-  const bool rows = layers[static_cast<size_t>(layer)].rows_alone;
-  return rows ? state->mixed_columns + state->mlp_columns : state->numbers();
+  const LayerConfig& own = layers[static_cast<size_t>(layer)];
+  if (own.in_block) return blocks->rows() * kv_heads * (key_dim + value_dim);
+  return own.rows_alone ? state->mixed_columns + state->mlp_columns : state->numbers();
 }
 
 std::vector<int64_t> ModelConfig::StateNumbers() const {
   std::vector<int64_t> numbers;
   for (int64_t layer = 0; layer < layer_count(); ++layer) {
-    if (layers[static_cast<size_t>(layer)].state) numbers.push_back(StateNumbers(layer));
+    if (KeepsState(layers[static_cast<size_t>(layer)])) numbers.push_back(StateNumbers(layer));
   }
   return numbers;
 }
@@ -193,8 +202,9 @@ int64_t ModelConfig::StateBytes() const {
 
 int64_t ModelConfig::CacheOf(int64_t layer) const {
   const int64_t owner = HasCache(layer) ? layer : layers[static_cast<size_t>(layer)].reads;
-  return std::count_if(layers.begin(), layers.begin() + owner,
-                       [](const LayerConfig& other) { return other.reads < 0 && other.attends; });
+  int64_t cache = 0;
+  for (int64_t other = 0; other < owner; ++other) cache += HasCache(other) ? 1 : 0;
+  return cache;
 }
 
 int64_t ModelConfig::LayerOf(int64_t cache) const {
@@ -260,8 +270,10 @@ bool ModelConfig::Turns(int64_t layer) const {
 
 ModelConfig ModelConfig::OfCaches() const {
   ModelConfig own = *this;
-  std::erase_if(own.layers,
-                [](const LayerConfig& layer) { return layer.reads >= 0 || !layer.attends; });
+  own.layers.clear();
+  for (int64_t layer = 0; layer < layer_count(); ++layer) {
+    if (HasCache(layer)) own.layers.push_back(layers[static_cast<size_t>(layer)]);
+  }
   return own;
 }
 
@@ -272,19 +284,20 @@ int64_t ModelConfig::KvBytesPerToken(DType dtype) const {
     const HeadSizes heads = HeadsOf(layer);
     numbers += heads.kv_heads * (heads.key_dim + heads.value_dim);
   }
-  return numbers * SizeOf(dtype);
+  return (numbers * SizeOf(dtype) + EntryTokens() - 1) / EntryTokens();
 }
 
 int64_t ModelConfig::KvReachBytes(int64_t tokens, DType dtype) const {
   int64_t numbers = 0;
+  const int64_t whole = (tokens + EntryTokens() - 1) / EntryTokens();
   for (int64_t i = 0; i < layer_count(); ++i) {
     if (!HasCache(i)) continue;
     const LayerConfig& layer = layers[static_cast<size_t>(i)];
     const HeadSizes heads = HeadsOf(i);
     const bool begins = layer.chunked && tokens > 0;
     const int64_t entries = begins             ? (tokens - 1) % layer.window + 1
-                            : layer.window > 0 ? std::min(tokens, layer.window)
-                                               : tokens;
+                            : layer.window > 0 ? std::min(whole, layer.window)
+                                               : whole;
     numbers += entries * heads.kv_heads * (heads.key_dim + heads.value_dim);
   }
   return numbers * SizeOf(dtype);

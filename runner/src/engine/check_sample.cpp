@@ -41,6 +41,31 @@ Status CheckSpans(const EngineSample& sample, std::span<const int32_t> ids,
   return {};
 }
 
+// A context that is read before its question is cut into blocks as the whole of both is, and
+// something has to be known behind it. Other questions that go on from it have their blocks where
+// its are.
+Status CheckBlocks(const EngineSample& sample, const BlockConfig& blocks) {
+  const int64_t context = std::ssize(sample.context), asked = std::ssize(sample.turns[0].ids);
+  if (!blocks.Answers(context, context + asked)) {
+    return Unsupported(StrCat("sample ", sample.id, ": a context of ", context,
+                              " tokens before a question of ", asked,
+                              "; the model reads blocks of ", blocks.tokens,
+                              " tokens that end with the prompt, and the context has to hold one; "
+                              "use compress_at prompt"));
+  }
+  for (size_t i = 1; i < sample.turns.size(); ++i) {
+    const EngineTurn& turn = sample.turns[i];
+    if (turn.continues || (std::ssize(turn.ids) - asked) % blocks.tokens == 0) continue;
+    return Unsupported(
+        StrCat("sample ", sample.id, ", turn ", i, ": a question of ", turn.ids.size(),
+               " tokens behind a context whose first question has ", asked,
+               "; the model reads blocks of ", blocks.tokens,
+               " tokens that end with the prompt, so that only questions whose lengths differ by "
+               "whole blocks go on from one context; use compress_at prompt"));
+  }
+  return {};
+}
+
 }  // namespace
 
 Status CheckSample(const EngineSample& sample, CompressAt at, const ModelConfig& config) {
@@ -79,7 +104,9 @@ Status CheckSample(const EngineSample& sample, CompressAt at, const ModelConfig&
               "a whole sample is another");
     KVG_TRY(CheckSample(*sample.whole, at, config));
   }
-  return CheckIds(sample.id, sample.context, config.vocab_size);
+  KVG_TRY(CheckIds(sample.id, sample.context, config.vocab_size));
+  if (!config.blocks || at != CompressAt::kContext) return {};
+  return CheckBlocks(sample, *config.blocks);
 }
 
 }  // namespace kvgauge

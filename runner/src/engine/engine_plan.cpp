@@ -29,6 +29,11 @@ int64_t WholePages(int64_t entries) {
   return (entries + kKvPageEntries - 1) / kKvPageEntries * kKvPageEntries;
 }
 
+// A full cache of so many tokens, in whole pages.
+int64_t PagedCacheBytes(const ModelShape& shape, int64_t tokens) {
+  return FullCacheBytes(shape, WholePages(shape.EntriesOf(tokens)) * shape.entry_tokens);
+}
+
 // Whether entries really lie on the host: what places them is executed on devices alone.
 bool Fetches(const PlannedContender& contender) {
   const Placement& place = contender.method->place;
@@ -51,7 +56,7 @@ int64_t ScratchBytes(const PlannedModel& model, int64_t sequences, int64_t entri
   if (config.made_keys) value_dim = config.made_keys->head_dim;
   const int64_t attended = config.query_heads * value_dim;
   PassSize pass;
-  pass.rows = PromptRows(config, entries) + sequences;
+  pass.rows = PassRows(config, entries, sequences);
   pass.logit_rows = 1 + sequences;
   const int64_t scanned = config.state ? config.state->width() : 0;
   pass.widest_in = std::max({config.hidden_size, ffn, attended, scanned});
@@ -72,7 +77,8 @@ int64_t ScratchBytes(const PlannedModel& model, int64_t sequences, int64_t entri
   pass.value_dim = value_dim;
   if (fetches) pass.fetched_entry_bytes = model.shape.EntryBytes();
   return model.ops->memory->ScratchBytes(pass) +
-         MadeBytes(config, model.shape.cache_dtype, entries);
+         MadeBytes(config, model.shape.cache_dtype, entries) +
+         BlockPageBytes(config, model.shape.cache_dtype, sequences);
 }
 
 // What a contender asks of each layer; plain where nothing is known.
@@ -174,7 +180,7 @@ void PlanPrefills(const PlannedModel& model, std::span<const PlannedContender> c
   }
   plan.working_bytes =
       std::max(plan.working_bytes,
-               PassBytes(*model.config, PromptRows(*model.config, longest) + options.max_pool_lanes,
+               PassBytes(*model.config, PassRows(*model.config, longest, options.max_pool_lanes),
                          1 + options.max_pool_lanes) +
                    ScratchBytes(model, options.max_pool_lanes, longest, fetches));
   for (const SampleLength& length : lengths) {
@@ -209,7 +215,7 @@ void PlanPrefills(const PlannedModel& model, std::span<const PlannedContender> c
         static_cast<int64_t>(scorers.size()) * shape.layers * shape.kv_heads * length.prefill * 4;
     plan.snapshot_bytes = std::max(
         plan.snapshot_bytes,
-        FullCacheBytes(shape, WholePages(length.prefill + links)) + shape.state_bytes +
+        PagedCacheBytes(shape, length.prefill + links) + shape.state_bytes +
             PrefillCapture::PlannedBytes(*model.config, needs, length.prefill) + scores + probes +
             (attends ? SparsePrefill::PlannedBytes(*model.config, length.prefill) : 0) + reused +
             thinned);
@@ -293,7 +299,8 @@ int64_t LaneBytes(const PlannedContender& contender, const std::vector<StorePlan
           QuestionRows::kMostRows * of_layer + QuestionRows::PlannedBytes(*contender.model->config);
     }
   }
-  return copies * (LaneCacheBytes(*contender.method, shape, stores, kept, held, fresh) -
+  return copies * (LaneCacheBytes(*contender.method, shape, stores, kept, shape.EntriesOf(held),
+                                  shape.EntriesOf(fresh)) -
                    PlacedBytes(contender, stores, held, fresh) + shape.state_bytes) +
          EncodedBytes(contender, length.prefill) + attention;
 }
@@ -408,13 +415,13 @@ int64_t SequencePlan::HeldBytes(int64_t prompt_tokens, int64_t total_tokens) con
 
 int64_t SequencePlan::FullBytes(int64_t tokens) const {
   const ModelShape& shape = state_->contender.model->shape;
-  return FullCacheBytes(shape, WholePages(tokens)) + shape.state_bytes;
+  return PagedCacheBytes(shape, tokens) + shape.state_bytes;
 }
 
 int64_t SequencePlan::WorkingBytes(int64_t longest_tokens) const {
   const int64_t lanes = state_->options.max_pool_lanes;
   const ModelConfig& config = *state_->contender.model->config;
-  return PassBytes(config, PromptRows(config, longest_tokens) + lanes, 1 + lanes) +
+  return PassBytes(config, PassRows(config, longest_tokens, lanes), 1 + lanes) +
          ScratchBytes(*state_->contender.model, lanes, longest_tokens, Fetches(state_->contender));
 }
 
@@ -550,9 +557,8 @@ Result<MemoryPlan> PlanMemory(std::span<const PlannedContender> contenders,
                            length.whole > 0;
       if (original == contender.model && !partial) continue;
       const int64_t entries = std::max(length.total, length.whole);
-      original_bytes =
-          std::max(original_bytes, FullCacheBytes(original->shape, WholePages(entries)) +
-                                       original->shape.state_bytes);
+      original_bytes = std::max(
+          original_bytes, PagedCacheBytes(original->shape, entries) + original->shape.state_bytes);
     }
   }
   plan.snapshot_bytes += original_bytes;

@@ -66,6 +66,8 @@ Status EngineRun::BeginPrefill(const Job& job) {
   }
   s.cache = std::make_unique<KvCache>(s.model->NewCache(planned, pools_, group.latents));
   s.cache->PlaceRope(RopePlaces::Of(s.prompt));
+  s.cache->EndBlockBehind(std::ssize(sample.context) +
+                          std::ssize(sample.turns[static_cast<size_t>(job.turn)].ids));
   s.partial =
       group.attend != nullptr || group.reuse != nullptr || group.thin != nullptr || group.chunks;
   if (group.chunks) {

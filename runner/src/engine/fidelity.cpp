@@ -60,6 +60,8 @@ class AttentionProbe final : public LayerHook {
     }
   }
 
+  // Whether layers showed what they attend to: those of two decoders do not.
+  bool saw() const { return !outputs_.empty() && !outputs_[0].empty(); }
   std::vector<double> MeanErrors(int64_t steps) const {
     std::vector<double> mean = errors_;
     for (double& error : mean) error /= static_cast<double>(steps);
@@ -306,7 +308,7 @@ Status FidelityPass::Run(const Prompt& asked, std::span<const int32_t> stop_ids,
     const double count = static_cast<double>(std::max<int64_t>(compared_, 1));
     result.kl_divergence /= count;
     result.top1_agreement = compared_ > 0 ? result.top1_agreement / count : 1.0;
-    if (probed_steps > 0 && follower.same_heads) {
+    if (probed_steps > 0 && follower.same_heads && follower.probe->saw()) {
       result.attention_error = follower.probe->MeanErrors(probed_steps);
     }
   }

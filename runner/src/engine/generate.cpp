@@ -11,12 +11,21 @@ namespace kvgauge {
 Status Prefill(Model& model, const Prompt& prompt, KvCache& cache, int64_t chunk_rows,
                bool want_all, const LogitsCallback& on_logits) {
   KVG_CHECK(chunk_rows > 0, "chunk must hold a row");
-  if (cache.tokens() == 0) cache.PlaceRope(RopePlaces::Of(prompt));
+  if (cache.tokens() == 0) {
+    cache.PlaceRope(RopePlaces::Of(prompt));
+    cache.EndBlockBehind(prompt.size());
+  }
+  const int64_t unanswered = cache.TokensAt(0).second - 1;
   while (cache.tokens() < prompt.size()) {
     const int64_t begin = cache.tokens();
-    const int64_t end = PassEnd(model.config(), prompt, begin, chunk_rows);
+    // Where all are wanted, tokens that have no logits go by themselves.
+    const bool answers = !want_all || begin >= unanswered;
+    const int64_t end = answers ? PassEnd(model.config(), prompt, begin, chunk_rows) : unanswered;
     const bool last = end == prompt.size();
-    const LogitRows rows = want_all ? LogitRows::kAll : last ? LogitRows::kLast : LogitRows::kNone;
+    const LogitRows rows = !answers   ? LogitRows::kNone
+                           : want_all ? LogitRows::kAll
+                           : last     ? LogitRows::kLast
+                                      : LogitRows::kNone;
     const SequenceStep step{&cache, &prompt, begin, end, rows};
     KVG_TRY(cache.Append(end - begin));
     const Tensor logits = model.Forward({&step, 1});

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "kernels/attention.h"
 #include "runner/config.h"
 #include "runner/model.h"
 
@@ -64,6 +65,12 @@ int64_t PassesWidth(const ModelConfig& config) {
          config.kv_heads * std::max(config.key_dim, config.value_dim);
 }
 
+// What a row of the second of two decoders has besides: a residual beside that of the first, and
+// what that is made of.
+int64_t BlocksWidth(const ModelConfig& config) {
+  return config.blocks ? config.hidden_size + config.blocks->embedding_columns : 0;
+}
+
 }  // namespace
 
 int64_t WidestProjection(const ModelConfig& config) {
@@ -98,8 +105,25 @@ int64_t MadeBytes(const ModelConfig& config, DType dtype, int64_t entries) {
   return 2 * pages * hidden * SizeOf(dtype) + 4 * (block * row + 3 * hidden);
 }
 
-int64_t PromptRows(const ModelConfig& config, int64_t longest) {
-  return config.prompt_passes > 1 ? std::max(longest, Model::kChunkRows) : Model::kChunkRows;
+int64_t PassRows(const ModelConfig& config, int64_t longest, int64_t sequences) {
+  const int64_t tokens =
+      config.prompt_passes > 1 ? std::max(longest, Model::kChunkRows) : Model::kChunkRows;
+  if (!config.blocks) return tokens + sequences;
+  // A token is a row, but for the last one of a block, which becomes the first rows of the next.
+  const int64_t ended = (tokens + config.blocks->tokens - 1) / config.blocks->tokens + sequences;
+  return tokens + sequences + ended * (config.blocks->given_rows - 1);
+}
+
+int64_t BlockPageBytes(const ModelConfig& config, DType dtype, int64_t sequences) {
+  if (!config.blocks) return 0;
+  const BlockConfig& own = *config.blocks;
+  const int64_t held = kKvPageEntries / own.rows();
+  // A prompt's part may begin and end within a block, and its pages may be cut, too. A sequence's
+  // next token has a page.
+  const int64_t blocks = Model::kChunkRows / own.tokens + 2;
+  const int64_t pages = (blocks + held - 1) / held + 1 + sequences;
+  return pages * kKvPageEntries * config.kv_heads * (config.key_dim + config.value_dim) *
+         SizeOf(dtype);
 }
 
 int64_t PassBytes(const ModelConfig& config, int64_t rows, int64_t logit_rows) {
@@ -119,7 +143,8 @@ int64_t PassBytes(const ModelConfig& config, int64_t rows, int64_t logit_rows) {
   }
   const int64_t row = (config.parallel ? 4 : 3) * config.hidden_size + projected +
                       config.query_heads * widest_value + ffn + experts + ScannedWidth(config) +
-                      MeanWidth(config) + CrossWidth(config) + PassesWidth(config);
+                      MeanWidth(config) + CrossWidth(config) + PassesWidth(config) +
+                      BlocksWidth(config);
   const int64_t streams = StreamsWidth(config) + EmbeddingsWidth(config);
   return 4 * (rows * (row + streams) + logit_rows * config.vocab_size);
 }

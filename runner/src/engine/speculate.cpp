@@ -245,6 +245,7 @@ Speculation::~Speculation() = default;
 Result<int32_t> Speculation::ReadInto(Model& model, const Prompt& prompt, KvCache& cache,
                                       PrefillCapture& capture) const {
   int32_t first = -1;
+  cache.EndBlockBehind(prompt.size());
   while (cache.tokens() < prompt.size()) {
     const int64_t begin = cache.tokens();
     const int64_t end = PassEnd(model.config(), prompt, begin, Model::kChunkRows);

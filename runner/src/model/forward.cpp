@@ -172,7 +172,7 @@ void ForwardPass::MakeRopeTables(int64_t layer, Tensor cos, Tensor sin) {
         break;
       }
       for (int64_t i = step.begin; i < step.end; ++i) {
-        const RopePosition& at = PositionOf(step, i).rope_position;
+        const RopePosition at = RopePositionOf(step, i);
         positions.insert(positions.end(), at.begin(), at.begin() + axes);
       }
     }
@@ -193,6 +193,20 @@ void ForwardPass::MakeRopeTables(int64_t layer, Tensor cos, Tensor sin) {
                          cos.Slice(row, row + count), sin.Slice(row, row + count));
     row += count;
   }
+}
+
+void ForwardPass::MakeRopeTables(std::span<const int32_t> places, int64_t tokens, Tensor cos,
+                                 Tensor sin) {
+  const int64_t count = std::ssize(places), pairs = cos.shape[1];
+  const RopeFrequencies frequencies = ComputeRope(*config_.rope, tokens);
+  const std::vector<float> inverse(frequencies.inverse.begin(), frequencies.inverse.end());
+  const Tensor numbers = Take(ScratchSlot::kPositions, DType::kF32, {count + pairs});
+  Tensor positions = numbers.Slice(0, count);
+  positions.dtype = DType::kI32;
+  ops_.memory->Copy(View(places, {count}), positions);
+  ops_.memory->Copy(View(inverse, {pairs}), numbers.Slice(count, count + pairs));
+  ops_.rows->RopeTable(positions.Reshape({count, 1}), numbers.Slice(count, count + pairs), {},
+                       static_cast<float>(frequencies.attention_factor), cos, sin);
 }
 
 void ForwardPass::DenseMlp(const MlpWeights& mlp, int64_t ffn_size, const Tensor& x, Tensor out,
@@ -449,14 +463,17 @@ Tensor ForwardPass::Logits(const Tensor& residual) {
     }
     row += count;
   }
+  return LogitsAt(residual, wanted);
+}
+
+Tensor ForwardPass::LogitsAt(const Tensor& residual, std::span<const int32_t> wanted) {
   if (wanted.empty()) return {};
-  const auto count = static_cast<int64_t>(wanted.size());
-  const int64_t hidden = config_.hidden_size;
+  const auto count = std::ssize(wanted);
   Tensor rows = residual;
-  if (count != rows_) {
+  if (count != residual.shape[0]) {
     const Tensor index = Take(ScratchSlot::kIds, DType::kI32, {count});
     ops_.memory->Copy(View(wanted, {count}), index);
-    rows = Take(ScratchSlot::kLogitRows, DType::kF32, {count, hidden});
+    rows = Take(ScratchSlot::kLogitRows, DType::kF32, {count, config_.hidden_size});
     ops_.select->Gather(residual, index, rows);
   }
   return LogitsOf(rows, rows);
@@ -543,6 +560,7 @@ void ForwardPass::ShowSurprise(const Tensor& residual) {
 
 void ForwardPass::CheckRows() {
   if (part_ != nullptr) {
+    KVG_CHECK(!config_.blocks, "two decoders go through together");
     KVG_CHECK(!config_.SharesCaches(), "layers that share caches go through together");
     KVG_CHECK(!config_.means, "layers whose rows join entries go through together");
     KVG_CHECK(!config_.state, "layers of constant state go through together");
@@ -574,6 +592,7 @@ void ForwardPass::CheckRows() {
 
 Tensor ForwardPass::Run() {
   CheckRows();
+  if (config_.blocks) return RunDecoders();
   if (hidden_.empty()) {
     hidden_ = Take(ScratchSlot::kResidual, DType::kF32, {rows_, config_.hidden_size});
   }
@@ -613,10 +632,11 @@ Tensor ForwardPass::Run() {
 
 Tensor Model::Forward(std::span<const SequenceStep> steps) {
   KVG_CHECK(!steps.empty(), "nothing to run");
-  // The host decides whose rows join an entry and what rows of several passes see, and looks up the
-  // tokens of which keys are made anew, so such passes are not repeated.
+  // The host decides whose rows join an entry, what rows of several passes see and which decoder
+  // has a row, and looks up the tokens of which keys are made anew, so such passes are not
+  // repeated.
   const bool decodes =
-      !config_.means && config_.prompt_passes == 1 && !config_.made_keys &&
+      !config_.means && config_.prompt_passes == 1 && !config_.made_keys && !config_.blocks &&
       std::all_of(steps.begin(), steps.end(), [](const SequenceStep& step) {
         return step.end - step.begin == 1 && (step.hook == nullptr || step.hook->repeatable());
       });

@@ -10,17 +10,6 @@
 namespace kvgauge {
 namespace {
 
-// View of `count` heads of width `dim`, `offset` elements into each row of x [m, width], heads
-// `head_stride` apart.
-Tensor Heads(const Tensor& x, int64_t offset, int64_t count, int64_t dim, int64_t head_stride) {
-  Tensor heads = x;
-  heads.data = static_cast<char*>(x.data) + offset * SizeOf(x.dtype);
-  heads.rank = 3;
-  heads.shape = {x.shape[0], count, dim, 0};
-  heads.stride = {x.stride[0], head_stride, 1, 0};
-  return heads;
-}
-
 // Heads [first, first + count) of a [m, heads, d] view.
 Tensor SomeHeads(const Tensor& heads, int64_t first, int64_t count) {
   Tensor some = heads;
@@ -29,16 +18,8 @@ Tensor SomeHeads(const Tensor& heads, int64_t first, int64_t count) {
   return some;
 }
 
-// Whether the heads of a row of a [m, heads, d] view follow each other; and then rows of all of
-// them.
+// Whether the heads of a row of a [m, heads, d] view follow each other.
 bool HeadsAreDense(const Tensor& heads) { return heads.stride[1] == heads.shape[2]; }
-Tensor AsRows(const Tensor& heads) {
-  Tensor rows = heads;
-  rows.rank = 2;
-  rows.shape = {heads.shape[0], heads.shape[1] * heads.shape[2], 0, 0};
-  rows.stride = {heads.stride[0], 1, 0, 0};
-  return rows;
-}
 
 // One head of a [m, heads, d] view as [m, d].
 Tensor OneHead(const Tensor& heads, int64_t h) {
@@ -99,8 +80,14 @@ void ForwardPass::RotateBySlot(size_t index, int64_t row, int64_t layer, const T
 
 void ForwardPass::Rotate(int64_t layer, const Tensor& q, const Tensor& keys) {
   if (!config_.rope) return;
-  const int64_t at = config_.CacheOf(layer);
   const Tensor &cos = cos_[TablesOf(layer)], &sin = sin_[TablesOf(layer)];
+  if (in_block_ != nullptr) {
+    for (const Tensor& x : {q, keys}) {
+      ops_.rows->Rope(cos, sin, config_.rope->layout, RopeDirection::kForward, x);
+    }
+    return;
+  }
+  const int64_t at = config_.CacheOf(layer);
   // Rows of neighbours that turn by their positions turn together.
   struct Run {
     int64_t begin = 0, end = 0;
@@ -165,7 +152,7 @@ bool ForwardPass::WriteTogether(int64_t layer, const Tensor& keys, const Tensor&
     if (heads.empty()) return Tensor();
     const int64_t count = heads.shape[1], dim = heads.shape[2];
     const Tensor dense = Take(slot, DType::kF32, {1, rows_ * count, dim});
-    ops_.rows->Convert(AsRows(heads), dense.Reshape({rows_, count * dim}));
+    ops_.rows->Convert(RowsOfHeads(heads), dense.Reshape({rows_, count * dim}));
     return dense;
   };
   ops_.attention->WriteKv(steps_[0].cache->format(layer), gathered(ScratchSlot::kNewKeys, keys),
@@ -177,7 +164,7 @@ void ForwardPass::PutRows(const Tensor& heads, const Tensor& into) {
   KVG_CHECK(HeadsAreDense(heads), "heads of a row follow each other");
   const int64_t width = heads.shape[1] * heads.shape[2];
   const Tensor dense = Take(ScratchSlot::kNewKeys, DType::kF32, {rows_, width});
-  ops_.rows->Convert(AsRows(heads), dense);
+  ops_.rows->Convert(RowsOfHeads(heads), dense);
   const Tensor places = Take(ScratchSlot::kIds, DType::kI32, {rows_});
   ops_.memory->Copy(View(part_->places, {rows_}), places);
   ops_.select->Scatter(dense, places, into.Reshape({into.shape[0], width}));
@@ -419,7 +406,7 @@ void ForwardPass::NormHeads(const Norm& norm, const Tensor& heads) {
       ops_.rows->RmsNorm(heads, norm.weight, norm_offset(), eps, heads);
       return;
     case QkNorm::kWidth: {
-      const Tensor rows = AsRows(heads);
+      const Tensor rows = RowsOfHeads(heads);
       ops_.rows->RmsNorm(rows, norm.weight, norm_offset(), eps, rows);
       return;
     }
@@ -472,7 +459,7 @@ void ForwardPass::GrowQueries(int64_t layer, const Tensor& q) {
   }
   const Tensor factor = Take(ScratchSlot::kQueryFactor, DType::kF32, {rows_, 1});
   ops_.memory->Copy(View(factors, {rows_, 1}), factor);
-  const Tensor rows = AsRows(q);
+  const Tensor rows = RowsOfHeads(q);
   const Tensor grown = Take(ScratchSlot::kQueryGrown, DType::kF32, {rows_, rows.shape[1]});
   ops_.rows->Fill(0.0f, grown);
   ops_.select->AddWeighted(rows, factor, grown);
@@ -492,15 +479,16 @@ Tensor ForwardPass::PlainAttention(int64_t layer, const Tensor& x) {
     rows.adapters->AddToHeads(layer, rows.Of(x), rows.Of(projected));
   }
   AdjustProjected(projected);
-  const Tensor q = Heads(projected, 0, heads, dk, dk);
+  const Tensor q = HeadsIn(projected, 0, heads, dk, dk);
   Tensor k, v;
-  if (config_.HasCache(layer)) {
-    k = Heads(projected, heads * dk, kv_heads, dk, dk);
-    if (config_.layers[static_cast<size_t>(layer)].values_are_keys) {
+  const LayerConfig& own = config_.layers[static_cast<size_t>(layer)];
+  if (config_.HasCache(layer) || own.in_block) {
+    k = HeadsIn(projected, heads * dk, kv_heads, dk, dk);
+    if (own.values_are_keys) {
       v = Take(ScratchSlot::kKeys, DType::kF32, {rows_, kv_heads, dv});
-      ops_.rows->Convert(AsRows(k), AsRows(v));
+      ops_.rows->Convert(RowsOfHeads(k), RowsOfHeads(v));
     } else {
-      v = Heads(projected, (heads + kv_heads) * dk, kv_heads, dv, dv);
+      v = HeadsIn(projected, (heads + kv_heads) * dk, kv_heads, dv, dv);
     }
   }
   if (config_.qk_norm && (config_.qk_norm_kind != QkNorm::kLength || config_.Turns(layer))) {
@@ -515,6 +503,8 @@ Tensor ForwardPass::PlainAttention(int64_t layer, const Tensor& x) {
   if (config_.means) {
     HideNeurons(q, k);
     AttendMeans(layer, q, k, v, out);
+  } else if (own.in_block) {
+    AttendInBlocks(layer, q, k, v, out);
   } else {
     AttendCaches(layer, false, q, k, v, out);
   }
@@ -553,12 +543,12 @@ Tensor ForwardPass::QueriesOf(int64_t layer, size_t index, int64_t row, const Te
   Tensor projected, turned;
   if (config_.mla) {
     projected = LatentQueries(layer, x);
-    turned = Heads(projected, config_.mla->nope_dim, heads, config_.mla->rope_dim, dk);
+    turned = HeadsIn(projected, config_.mla->nope_dim, heads, config_.mla->rope_dim, dk);
   } else {
     projected = Take(ScratchSlot::kProjected, DType::kF32, {rows, w.qkv.matrix->out_features()});
     ApplyLinear(ops_, x, w.qkv, MatMulMode::kSet, projected);
     AdjustProjected(projected);
-    turned = Heads(projected, 0, heads, dk, dk);
+    turned = HeadsIn(projected, 0, heads, dk, dk);
     if (config_.qk_norm) NormHeads(w.q_norm, turned);
   }
   if (config_.rope && cache.slot_positions(config_.CacheOf(layer))) {
@@ -568,7 +558,7 @@ Tensor ForwardPass::QueriesOf(int64_t layer, size_t index, int64_t row, const Te
     ops_.rows->Rope(cos_[kind].Slice(row, row + rows), sin_[kind].Slice(row, row + rows),
                     config_.rope->layout, RopeDirection::kForward, turned);
   }
-  Tensor q = Heads(projected, 0, heads, dk, dk);
+  Tensor q = HeadsIn(projected, 0, heads, dk, dk);
   if (cache.mla_latent()) {
     const Tensor absorbed = AbsorbedQueries(layer, projected);
     q = absorbed.Reshape({rows, heads, absorbed.shape[1] / heads});
@@ -589,8 +579,8 @@ Tensor ForwardPass::LatentAttention(int64_t layer, const Tensor& x) {
   const Tensor latent = Take(ScratchSlot::kLatentNormed, dtype_, {rows_, mla.kv_lora_rank});
   ops_.rows->RmsNorm(Columns(down, 0, mla.kv_lora_rank), w.kv_latent_norm.weight, 0.0f,
                      kLatentNormEps, latent);
-  Rotate(layer, Heads(q_all, mla.nope_dim, heads, mla.rope_dim, dk),
-         Heads(down, mla.kv_lora_rank, 1, mla.rope_dim, mla.rope_dim));
+  Rotate(layer, HeadsIn(q_all, mla.nope_dim, heads, mla.rope_dim, dk),
+         HeadsIn(down, mla.kv_lora_rank, 1, mla.rope_dim, mla.rope_dim));
 
   const auto expands = [](const SequenceStep& step) { return !step.cache->mla_latent(); };
   const Tensor attended =
@@ -620,9 +610,9 @@ Tensor ForwardPass::ExpandedAttention(int64_t layer, const Tensor& q_all, const 
     ops_.rows->Convert(k_rope,
                        Columns(flat, h * dk + mla.nope_dim, h * dk + mla.nope_dim + mla.rope_dim));
   }
-  const Tensor values = Heads(up, mla.nope_dim, heads, dv, mla.nope_dim + dv);
+  const Tensor values = HeadsIn(up, mla.nope_dim, heads, dv, mla.nope_dim + dv);
   const Tensor out = Take(ScratchSlot::kAttended, DType::kF32, {rows_, heads, dv});
-  AttendCaches(layer, false, Heads(q_all, 0, heads, dk, dk), keys, values, out);
+  AttendCaches(layer, false, HeadsIn(q_all, 0, heads, dk, dk), keys, values, out);
   return out.Reshape({rows_, heads * dv});
 }
 

@@ -21,15 +21,6 @@ namespace {
 // A page of rows and the queries of a few of them lie in a device's shared memory together.
 constexpr int64_t kMostDeviceRowBytes = 2048;
 
-// Columns [h * dim, (h + heads) * dim) of x [m, width] as [m, heads, dim].
-Tensor EncoderHeads(const Tensor& x, int64_t first, int64_t heads, int64_t dim) {
-  Tensor view = Columns(x, first * dim, (first + heads) * dim);
-  view.rank = 3;
-  view.shape = {x.shape[0], heads, dim, 0};
-  view.stride = {x.stride[0], dim, 1, 0};
-  return view;
-}
-
 }  // namespace
 
 Tensor ForwardPass::EncodeChunks(std::span<const int32_t> ids, int64_t chunk_tokens) {
@@ -44,17 +35,9 @@ Tensor ForwardPass::EncodeChunks(std::span<const int32_t> ids, int64_t chunk_tok
   const Tensor x = Take(ScratchSlot::kResidual, DType::kF32, {rows_, hidden});
   LookUp(weights_.embedding, ids, 1.0f, x);
 
-  const RopeFrequencies frequencies = ComputeRope(*config_.rope, chunk_tokens);
-  const std::vector<float> inverse(frequencies.inverse.begin(), frequencies.inverse.end());
-  const Tensor numbers = Take(ScratchSlot::kPositions, DType::kF32, {rows_ + pairs});
-  Tensor positions = numbers.Slice(0, rows_);
-  positions.dtype = DType::kI32;
-  ops_.memory->Copy(View(places, {rows_}), positions);
-  ops_.memory->Copy(View(inverse, {pairs}), numbers.Slice(rows_, rows_ + pairs));
   const Tensor cos = Take(ScratchSlot::kCos, DType::kF32, {rows_, pairs});
   const Tensor sin = Take(ScratchSlot::kSin, DType::kF32, {rows_, pairs});
-  ops_.rows->RopeTable(positions.Reshape({rows_, 1}), numbers.Slice(rows_, rows_ + pairs), {},
-                       static_cast<float>(frequencies.attention_factor), cos, sin);
+  MakeRopeTables(places, chunk_tokens, cos, sin);
 
   AttentionShape shape;
   shape.format = {dtype_, dim, config_.value_dim};
@@ -70,9 +53,9 @@ Tensor ForwardPass::EncodeChunks(std::span<const int32_t> ids, int64_t chunk_tok
     ApplyNorm(w.input_norm, x, normed);
     ApplyLinear(ops_, normed, w.qkv, MatMulMode::kSet, qkv);
     ops_.rows->Rope(cos, sin, config_.rope->layout, RopeDirection::kForward,
-                    EncoderHeads(qkv, 0, heads + kv_heads, dim));
-    attention.Run(EncoderHeads(qkv, 0, heads, dim), EncoderHeads(qkv, heads, kv_heads, dim),
-                  EncoderHeads(qkv, heads + kv_heads, kv_heads, dim),
+                    HeadsIn(qkv, 0, heads + kv_heads, dim));
+    attention.Run(HeadsIn(qkv, 0, heads, dim), HeadsIn(qkv, heads * dim, kv_heads, dim),
+                  HeadsIn(qkv, (heads + kv_heads) * dim, kv_heads, dim),
                   attended.Reshape({rows_, heads, dim}));
     ApplyLinear(ops_, attended, w.output, MatMulMode::kAdd, x);
     ApplyNorm(w.mlp_norm, x, normed);

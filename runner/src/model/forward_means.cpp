@@ -25,16 +25,6 @@ Tensor LastNumbers(const Tensor& heads) {
   return last;
 }
 
-// The heads of each row of a [m, heads, d] view, which lie side by side: [m, heads * d].
-Tensor RowsOfHeads(const Tensor& heads) {
-  KVG_CHECK(heads.stride[1] == heads.shape[2], "heads of a row follow each other");
-  Tensor rows = heads;
-  rows.rank = 2;
-  rows.shape = {heads.shape[0], heads.shape[1] * heads.shape[2], 0, 0};
-  rows.stride = {heads.stride[0], 1, 0, 0};
-  return rows;
-}
-
 double Sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
 
 // Which of a sequence's rows join an entry, and the share that each row has of the entries at it

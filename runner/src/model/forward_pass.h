@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // One call of Model::Forward. forward.cpp has the body of a layer, forward_attention.cpp its
 // attention, forward_state.cpp and forward_mixed.cpp its state, forward_cross.cpp an encoder;
-// forward_passes.cpp goes through layers several times.
+// forward_passes.cpp goes through layers several times, forward_blocks.cpp through two decoders.
 #pragma once
 
 #include <functional>
@@ -25,6 +25,33 @@ inline void ApplyLinear(Ops& ops, const Tensor& x, const Linear& linear, MatMulM
                         Tensor out) {
   ops.linear->MatMul(x, *linear.matrix, linear.bias, mode, out);
 }
+
+// View of `count` heads of width `dim`, `offset` elements into each row of x [m, width], heads
+// `head_stride` apart; without that they follow each other.
+inline Tensor HeadsIn(const Tensor& x, int64_t offset, int64_t count, int64_t dim,
+                      int64_t head_stride) {
+  Tensor heads = x;
+  heads.data = static_cast<char*>(x.data) + offset * SizeOf(x.dtype);
+  heads.rank = 3;
+  heads.shape = {x.shape[0], count, dim, 0};
+  heads.stride = {x.stride[0], head_stride, 1, 0};
+  return heads;
+}
+inline Tensor HeadsIn(const Tensor& x, int64_t offset, int64_t count, int64_t dim) {
+  return HeadsIn(x, offset, count, dim, dim);
+}
+
+// Rows of all heads of a [m, heads, d] view. Precondition: those of a row follow each other.
+inline Tensor RowsOfHeads(const Tensor& heads) {
+  KVG_CHECK(heads.stride[1] == heads.shape[2], "heads of a row follow each other");
+  Tensor rows = heads;
+  rows.rank = 2;
+  rows.shape = {heads.shape[0], heads.shape[1] * heads.shape[2], 0, 0};
+  rows.stride = {heads.stride[0], 1, 0, 0};
+  return rows;
+}
+
+struct BlockRows;
 
 // The pass itself, as an object so that its many small parts share what one call knows.
 class ForwardPass {
@@ -80,6 +107,10 @@ class ForwardPass {
   const Tensor& hidden() const { return hidden_; }
 
  private:
+  // Rows of the first of two decoders, of which steps count blocks; and rows of the second.
+  ForwardPass(const ForwardPass& whole, std::span<const SequenceStep> blocks);
+  ForwardPass(const ForwardPass& whole, const BlockRows& in_block);
+
   Tensor Take(ScratchSlot slot, DType dtype, std::initializer_list<int64_t> dims) {
     return scratch_.Take(ops_, slot, dtype, dims);
   }
@@ -91,6 +122,10 @@ class ForwardPass {
   }
   const PromptPosition& PositionOf(const SequenceStep& step, int64_t i) const {
     return step.prompt->positions[static_cast<size_t>(PlaceOf(i))];
+  }
+  RopePosition RopePositionOf(const SequenceStep& step, int64_t i) const {
+    const auto own = static_cast<int32_t>(i);
+    return counts_blocks_ ? RopePosition{own, own, own} : PositionOf(step, i).rope_position;
   }
   // Whether the pass runs that part of one layer alone.
   bool Runs(LayerPass part) const { return part_ != nullptr && part_->part == part; }
@@ -109,6 +144,8 @@ class ForwardPass {
   void MakeRopeTables();
   // Angles of all rows for layers that turn as `layer` does.
   void MakeRopeTables(int64_t layer, Tensor cos, Tensor sin);
+  // The same of rows that stand there, in texts of so many tokens.
+  void MakeRopeTables(std::span<const int32_t> places, int64_t tokens, Tensor cos, Tensor sin);
   // Which of the tables a layer turns by.
   int TablesOf(int64_t layer) const {
     return config_.layers[static_cast<size_t>(layer)].local_rope ? 1 : 0;
@@ -241,8 +278,17 @@ class ForwardPass {
   void SeveralPasses(int64_t first, int64_t end, const Tensor& residual);
   // Attention to the entries of a later layer.
   void AttendLater(int64_t layer, const Tensor& q, const Tensor& out);
+  // Two decoders (forward_blocks.cpp).
+  Tensor RunDecoders();
+  Tensor RunBlocks(std::span<const int32_t> ids);
+  void RunTokens(const Tensor& residual);
+  void AttendInBlocks(int64_t layer, const Tensor& q, const Tensor& keys, const Tensor& values,
+                      const Tensor& out);
+  void PutInBlocks(int64_t layer, int64_t index, const Tensor& keys, const Tensor& values);
   // Logits of rows behind the last layer; norms of the rows go to `normed`, which may be they.
   Tensor LogitsOf(const Tensor& rows, const Tensor& normed);
+  // The same of those rows of the residual, ascending; none: nothing.
+  Tensor LogitsAt(const Tensor& residual, std::span<const int32_t> wanted);
   Tensor Logits(const Tensor& residual);
   void ShowSurprise(const Tensor& residual);
 
@@ -255,7 +301,9 @@ class ForwardPass {
   int64_t rows_;
   const LayerStep* part_ = nullptr;  // of a pass through some layers
   int64_t first_layer_ = 0, end_layer_;
-  Tensor hidden_;  // [rows, hidden_size] f32
+  bool counts_blocks_ = false;           // of a pass through the first of two decoders
+  const BlockRows* in_block_ = nullptr;  // of one through the second
+  Tensor hidden_;                        // [rows, hidden_size] f32
   struct ReadyRows {
     const Prompt* prompt = nullptr;
     int64_t first = 0, count = 0;  // of its embeddings

@@ -69,6 +69,13 @@ Status LoadLayer(const LayerSpec& spec, const ModelConfig& config, WeightLoader&
   return {};
 }
 
+Status LoadDecoders(const BlockSpec& spec, WeightLoader& loader, BlockWeights& out) {
+  KVG_TRY(loader.LoadTable(spec.embedding, out.embedding));
+  KVG_TRY(loader.Load(spec.projection, out.projection));
+  KVG_TRY(loader.Load(spec.norm, out.norm));
+  return loader.Load(spec.expansion, out.expansion);
+}
+
 Status LoadEncoder(const ModelTensors& spec, const ModelConfig& config, WeightLoader& loader,
                    ModelWeights& out) {
   KVG_TRY(loader.LoadTable(spec.embedding, out.embedding));
@@ -136,6 +143,7 @@ ModelShape ShapeOf(const ModelConfig& config, DType cache_dtype) {
   shape.running_entries = config.means.has_value();
   shape.prompt_passes = config.prompt_passes;
   shape.made_keys = config.made_keys.has_value();
+  shape.entry_tokens = config.EntryTokens();
   if (config.means) {
     shape.state_bytes += shape.layers * SizeOf(DType::kF32) *
                          config.means->numbers(config.kv_heads, config.key_dim, config.value_dim);
@@ -155,8 +163,9 @@ ModelShape ShapeOf(const ModelConfig& config, DType cache_dtype) {
   shape.key_norm = config.qk_norm;
   shape.attention_gate = config.attention_gate;
   if (config.mla) shape.latent_dim = config.mla->kv_lora_rank;
-  for (const LayerConfig& layer : config.layers) {
-    if (layer.reads >= 0 || !layer.attends) continue;
+  for (int64_t i = 0; i < config.layer_count(); ++i) {
+    const LayerConfig& layer = config.layers[static_cast<size_t>(i)];
+    if (!config.HasCache(i)) continue;
     shape.windows.push_back(layer.window);
     shape.chunked = shape.chunked || layer.chunked;
   }
@@ -190,6 +199,7 @@ Status Model::LoadWeights(const WeightSource& source, bool keep_blocks) {
   KVG_TRY(first.Load(tensors.project_in, weights_->project_in));
   KVG_TRY(last.Load(tensors.project_out, weights_->project_out));
   KVG_TRY(first.Load(tensors.embedding_norm, weights_->embedding_norm));
+  if (config_.blocks) KVG_TRY(LoadDecoders(tensors.blocks, first, weights_->blocks));
   KVG_TRY(last.Load(tensors.final_norm, weights_->final_norm));
   KVG_TRY(last.Load(tensors.head, weights_->head));
   if (!tensors.encoder.empty()) {
@@ -364,7 +374,7 @@ KvCache Model::NewCache(int64_t planned_length, CachePools& pools, bool mla_late
   options.mla_latent = mla_latent;
   options.bases = &bases_;
   options.devices = &devices_;
-  if (config_.state) options.states = config_.StateNumbers();
+  options.states = config_.StateNumbers();
   if (config_.means) {
     options.states.assign(
         static_cast<size_t>(config_.cache_count()),

@@ -12,6 +12,8 @@
 namespace kvgauge {
 namespace {
 
+constexpr const char* kBlockDecoder = "block_decoder.gpt_neox.";
+
 // Names under one place of the checkpoint, e.g. "model.layers.3.self_attn.".
 class Scope {
  public:
@@ -250,7 +252,8 @@ LayerSpec DescribeLayer(const ModelConfig& config, int64_t index, const Scope& s
     DescribeMadeKeys(config, index, scope.Name(names.attention), layer);
     return layer;
   }
-  const bool own = config.HasCache(index);  // or it needs neither keys nor values
+  // Or it needs neither keys nor values.
+  const bool own = config.HasCache(index) || parts.in_block;
   const Scope attention = scope.In(names.attention);
   if (config.mla) {
     DescribeLatentAttention(config, attention, layer);
@@ -295,6 +298,18 @@ LayerSpec DescribeLayer(const ModelConfig& config, int64_t index, const Scope& s
 
   if (config.sinks) layer.sinks = attention.Zeros(names.sinks, config.query_heads);
   return layer;
+}
+
+void DescribeBlocks(const ModelConfig& config, const Scope& first, const Scope& top,
+                    BlockSpec& spec) {
+  const BlockConfig& blocks = *config.blocks;
+  const int64_t d = config.hidden_size, columns = blocks.embedding_columns;
+  spec.embedding = top.Matrix("embedder.embeddings", config.vocab_size, columns);
+  if (blocks.projects) {
+    spec.projection = top.Linear({{"embedder.projection_layer", d}}, blocks.tokens * columns, true);
+  }
+  spec.norm = first.Norm(config.tensor_names.final_norm, d);
+  spec.expansion = top.Linear({{"token_decoder.expansion_layer", blocks.given_rows * d}}, d, true);
 }
 
 void Append(const LinearSpec& linear, std::vector<TensorSpec>& out) {
@@ -439,9 +454,14 @@ ModelTensors DescribeTensors(const ModelConfig& config, const TensorPlaces& plac
   if (config.final_norm) tensors.final_norm = body.Norm(names.final_norm, d);
   tensors.head = top.Linear({{names.head, config.vocab_size}}, embedding, config.head_bias);
   if (config.tied_head) tensors.head.parts[0] = tensors.embedding;
+  const Scope first(config, kBlockDecoder);
+  const int64_t first_layers = config.blocks ? config.block_layer_count() : 0;
   for (int64_t i = 0; i < config.layer_count(); ++i) {
-    tensors.layers.push_back(DescribeLayer(config, i, body.In(StrCat(names.layers, ".", i))));
+    const bool of_blocks = i < first_layers;
+    const std::string name = StrCat(names.layers, ".", of_blocks ? i : i - first_layers);
+    tensors.layers.push_back(DescribeLayer(config, i, (of_blocks ? first : body).In(name)));
   }
+  if (config.blocks) DescribeBlocks(config, first, top, tensors.blocks);
   if (config.encoder != nullptr) {
     tensors.encoder.push_back(DescribeTensors(*config.encoder, {.body = "encoder.", .head = ""}));
   }
@@ -499,6 +519,10 @@ std::vector<TensorSpec> ListBefore(const ModelTensors& tensors) {
   Append(tensors.layer_norm, specs);
   for (const LinearSpec& linear : tensors.stream_projections) Append(linear, specs);
   for (const LinearSpec& linear : tensors.stream_returns) Append(linear, specs);
+  if (!tensors.blocks.embedding.name.empty()) specs.push_back(tensors.blocks.embedding);
+  Append(tensors.blocks.projection, specs);
+  Append(tensors.blocks.norm, specs);
+  Append(tensors.blocks.expansion, specs);
   for (const ModelTensors& encoder : tensors.encoder) {
     specs.push_back(encoder.embedding);
     for (const LayerSpec& layer : encoder.layers) Append(layer, specs);
@@ -570,6 +594,7 @@ LayerCosts CostsOf(const ModelConfig& config, DType dtype, DType stored,
     for (const TensorSpec& spec : specs) {
       const bool table =
           spec.name == tensors.embedding.name || spec.name == tensors.positions.name ||
+          spec.name == tensors.blocks.embedding.name ||
           (!tensors.encoder.empty() && spec.name == tensors.encoder[0].embedding.name);
       bytes += HeldBytes(spec, table ? stored : dtype, blocks);
     }

@@ -159,6 +159,14 @@ void DescribeMadeKeys(const ModelConfig& config, int64_t layer, const std::strin
 // What an MLP that mixes its rows has before its second matrix.
 std::vector<MixedSpec> DescribeMixedMlp(const ModelConfig& config, const std::string& scope);
 
+// What two decoders have besides (BlockWeights).
+struct BlockSpec {
+  TensorSpec embedding;
+  LinearSpec projection;
+  NormSpec norm;
+  LinearSpec expansion;
+};
+
 struct ModelTensors {
   TensorSpec embedding;
   TensorSpec positions;  // learned positions
@@ -175,6 +183,7 @@ struct ModelTensors {
   std::string stored_head;
   bool stored_head_differs = false;
   std::vector<LayerSpec> layers;
+  BlockSpec blocks;
   std::vector<ModelTensors>
       encoder;  // ModelConfig::encoder, of whose heads there is none; or empty
 };

@@ -41,6 +41,8 @@ enum class ScratchSlot {
   kLayerEmbeddings,  // [m, layers * these columns]
   kGateOnes,         // [m, ffn]
   kBeforePasses,     // [m, hidden], before layers that a prompt goes through several times
+  kTokenRows,        // [m, hidden], of the second of two decoders
+  kBlockPages,       // keys and values of these
   kNoEntries,        // [m, kv heads, dim] of zeros
   kZeroLogits,       // [query heads]
   kLogSumExp,

@@ -128,6 +128,14 @@ struct LayerWeights {
   Norm experts_up_bias, experts_down_bias;              // weights: [experts, n]; empty: none
 };
 
+// Where one decoder reads blocks and the other one their tokens (ModelConfig::blocks).
+struct BlockWeights {
+  Table embedding;    // of tokens, in the first
+  Linear projection;  // of those of a block, one behind the other; or none
+  Norm norm;          // behind the layers of the first
+  Linear expansion;   // to all rows that the second has of the next block
+};
+
 struct ModelWeights {
   Table embedding, positions;
   // Embeddings of all layers, and a projection of the embedding below that is added to them.
@@ -140,6 +148,7 @@ struct ModelWeights {
   Linear project_in, project_out, head;
   Norm embedding_norm, final_norm;
   std::vector<LayerWeights> layers;
+  BlockWeights blocks;
   std::unique_ptr<ModelWeights> encoder;  // on the first device; null: there is none
 };
 

@@ -22,17 +22,29 @@ void ReadSpellings(ConfigReader& reader) {
 }
 
 void ReadGptNeox(ConfigReader& reader, ModelConfig& config) {
-  config.tensor_names = {.body = "gpt_neox.",
-                         .embedding = "embed_in",
-                         .final_norm = "final_layer_norm",
-                         .head = "embed_out",
-                         .attention = "attention",
-                         .qkv = "query_key_value",
-                         .qkv_by_group = true,
-                         .output = "dense",
-                         .up = "dense_h_to_4h",
-                         .down = "dense_4h_to_h"};
+  config.tensor_names = GptNeoxNames();
   ReadSizes(reader, "intermediate_size", 2048, config);
+  ReadGptNeoxParts(reader, config);
+  CheckLayerTypes(reader, config);
+  reader.Ignore({"classifier_dropout"});
+}
+
+}  // namespace
+
+TensorNames GptNeoxNames() {
+  return {.body = "gpt_neox.",
+          .embedding = "embed_in",
+          .final_norm = "final_layer_norm",
+          .head = "embed_out",
+          .attention = "attention",
+          .qkv = "query_key_value",
+          .qkv_by_group = true,
+          .output = "dense",
+          .up = "dense_h_to_4h",
+          .down = "dense_4h_to_h"};
+}
+
+void ReadGptNeoxParts(ConfigReader& reader, ModelConfig& config) {
   ReadEvenHeads(reader, "num_attention_heads", config);
   ReadNormEps(reader, 1e-5, config, "layer_norm_eps");
   ReadActivation(reader, "hidden_act", "gelu", config);
@@ -51,11 +63,7 @@ void ReadGptNeox(ConfigReader& reader, ModelConfig& config) {
             .part_key = "rotary_pct",
             .theta_key = "rotary_emb_base"},
            config);
-  CheckLayerTypes(reader, config);
-  reader.Ignore({"classifier_dropout"});
 }
-
-}  // namespace
 
 KVG_MODEL_FAMILY(gpt_neox, {.title = "Pythia, GPT-NeoX",
                             .notes = "attention and MLP side by side; a quarter of each head turns",
