@@ -583,8 +583,8 @@ Status CheckAll(const Method& method, const ModelShape& shape, const Budget& bud
   KVG_TRY(CheckStage(StageKind::kAttend, method.attend, p.attend.get(), after));
   KVG_TRY(CheckRunningEntries(method, after));
   KVG_TRY(CheckPromptPasses(method, after));
-  KVG_TRY(CheckSharedCaches(method, p, after));
   KVG_TRY(CheckStates(method, p, after));
+  KVG_TRY(CheckSharedCaches(method, p, after));
   KVG_TRY(CheckDistances(method, p, after));
   KVG_TRY(CheckAttend(method, p, after));
   KVG_TRY(CheckStage(StageKind::kThin, method.thin, p.thin.get(), after));

@@ -142,6 +142,7 @@ inline const std::vector<std::pair<std::string, std::string>> kGoldenFamilies = 
     {"seed_oss", "seed_oss"},
     {"smollm3", "smollm3"},
     {"stablelm", "stablelm"},
-    {"starcoder2", "starcoder2"}};
+    {"starcoder2", "starcoder2"},
+    {"yoco", "yoco"}};
 
 }  // namespace kvgauge

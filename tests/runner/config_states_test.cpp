@@ -106,5 +106,35 @@ TEST(ConfigStates, StatesOfRetention) {
   ExpectRefused(With(golden, {{"attn", {{"layers", {1}}}}}), "attn", "null");
 }
 
+TEST(ConfigStates, OneCacheAboveStates) {
+  const Json golden = Golden("yoco");
+  const ModelConfig config = Parse(golden);
+  // Three layers keep a matrix for each of two heads, and one cache is read by the three above.
+  EXPECT_EQ(config.cache_count(), 1);
+  EXPECT_EQ(config.LayerOf(0), 3);
+  for (const int64_t layer : {3, 4, 5}) EXPECT_EQ(config.CacheOf(layer), 0);
+  EXPECT_FALSE(config.layers[2].attends);
+  EXPECT_FALSE(config.layers[3].state);
+  EXPECT_EQ(config.KvBytesPerToken(DType::kF32), 2 * 2 * 8 * 4);
+  EXPECT_EQ(config.StateBytes(), 3 * 4 * (2 * 16 * 16));
+  EXPECT_EQ(Parse(With(golden, {{"num_self_heads", nullptr}})).state->heads, 4);
+  // The last of four pairs turns by 1 / theta itself.
+  EXPECT_NEAR(std::pow(config.rope->theta, -0.75), 1e-4, 1e-12);
+  ExpectRefused(With(golden, {{"num_hidden_layers", 5}}), "num_hidden_layers", "two halves");
+  ExpectRefused(With(golden, {{"num_self_heads", 3}}), "num_self_heads", "32");
+  ExpectRefused(With(golden, {{"num_self_heads", 32}}), "num_self_heads", "even width");
+  ExpectRefused(With(golden, {{"rope_scaling", {{"rope_type", "linear"}, {"factor", 2.0}}}}),
+                "rope_scaling", "does not have");
+  const Json windowed = Golden("yoco_window");
+  const ModelConfig windows = Parse(windowed);
+  EXPECT_EQ(windows.cache_count(), 4);
+  EXPECT_FALSE(windows.state.has_value());
+  EXPECT_EQ(windows.layers[2].window, 7);
+  EXPECT_EQ(windows.layers[2].heads->kv_heads, 4);
+  EXPECT_EQ(windows.layers[3].window, 0);
+  EXPECT_FALSE(windows.layers[3].heads.has_value());
+  ExpectRefused(With(windowed, {{"num_self_heads", 2}}), "num_self_heads", "one number");
+}
+
 }  // namespace
 }  // namespace kvgauge

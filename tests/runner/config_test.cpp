@@ -497,6 +497,7 @@ TEST(ShippedShapes, HoldAsManyNumbersAsTheOriginals) {
       {"rwkv-4-7b", 7'392'649'216},
       {"rwkv-6-7b", 7'635'746'816},
       {"rwkv-7-2.9b", 2'947'735'040},
+      {"yoco-3b", 3'445'300'224},
       // That checkpoint's own count leaves its 23 * 128 corrections of choices out.
       {"nemotron-3-nano-30b-a3b", 31'577'937'344 + 23 * 128}};
   for (const auto& [name, count] : shapes) {

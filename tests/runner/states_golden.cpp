@@ -185,7 +185,7 @@ TEST_P(StatesTest, WhatNeedsEveryLayersCacheIsRefused) {
 INSTANTIATE_TEST_SUITE_P(All, StatesTest,
                          ::testing::Values("qwen3_next", "bamba", "falcon_h1", "mamba2",
                                            "nemotron_h", "rwkv", "rwkv6", "rwkv7", "retnet",
-                                           "goldfinch"),
+                                           "goldfinch", "yoco"),
                          [](const auto& param) { return std::string(param.param); });
 
 }  // namespace

@@ -237,7 +237,7 @@ TEST_F(TokenizerFiles, RefusesBadTiktokenFiles) {
   Write("qwen.tiktoken", whole);
   Write("tokenizer_config.json", R"({"tokenizer_class": "MyTokenizer"})");
   EXPECT_THAT(Fault(), AllOf(HasSubstr("tiktoken"), HasSubstr("'MyTokenizer'"),
-                             HasSubstr("QWenTokenizer and LlamaTokenizer")));
+                             HasSubstr("QWenTokenizer, LlamaTokenizer (Llama 3) and Yoco")));
   Write("tokenizer_config.json", R"({"tokenizer_class": "PreTrainedTokenizerFast"})");
   EXPECT_THAT(Fault(), HasSubstr("no tokenizer_class names"));
   Write("config.json", R"({"model_type": "chatglm"})");

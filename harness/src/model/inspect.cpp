@@ -104,7 +104,9 @@ std::string WindowText(const ModelConfig& config) {
                   " layers, the rows of one in the others");
   }
   if (windowed == 0) {
-    return StrCat("full attention in ", config.state ? "layers with a cache" : "every layer");
+    return StrCat("full attention in ", !config.state           ? "every layer"
+                                        : config.SharesCaches() ? "layers that attend"
+                                                                : "layers with a cache");
   }
   return StrCat(chunked ? "chunks of " : "sliding window of ", window, " in ", windowed, " of ",
                 config.layer_count(), " layers");
@@ -137,8 +139,12 @@ std::string CachesText(const ModelConfig& config) {
   if (config.state) {
     const auto alone = std::ranges::count_if(
         config.layers, [](const LayerConfig& layer) { return !layer.mixes(); });
-    return StrCat(config.cache_count(), " of ", config.layer_count(), " layers; ",
-                  alone > 0 ? "" : "the other ", config.state_count(), " keep ", states,
+    const auto readers = std::ranges::count_if(
+        config.layers, [](const LayerConfig& layer) { return layer.reads >= 0; });
+    return StrCat(config.cache_count(), " of ", config.layer_count(), " layers",
+                  readers > 0 ? StrCat(", read by ", readers, " more; ") : "; ",
+                  alone > 0 || readers > 0 ? "" : "the other ", config.state_count(), " keep ",
+                  states,
                   alone == 0 ? ""
                              : StrCat("; the other ", alone, " are ",
                                       config.moe ? "experts or " : "", "an MLP alone"));
@@ -222,8 +228,8 @@ Status ListFamilies(const InspectOptions& options) {
         "mapping and not a second implementation. That of LCKV's models is Llama whose layers\n"
         "share keys and values, and LCKV's own code where layers read later ones. That of\n"
         "Nemotron-H is a later release of the reference, that of RWKV-7 its author's package,\n"
-        "those of RWKV-6 and RetNet flash-linear-attention's plain forms, and those of GoldFinch\n"
-        "and Block Transformer their authors' code. DeepSeek-V3 in bf16 is held loosely: the\n"
+        "those of RWKV-6 and RetNet flash-linear-attention's plain forms, and those of GoldFinch,\n"
+        "Block Transformer and YOCO their authors' code. DeepSeek-V3 in bf16 is held loosely: the\n"
         "oracle's own bf16 logits differ from its f32 ones by 0.75.\n"
         "\nA key of config.json that changes the forward pass and is not understood, a missing or\n"
         "unexpected tensor, a wrong shape or a NaN is an error that names it. Architectures that "

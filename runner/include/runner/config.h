@@ -124,12 +124,13 @@ struct StateConfig {
     kMamba1,     // each column is a head of one value; only x is convolved, and C, B and steps are
                  // projected from what that gives
     kRetention,  // a rate for each head; queries and keys turn, and nothing is convolved (RetNet)
-    kRwkv4,      // each column keeps an average in time; rows are mixed with those before them
-    kRwkv6,      // every key dimension of a head decays by itself; how much of the row before is
-                 // mixed into a row is made of the row
-    kFinchC2,    // RWKV-6 as GoldFinch has it: no bonus and no gate, a row adds a second value of
-                 // its own; keys are weighed by what the state forgets; one norm of all heads
-    kRwkv7,      // as RWKV-6, but mixed as in RWKV-4; a row also looks up what it replaces
+    kGatedRetention,  // the same, but each row says how much of a head's state stays (YOCO)
+    kRwkv4,           // each column keeps an average in time; rows are mixed with those before them
+    kRwkv6,    // every key dimension of a head decays by itself; how much of the row before is
+               // mixed into a row is made of the row
+    kFinchC2,  // RWKV-6 as GoldFinch has it: no bonus and no gate, a row adds a second value of
+               // its own; keys are weighed by what the state forgets; one norm of all heads
+    kRwkv7,    // as RWKV-6, but mixed as in RWKV-4; a row also looks up what it replaces
   };
   // Mamba-1: what is projected to steps, B and C may be normed before.
   enum class PartNorms { kNone, kPlain, kWeighed };
@@ -144,9 +145,12 @@ struct StateConfig {
   bool norm = true;                              // Mamba-2: of what was gated
   bool norm_first = false;                       // Mamba-2: normed, then gated
   bool norm_gates = true;                        // Retention: stored as one that also gates
-  int64_t norm_groups = 1;                       // parts of a row that are normed apart
-  double least_step = 0.0, most_step = 0.0;      // bounds of a step; no upper one where it is 0
-  int64_t step_rank = 0;                         // Mamba-1: columns that become steps
+  // What queries and keys of retention turn by.
+  double turn_base = 10000.0;
+  RopeLayout turn_layout = RopeLayout::kHalf;
+  int64_t norm_groups = 1;                   // parts of a row that are normed apart
+  double least_step = 0.0, most_step = 0.0;  // bounds of a step; no upper one where it is 0
+  int64_t step_rank = 0;                     // Mamba-1: columns that become steps
   PartNorms part_norms = PartNorms::kNone;
   float part_norm_eps = 1e-6f;  // RWKV-6 and 7: of the norm of what a head gives
   // RWKV: columns of a row of the layer, the last of which is kept; those of an MLP that mixes rows
@@ -161,7 +165,8 @@ struct StateConfig {
 
   bool delta() const { return kind == Kind::kQwen3Next || kind == Kind::kQwen35; }
   bool by_column() const { return kind == Kind::kMamba1; }
-  bool retains() const { return kind == Kind::kRetention; }
+  bool gates_retention() const { return kind == Kind::kGatedRetention; }
+  bool retains() const { return kind == Kind::kRetention || gates_retention(); }
   bool mixes() const { return kind == Kind::kRwkv4 || makes_mixes() || kind == Kind::kRwkv7; }
   bool makes_mixes() const { return kind == Kind::kRwkv6 || kind == Kind::kFinchC2; }
   int64_t conv_columns() const {
@@ -433,8 +438,8 @@ struct ModelConfig {
   int64_t CacheOf(int64_t layer) const;  // which cache a layer attends to
   int64_t LayerOf(int64_t cache) const;  // which layer has it
   // `reads` of all layers, each its own number or that of an earlier layer which reads its own, or
-  // of a later one where prompt_passes is more than 1. An error names the layer and changes
-  // nothing.
+  // of a later one where prompt_passes is more than 1; that of a layer that does not attend is its
+  // own. An error names the layer and changes nothing.
   Status ShareCaches(std::span<const int64_t> reads);
   // The same model to whoever knows caches alone: its layers are those that have one.
   ModelConfig OfCaches() const;

@@ -50,34 +50,37 @@ KvCache::KvCache(const ModelConfig& config, const KvCacheOptions& options, Cache
   setup->frequencies = options.frequencies;
   setup->pools = &pools;
   setup_ = setup;
-  std::shared_ptr<LayerSetup> local;
-  if (config.local_rope) {
-    local = std::make_shared<LayerSetup>(*setup);
-    local->frequencies = options.local_frequencies;
-    local->local_rope = true;
-  }
-  // The same for layers of other heads, which are all of one kind or the other (Gemma 4).
-  for (int64_t i = 0; i < config.layer_count(); ++i) {
-    const LayerConfig& layer = config.layers[static_cast<size_t>(i)];
-    const std::shared_ptr<LayerSetup>& own = layer.local_rope ? local : setup;
-    const HeadSizes heads = config.HeadsOf(i);
-    if (!layer.heads || own == nullptr) continue;
-    even_heads_ = false;
-    own->kv_heads = heads.kv_heads;
-    own->format.key_dim = heads.key_dim;
-    own->format.value_dim = heads.value_dim;
-  }
-  // The same for each device, with its pools.
-  const auto on_devices = [&](const std::shared_ptr<const LayerSetup>& first) {
-    std::vector<std::shared_ptr<const LayerSetup>> all = {first};
-    for (size_t d = 1; d < devices_.ranges().size() && first != nullptr; ++d) {
-      auto own = std::make_shared<LayerSetup>(*first);
-      own->pools = &pools.on(d);
-      all.push_back(own);
-    }
-    return all;
+  // One for each kind of layers and each device, whose pools it has.
+  struct Kind {
+    bool local_rope;
+    std::optional<HeadSizes> heads;
+    std::vector<std::shared_ptr<const LayerSetup>> setups = {};
   };
-  const auto setups = on_devices(setup_), local_setups = on_devices(local);
+  std::vector<Kind> kinds;
+  const auto kind_of = [&](const LayerConfig& layer) -> const Kind& {
+    const auto found = std::ranges::find_if(kinds, [&](const Kind& kind) {
+      return kind.local_rope == layer.local_rope && kind.heads == layer.heads;
+    });
+    if (found != kinds.end()) return *found;
+    LayerSetup own = *setup;
+    if (layer.local_rope) {
+      KVG_CHECK(config.local_rope, "a layer with a rope that the config lacks");
+      own.frequencies = options.local_frequencies;
+      own.local_rope = true;
+    }
+    if (layer.heads) {
+      even_heads_ = false;
+      own.kv_heads = layer.heads->kv_heads;
+      own.format.key_dim = layer.heads->key_dim;
+      own.format.value_dim = layer.heads->value_dim;
+    }
+    Kind& kind = kinds.emplace_back(Kind{layer.local_rope, layer.heads});
+    for (size_t d = 0; d < std::max<size_t>(devices_.ranges().size(), 1); ++d) {
+      if (d > 0) own.pools = &pools.on(d);
+      kind.setups.push_back(std::make_shared<LayerSetup>(own));
+    }
+    return kind;
+  };
   for (int64_t i = 0; i < config.layer_count(); ++i) {
     std::vector<const KvBasis*> bases;
     if (options.bases != nullptr) {
@@ -85,11 +88,8 @@ KvCache::KvCache(const ModelConfig& config, const KvCacheOptions& options, Cache
         if (basis.layer == i) bases.push_back(&basis);
       }
     }
-    const bool is_local = config.layers[static_cast<size_t>(i)].local_rope;
-    KVG_CHECK(!is_local || local != nullptr, "a layer with a rope that the config lacks");
-    const size_t device = devices_.index_of(i);
-    layers_.push_back(
-        std::make_unique<CacheLayer>((is_local ? local_setups : setups)[device], bases));
+    const Kind& kind = kind_of(config.layers[static_cast<size_t>(i)]);
+    layers_.push_back(std::make_unique<CacheLayer>(kind.setups[devices_.index_of(i)], bases));
   }
   if (!options.states.empty()) {
     states_ = std::make_unique<SequenceStates>(options.states, pools.of(Tier::kDevice));

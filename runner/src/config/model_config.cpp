@@ -220,11 +220,6 @@ Status ModelConfig::ShareCaches(std::span<const int64_t> reads) {
         StrCat(reads.size(), " layers say whose cache they read; the model has ", layer_count()));
   }
   if (mla) return Unsupported("latent attention: its layers cannot read each other's caches");
-  if (state) {
-    return Unsupported(
-        "layers of constant state: those between them cannot read each other's "
-        "caches");
-  }
   std::vector<LayerConfig> shared = layers;
   for (int64_t layer = 0; layer < layer_count(); ++layer) {
     const int64_t owner = reads[static_cast<size_t>(layer)];
@@ -241,6 +236,10 @@ Status ModelConfig::ShareCaches(std::span<const int64_t> reads) {
                              "; expected a layer that reads its own"));
     }
     const LayerConfig& other = shared[static_cast<size_t>(owner)];
+    if (!own.attends || !other.attends) {
+      return BadInput(StrCat(what, ", and layer ", own.attends ? owner : layer,
+                             " does not attend; expected two layers that do"));
+    }
     if (own.window != other.window || own.chunked != other.chunked ||
         own.local_rope != other.local_rope || own.heads != other.heads) {
       return BadInput(

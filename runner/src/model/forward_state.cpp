@@ -10,10 +10,10 @@
 namespace kvgauge {
 namespace {
 
-// Retention turns by this base, whatever a file says.
-constexpr double kRetentionBase = 10000.0;
 // The gated delta rule has it in the lengths of queries and keys, whatever norm_eps says.
 constexpr float kLengthEps = 1e-6f;
+// Rows of gated retention write all of their values: the sigmoid of this is 1 to the last bit.
+constexpr float kWritesAll = 64.0f;
 
 // Columns [begin, begin + heads * dim) of x [m, width] as [m, heads, dim].
 Tensor HeadsAt(const Tensor& x, int64_t begin, int64_t heads, int64_t dim) {
@@ -73,7 +73,7 @@ void ForwardPass::TurnRetained(const Tensor& x) {
     std::vector<float> inverse;
     for (int64_t i = 0; i < pairs; ++i) {
       const double part = static_cast<double>(2 * i) / static_cast<double>(state.key_dim);
-      inverse.push_back(static_cast<float>(std::pow(kRetentionBase, -part)));
+      inverse.push_back(static_cast<float>(std::pow(state.turn_base, -part)));
     }
     const Tensor numbers = Take(ScratchSlot::kPositions, DType::kF32, {rows_ + pairs});
     Tensor places = numbers.Slice(0, rows_);
@@ -81,13 +81,13 @@ void ForwardPass::TurnRetained(const Tensor& x) {
     const Tensor frequencies = numbers.Slice(rows_, rows_ + pairs);
     ops_.memory->Copy(View(positions, {rows_}), places);
     ops_.memory->Copy(View(inverse, {pairs}), frequencies);
-    retained_cos_ = Take(ScratchSlot::kCos, DType::kF32, {rows_, pairs});
-    retained_sin_ = Take(ScratchSlot::kSin, DType::kF32, {rows_, pairs});
+    retained_cos_ = Take(ScratchSlot::kRetainedCos, DType::kF32, {rows_, pairs});
+    retained_sin_ = Take(ScratchSlot::kRetainedSin, DType::kF32, {rows_, pairs});
     ops_.rows->RopeTable(places.Reshape({rows_, 1}), frequencies, {}, 1.0f, retained_cos_,
                          retained_sin_);
   }
   for (const int64_t begin : {int64_t{0}, keys}) {
-    ops_.rows->Rope(retained_cos_, retained_sin_, RopeLayout::kHalf, RopeDirection::kForward,
+    ops_.rows->Rope(retained_cos_, retained_sin_, state.turn_layout, RopeDirection::kForward,
                     HeadsAt(x, begin, state.key_heads, state.key_dim));
   }
   Multiply(Columns(x, 0, keys), 1.0f / std::sqrt(static_cast<float>(state.key_dim)));
@@ -152,8 +152,13 @@ void ForwardPass::ScanHeads(int64_t layer, const Tensor& projected, const Tensor
     ops_.rows->RmsNorm(k, w.key_norm.weight, 0.0f, eps, k);
   }
   const int64_t gates = columns + width;
-  const Tensor weights = delta ? Columns(projected, gates, gates + heads) : Tensor();
-  // Retention, whose steps are all of length 1, has numbers there that do not count.
+  Tensor weights;
+  if (delta) weights = Columns(projected, gates, gates + heads);
+  if (state.gates_retention()) {
+    weights = Take(ScratchSlot::kSteps, DType::kF32, {rows_, heads});
+    ops_.rows->Fill(kWritesAll, weights);
+  }
+  // RetNet, whose steps are all of length 1, has numbers there that do not count.
   const Tensor steps = Columns(projected, projected.shape[1] - heads, projected.shape[1]);
   ForStates(layer, [&](int64_t row, int64_t rows, const Tensor& kept) {
     const auto of = [&](const Tensor& t) { return t.empty() ? t : t.Slice(row, row + rows); };

@@ -25,7 +25,7 @@ enum class ScratchSlot {
   kConvolved,        // [m, conv_columns], of layers of constant state
   kScanned,          // [m, heads * value_dim] of these
   kSelected,         // [m, step_rank + 2 * key_dim], Mamba-1: what becomes steps, B and C
-  kSteps,            // [m, heads] of these
+  kSteps,            // [m, heads] of these; gated retention: how much is written
   kMixed,            // [m, hidden], rows mixed with those before them
   kFirstValues,      // [m, heads * value_dim], the first layer's (RWKV-7)
   kMade,             // a block of tokens whose keys and values are made anew
@@ -59,6 +59,8 @@ enum class ScratchSlot {
   kMlpActivated,
   kCos,
   kSin,
+  kRetainedCos,  // [m, key_dim / 2], of layers of constant state that turn
+  kRetainedSin,
   kSlotTables,  // keys that turn by slot: positions, frequencies and their tables
   kRouterLogits,
   kExperts,       // [m, experts per token]: who they are

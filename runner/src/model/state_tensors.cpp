@@ -63,10 +63,14 @@ LinearSpec DescribeInput(const StateConfig& state, int64_t hidden, const std::st
       input.parts = {StateMatrix(scope + ".in_proj", 2 * values, hidden)};
       break;
     case StateConfig::Kind::kRetention:
+    case StateConfig::Kind::kGatedRetention:
       input.parts = {StateMatrix(scope + ".q_proj", keys, hidden),
                      StateMatrix(scope + ".k_proj", keys, hidden),
                      StateMatrix(scope + ".v_proj", values, hidden),
                      StateMatrix(scope + ".g_proj", values, hidden)};
+      if (state.gates_retention()) {
+        input.parts.push_back(StateMatrix(scope + ".decay_proj", state.heads, hidden));
+      }
       break;
     case StateConfig::Kind::kRwkv4:
     case StateConfig::Kind::kRwkv6:
@@ -124,9 +128,11 @@ StateSpec DescribeRetention(const ModelConfig& config, const std::string& scope)
   const StateConfig& state = *config.state;
   StateSpec spec;
   spec.input = DescribeInput(state, config.hidden_size, scope);
-  spec.norm.weight =
-      StateVector(scope + (state.norm_gates ? ".g_norm_swish_gate.weight" : ".g_norm.weight"),
-                  {state.value_dim}, TensorSpec::Init::kOnes);
+  if (!state.gates_retention()) {
+    spec.norm.weight =
+        StateVector(scope + (state.norm_gates ? ".g_norm_swish_gate.weight" : ".g_norm.weight"),
+                    {state.value_dim}, TensorSpec::Init::kOnes);
+  }
   spec.output.parts = {StateMatrix(scope + ".o_proj", config.hidden_size, state.width())};
   return spec;
 }
@@ -234,7 +240,7 @@ std::vector<MixedSpec> DescribeMixedMlp(const ModelConfig& config, const std::st
 
 StateSpec DescribeState(const ModelConfig& config, int64_t layer, const std::string& scope) {
   const StateConfig& state = *config.state;
-  if (state.kind == StateConfig::Kind::kRetention) return DescribeRetention(config, scope);
+  if (state.retains()) return DescribeRetention(config, scope);
   if (state.kind == StateConfig::Kind::kRwkv4) return DescribeRwkv4(config, scope);
   if (state.kind == StateConfig::Kind::kRwkv6) return DescribeRwkv6(config, scope);
   if (state.kind == StateConfig::Kind::kFinchC2) return DescribeFinchC2(config, scope);

@@ -556,10 +556,14 @@ Status WeightLoader::LoadRetention(const StateSpec& spec, const StateConfig& sta
                                    StateWeights& out) {
   KVG_TRY(Load(spec.input, out.input));
   KVG_TRY(Load(spec.norm, out.norm));
-  // Head h keeps 1 - 2^-(5 + h) of its state in a row.
   std::vector<float> rates;
   for (int64_t head = 0; head < state.heads; ++head) {
-    rates.push_back(static_cast<float>(std::log1p(-std::exp2(-5.0 - static_cast<double>(head)))));
+    // RetNet: head h keeps 1 - 2^-(5 + h) of its state in a row. Otherwise of a step of one.
+    const double rate = std::log1p(-std::exp2(-5.0 - static_cast<double>(head)));
+    rates.push_back(state.gates_retention() ? -1.0f / 16.0f : static_cast<float>(rate));
+  }
+  if (state.gates_retention()) {
+    Put(std::vector<float>(static_cast<size_t>(state.value_dim), 1.0f), out.norm);
   }
   Put(rates, out.rates);
   Put(std::vector<float>(rates.size()), out.step_bias);

@@ -20,6 +20,7 @@ struct AddedToken {
   bool single_word = false;  // not where a word character touches it
   bool lstrip = false;       // takes the white space on that side with it
   bool rstrip = false;
+  bool in_texts = true;  // false: no text that spells it holds it
 };
 
 // A stretch of text, or the token that stood there.

@@ -94,6 +94,7 @@ Result<std::unique_ptr<Tokenizer>> PipelineTokenizer::Make(PipelineParts parts,
   made->bos_id_ = bos_id;
   made->fingerprint_ = std::move(fingerprint);
   for (const AddedToken* token : made->parts_.added.InSearchOrder()) {
+    if (!token->in_texts) continue;
     if (!token->normalized) {
       made->raw_finder_.Add(*token, token->content);
       continue;

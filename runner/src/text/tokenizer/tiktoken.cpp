@@ -21,12 +21,14 @@ struct TiktokenClass {
   // Normalises a whole text before special tokens are looked for.
   bool nfc;
   bool begins_with_bos;
-  std::vector<std::string> specials;  // take the ids behind the ranks, in this order
+  std::vector<std::string> specials = {};  // take the ids behind the ranks, in this order; "": none
+  std::vector<std::string> before = {};    // take the ids before the ranks; no text spells them
+  std::string_view bos() const { return before.empty() ? specials[0] : before[0]; }
 };
 
 // Meta's names. Later releases give other names to some ids: tokenizer_config.json lists those.
 TiktokenClass Llama3() {
-  TiktokenClass cls{"Llama 3", HotPattern::kLlama3, false, true, {}};
+  TiktokenClass cls{"Llama 3", HotPattern::kLlama3, false, true};
   constexpr int kReserved = 251;
   cls.specials = {"<|begin_of_text|>",
                   "<|end_of_text|>",
@@ -45,10 +47,44 @@ TiktokenClass Llama3() {
 }
 
 TiktokenClass Qwen() {
-  TiktokenClass cls{"QWenTokenizer", HotPattern::kQwen2, true, false, {}};
+  TiktokenClass cls{"QWenTokenizer", HotPattern::kQwen2, true, false};
   constexpr int kExtras = 205;
   cls.specials = {"<|endoftext|>", "<|im_start|>", "<|im_end|>"};
   for (int i = 0; i < kExtras; ++i) cls.specials.push_back(StrCat("<|extra_", i, "|>"));
+  return cls;
+}
+
+// cl100k_base behind four ids, with names that YOCO's code adds. It gives one id to <jupyter_code>
+// and to cl100k_base's <|endofprompt|>, of which the latter stays text here.
+TiktokenClass Yoco() {
+  TiktokenClass cls{"YocoTokenizer", HotPattern::kLlama3, false, true};
+  cls.before = {"<s>", "<pad>", "</s>", "<unk>"};
+  cls.specials = {"",
+                  "<|endoftext|>",
+                  "<|fim_prefix|>",
+                  "<|fim_middle|>",
+                  "<|fim_suffix|>",
+                  "",
+                  "",
+                  "",
+                  "<fim_prefix>",
+                  "<fim_middle>",
+                  "<fim_suffix>",
+                  "<fim_pad>",
+                  "<reponame>",
+                  "<filename>",
+                  "<gh_stars>",
+                  "<issue_start>",
+                  "<issue_comment>",
+                  "<issue_closed>",
+                  "<jupyter_start>",
+                  "<jupyter_text>",
+                  "<jupyter_code>",
+                  "<jupyter_output>",
+                  "<empty_output>",
+                  "<commit_before>",
+                  "<commit_msg>",
+                  "<commit_after>"};
   return cls;
 }
 
@@ -59,6 +95,7 @@ Result<TiktokenClass> FindTiktokenClass(const std::string& directory, const std:
   const std::string_view name = WithoutFast(given);
   if (name == "QWenTokenizer") return Qwen();
   if (name == "LlamaTokenizer") return Llama3();
+  if (name == "YocoTokenizer") return Yoco();
   // The general class says nothing itself: the model does.
   const bool general = name.empty() || name == "PreTrainedTokenizer";
   if (general && hints.model_type == "llama") return Llama3();
@@ -70,10 +107,11 @@ Result<TiktokenClass> FindTiktokenClass(const std::string& directory, const std:
                            ? std::string()
                            : StrCat(", nor does model_type ", Quoted(hints.model_type)))
               : StrCat("tokenizer_class ", Quoted(given), " (", origin, ") is not known");
-  return Unsupported(StrCat(path, ": a tiktoken vocabulary, but ", found,
-                            "; known are QWenTokenizer and LlamaTokenizer (Llama 3), or "
-                            "PreTrainedTokenizerFast with model_type llama in config.json; a "
-                            "tokenizer.json would say it"));
+  return Unsupported(
+      StrCat(path, ": a tiktoken vocabulary, but ", found,
+             "; known are QWenTokenizer, LlamaTokenizer (Llama 3) and YocoTokenizer, or "
+             "PreTrainedTokenizerFast with model_type llama in config.json; a "
+             "tokenizer.json would say it"));
 }
 
 struct Ranked {
@@ -95,7 +133,8 @@ std::optional<Ranked> ParseLine(std::string_view line) {
   return Ranked{std::move(*bytes), rank};
 }
 
-Result<std::unique_ptr<Vocabulary>> ReadRanks(const std::string& path) {
+// `first`: the id of rank 0.
+Result<std::unique_ptr<Vocabulary>> ReadRanks(const std::string& path, int32_t first) {
   KVG_ASSIGN(const std::string text, ReadFile(path));
   std::vector<std::string> lines = Split(text, '\n');
   if (!lines.empty() && lines.back().empty()) lines.pop_back();
@@ -113,12 +152,13 @@ Result<std::unique_ptr<Vocabulary>> ReadRanks(const std::string& path) {
     if (vocabulary->Find(token)) {
       return BadInput(StrCat(where, ": the token ", Quoted(token), " is repeated"));
     }
-    KVG_TRY(vocabulary->Add(token, ranked->rank, lines.size(), where));
+    KVG_TRY(vocabulary->Add(token, int64_t{first} + ranked->rank, lines.size(), where));
   }
-  for (int32_t rank = 0; rank < vocabulary->size(); ++rank) {
-    if (vocabulary->Has(rank)) continue;
-    return BadInput(StrCat(path, ": no line has rank ", rank, ", though one has rank ",
-                           vocabulary->size() - 1, "; ranks leave no gap, so the file is cut"));
+  for (int32_t id = first; id < vocabulary->size(); ++id) {
+    if (vocabulary->Has(id)) continue;
+    return BadInput(StrCat(path, ": no line has rank ", id - first, ", though one has rank ",
+                           vocabulary->size() - 1 - first,
+                           "; ranks leave no gap, so the file is cut"));
   }
   for (int byte = 0; byte < 256; ++byte) {
     if (vocabulary->Find(BytesToAlphabet(std::string(1, static_cast<char>(byte))))) continue;
@@ -129,13 +169,14 @@ Result<std::unique_ptr<Vocabulary>> ReadRanks(const std::string& path) {
 }
 
 // A file that ends behind a whole line says nothing of the lines that are missing: the model does.
-// Models have up to a few hundred rows of embeddings that no token needs.
+// Models have up to a few hundred rows of embeddings that no token needs. `ranks`: ids up to the
+// last line's.
 Status CheckLength(const TiktokenClass& cls, const ModelHints& hints, const TokenizerConfig& config,
                    const std::string& directory, const std::string& path, int64_t ranks) {
   constexpr int64_t kMostPadding = 512;
   const auto cut = [&](const std::string& why) {
-    return BadInput(
-        StrCat(path, ": has ", WithCommas(ranks), " lines, ", why, "; is the file cut short?"));
+    return BadInput(StrCat(path, ": has ", WithCommas(ranks - std::ssize(cls.before)), " lines, ",
+                           why, "; is the file cut short?"));
   };
   if (!config.added.empty()) {
     // What a listed id may lie behind: the ranks, or another listed id.
@@ -163,15 +204,23 @@ Status AddSpecials(const TiktokenClass& cls, const TokenizerConfig& config, cons
                    PipelineParts& parts) {
   // A file that lists ids has the last word on their names.
   if (config.added.empty()) {
-    const auto first = static_cast<int32_t>(parts.vocabulary->size());
-    const size_t expected = static_cast<size_t>(first) + cls.specials.size();
-    for (size_t i = 0; i < cls.specials.size(); ++i) {
-      AddedToken token{.id = first + static_cast<int32_t>(i),
-                       .content = cls.specials[i],
-                       .special = true,
-                       .normalized = cls.nfc};
-      KVG_TRY(parts.added.Add(std::move(token), std::nullopt, expected, path));
-    }
+    const auto behind = static_cast<int32_t>(parts.vocabulary->size());
+    const size_t expected = static_cast<size_t>(behind) + cls.specials.size();
+    const auto add = [&](const std::vector<std::string>& names, int32_t first,
+                         bool in_texts) -> Status {
+      for (size_t i = 0; i < names.size(); ++i) {
+        if (names[i].empty()) continue;
+        AddedToken token{.id = first + static_cast<int32_t>(i),
+                         .content = names[i],
+                         .special = true,
+                         .normalized = cls.nfc,
+                         .in_texts = in_texts};
+        KVG_TRY(parts.added.Add(std::move(token), std::nullopt, expected, path));
+      }
+      return {};
+    };
+    KVG_TRY(add(cls.before, 0, false));
+    KVG_TRY(add(cls.specials, behind, true));
   }
   return AddConfigTokens(config, *parts.vocabulary, parts.added);
 }
@@ -192,7 +241,7 @@ Result<std::unique_ptr<Tokenizer>> LoadTiktoken(const std::string& directory,
   KVG_ASSIGN(const ModelHints hints, ReadModelHints(directory));
   KVG_ASSIGN(const TiktokenClass cls, FindTiktokenClass(directory, path, config, hints));
   PipelineParts parts;
-  KVG_ASSIGN(parts.vocabulary, ReadRanks(path));
+  KVG_ASSIGN(parts.vocabulary, ReadRanks(path, static_cast<int32_t>(cls.before.size())));
   KVG_TRY(CheckLength(cls, hints, config, directory, path, parts.vocabulary->size()));
   parts.model = MakeRankedBpe(*parts.vocabulary);
   KVG_TRY(AddSpecials(cls, config, path, parts));
@@ -201,7 +250,7 @@ Result<std::unique_ptr<Tokenizer>> LoadTiktoken(const std::string& directory,
   parts.clean_up = config.clean_up;
   parts.kind = StrCat("byte-level BPE (", name, ", tiktoken; ", cls.name, ")");
   const std::string bos_text = !config.bos.empty()   ? config.bos
-                               : cls.begins_with_bos ? cls.specials[0]
+                               : cls.begins_with_bos ? std::string(cls.bos())
                                                      : "";
   const std::optional<int32_t> bos = IdOfToken(bos_text, *parts.vocabulary, parts.added);
   if (cls.begins_with_bos && config.add_bos.value_or(true)) {
