@@ -12,11 +12,13 @@
 #include "cuda/attention_kernels.h"
 #include "cuda/attention_tables.h"
 #include "cuda/backend_parts.h"
+#include "cuda/device/context.h"
 #include "cuda/device/graph_recorder.h"
 #include "cuda/device/mapped.h"
 #include "cuda/kv_keep_lists.h"
 #include "cuda/page_fetch.h"
 #include "cuda/pages_kernels.h"
+#include "cuda/prefill_choice.h"
 
 namespace kvgauge::cuda {
 namespace {
@@ -70,14 +72,15 @@ struct HeadOnHost {
 
 class CudaAttention final : public AttentionOps {
  public:
-  explicit CudaAttention(Stream stream)
-      : stream_(stream),
-        tables_(stream),
-        lists_(stream),
-        keeper_(stream),
-        fetch_(stream),
-        partial_states_(stream),
-        partial_values_(stream) {}
+  explicit CudaAttention(const Context& context)
+      : stream_(context.stream()),
+        prefill_(context.info(), stream_),
+        tables_(stream_),
+        lists_(stream_),
+        keeper_(stream_),
+        fetch_(stream_),
+        partial_states_(stream_),
+        partial_values_(stream_) {}
 
   int64_t KeyPageBytes(const KvFormat& format) const override {
     return LayoutOf(format).KeyBytes();
@@ -243,8 +246,9 @@ class CudaAttention final : public AttentionOps {
     const int group = static_cast<int>(shape.query_heads / shape.kv_heads);
     const auto key_dim = static_cast<int>(shape.format.key_dim);
     const auto value_dim = static_cast<int>(shape.format.value_dim);
+    const PrefillWay& way = prefill_.For(shape.format.dtype, key_dim, value_dim);
     const int prefill_rows =
-        capture.entropy.empty() ? PrefillRows(shape.format.dtype, key_dim, value_dim) : 0;
+        capture.entropy.empty() ? way.rows(shape.format.dtype, key_dim, value_dim) : 0;
     std::vector<HostPage> on_host;
     std::vector<HeadOnHost> heads_on_host;
     SegmentTables segments(shape, AnyMapped() ? &on_host : nullptr);
@@ -342,8 +346,8 @@ class CudaAttention final : public AttentionOps {
                                 capture.log_sum_exp.stride[0],
                                 capture.entropy.As<float>(),
                                 capture.entropy.stride[0]};
-    PrefillAttention(call, tables, shape.format.dtype, prefill_jobs,
-                     static_cast<int64_t>(prefill.size()), results, stream_);
+    way.attend(call, tables, shape.format.dtype, prefill_jobs, static_cast<int64_t>(prefill.size()),
+               results, stream_);
     for (int i = 0; i < kWorks; ++i) {
       RunSpans(shape, call, tables, i < kNeeds ? kFewTiles : kManyTiles, works[i], units[i],
                jobs[i], results);
@@ -573,6 +577,7 @@ class CudaAttention final : public AttentionOps {
   }
 
   const Stream stream_;
+  const PrefillChoice prefill_;
   Tables tables_, lists_;
   Keeper keeper_;
   PageFetch fetch_;
@@ -595,8 +600,8 @@ int64_t AttentionScratchBytes(const PassSize& size) {
          3;  // as scratch grows
 }
 
-std::unique_ptr<AttentionOps> MakeCudaAttention(Stream stream) {
-  return std::make_unique<CudaAttention>(stream);
+std::unique_ptr<AttentionOps> MakeCudaAttention(const Context& context) {
+  return std::make_unique<CudaAttention>(context);
 }
 
 }  // namespace kvgauge::cuda

@@ -55,15 +55,19 @@ void MergeSpans(const AttendCall& call, const AttendTables& tables, const SpanSh
                 const MergeJob* jobs, int64_t count, int64_t first_unit, const RowState* states,
                 const float* values, const RowResults& results, Stream stream);
 
-// Rows over 16-bit float pages, many at a time. A block takes a tile of PrefillRows rows over all
-// segments of a head.
+// Rows over 16-bit float pages, many at a time. A block takes a tile of rows over all segments of a
+// head.
 struct PrefillJob {
   int first_segment, segments, tile, unused;
 };
-// 0: these dims are not taken.
-int PrefillRows(DType dtype, int key_dim, int value_dim);
-void PrefillAttention(const AttendCall& call, const AttendTables& tables, DType dtype,
-                      const PrefillJob* jobs, int64_t count, const RowResults& results,
-                      Stream stream);
+struct PrefillWay {
+  // Most rows of a tile; 0: these dims are not taken.
+  int (*rows)(DType dtype, int key_dim, int value_dim);
+  void (*attend)(const AttendCall& call, const AttendTables& tables, DType dtype,
+                 const PrefillJob* jobs, int64_t count, const RowResults& results, Stream stream);
+};
+// What every device takes; and the same on warpgroup.h, for devices on which PrefillChoice found
+// that it gives the same bits.
+extern const PrefillWay kPortablePrefill, kWarpgroupPrefill;
 
 }  // namespace kvgauge::cuda

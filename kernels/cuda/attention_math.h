@@ -5,8 +5,10 @@
 #include "cuda/attention_view.h"
 #include "cuda/device/mma.h"
 
-// A function of kernels that is called, not copied into them: what is rare, or long.
-#ifdef __CUDACC__
+// A function of kernels that is called, not copied into them: what is rare, or long. A file whose
+// kernels must not call anything defines it as KVG_DEVICE.
+#if defined(KVG_DEVICE_CALL)
+#elif defined(__CUDACC__)
 #define KVG_DEVICE_CALL inline __device__ __noinline__
 #else
 #define KVG_DEVICE_CALL inline

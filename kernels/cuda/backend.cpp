@@ -10,6 +10,7 @@
 #include "cuda/backend_parts.h"
 #include "cuda/device/context.h"
 #include "cuda/device/device_query.h"
+#include "cuda/prefill_choice.h"
 
 namespace kvgauge::cuda {
 namespace {
@@ -33,6 +34,13 @@ std::string ProbeProducts(int device) {
   } catch (const std::bad_alloc& error) {
     return error.what();
   }
+}
+
+std::string ProbePrefill(int device) {
+  DeviceInfo info;
+  std::string why;
+  if (!UseDevice(device, &info, &why)) return why;
+  return PrefillChoice(info, StreamOf(device)).Describe();
 }
 
 std::vector<DeviceReport> ListDevices(bool begin, std::string* why) {
@@ -74,7 +82,7 @@ std::unique_ptr<Ops> MakeOpsOn(int device, std::vector<std::unique_ptr<Ops>> oth
   ops->algebra = MakeCudaAlgebra(*context);
   ops->state = MakeCudaState(*context);
   ops->codecs = MakeCudaCodec(context->stream());
-  ops->attention = MakeCudaAttention(context->stream());
+  ops->attention = MakeCudaAttention(*context);
   return ops;
 }
 

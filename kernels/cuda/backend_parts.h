@@ -25,7 +25,7 @@ std::unique_ptr<SelectOps> MakeCudaSelect(Context& context);
 std::unique_ptr<AlgebraOps> MakeCudaAlgebra(Context& context);
 std::unique_ptr<StateOps> MakeCudaState(Context& context);
 std::unique_ptr<CodecOps> MakeCudaCodec(Stream stream);
-std::unique_ptr<AttentionOps> MakeCudaAttention(Stream stream);
+std::unique_ptr<AttentionOps> MakeCudaAttention(const Context& context);
 
 // What products and attention take for themselves in a pass.
 int64_t LinearScratchBytes(const PassSize& size);
@@ -42,6 +42,8 @@ std::string DescribeManyRows();
 
 // Who multiplies many rows on a device, which becomes the current one; or why it cannot be said.
 std::string ProbeProducts(int device);
+// The same of attention of many rows, by the portable kernel or on warpgroups.
+std::string ProbePrefill(int device);
 
 // All devices, usable or not. `begin`: as AskDevice has it. Empty, and why, when there is none.
 std::vector<DeviceReport> ListDevices(bool begin, std::string* why);

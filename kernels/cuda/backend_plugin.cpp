@@ -29,7 +29,7 @@ KVG_EXPORT bool kvgauge_cuda_list(bool begin, std::vector<kvgauge::DeviceReport>
 }
 
 KVG_EXPORT void kvgauge_cuda_products(int device, std::string* text) {
-  *text = kvgauge::cuda::ProbeProducts(device);
+  *text = kvgauge::cuda::ProbeProducts(device) + "; " + kvgauge::cuda::ProbePrefill(device);
 }
 
 KVG_EXPORT kvgauge::Ops* kvgauge_cuda_make_ops(const int* devices, int count, char* detail,

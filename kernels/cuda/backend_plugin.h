@@ -21,7 +21,7 @@ const char* kvgauge_cuda_abi();
 
 // All devices, as kvgauge::cuda::ListDevices has them. False, and why, when there is none.
 bool kvgauge_cuda_list(bool begin, std::vector<kvgauge::DeviceReport>* devices, std::string* why);
-// Who multiplies many rows on a device.
+// Who multiplies many rows on a device, and who attends to them.
 void kvgauge_cuda_products(int device, std::string* text);
 
 // On `count` devices (kvgauge::cuda::MakeDeviceOps); owned by the caller. Null, and why

@@ -17,7 +17,8 @@ Result<std::unique_ptr<Ops>> MakeCudaOps(std::span<const int> devices);
 Result<std::unique_ptr<LibraryProduct>> MakeCudaLibrary();
 // `begin`: tells of free memory as well, and for that begins to use each of them.
 Result<std::vector<DeviceReport>> ListCudaDevices(bool begin);
-// Who multiplies many rows on a device that ListCudaDevices has listed as usable.
+// Who multiplies many rows, and who attends to them, on a device that ListCudaDevices has listed as
+// usable.
 std::string DescribeCudaProducts(int device);
 
 }  // namespace kvgauge

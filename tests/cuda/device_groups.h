@@ -9,6 +9,7 @@
 namespace kvgauge {
 
 std::unique_ptr<CodecOps> MakeHostedCodec();
-std::unique_ptr<AttentionOps> MakeHostedAttention();
+// On TestDevice(), or `attention`, which uses the same device.
+std::unique_ptr<AttentionOps> MakeHostedAttention(AttentionOps* attention = nullptr);
 
 }  // namespace kvgauge

@@ -148,6 +148,8 @@ class HostedCodec final : public CodecOps {
 
 class HostedAttention final : public AttentionOps {
  public:
+  explicit HostedAttention(AttentionOps& ops) : ops_(&ops) {}
+
   int64_t KeyPageBytes(const KvFormat& format) const override { return ops_->KeyPageBytes(format); }
   int64_t ValuePageBytes(const KvFormat& format) const override {
     return ops_->ValuePageBytes(format);
@@ -382,13 +384,16 @@ class HostedAttention final : public AttentionOps {
     memory.Fetch(out);
   }
 
-  AttentionOps* const ops_ = TestDevice().attention.get();
+  AttentionOps* const ops_;
   CodecOps* const codecs_ = TestDevice().codecs.get();
 };
 
 }  // namespace
 
 std::unique_ptr<CodecOps> MakeHostedCodec() { return std::make_unique<HostedCodec>(); }
-std::unique_ptr<AttentionOps> MakeHostedAttention() { return std::make_unique<HostedAttention>(); }
+std::unique_ptr<AttentionOps> MakeHostedAttention(AttentionOps* attention) {
+  return std::make_unique<HostedAttention>(attention == nullptr ? *TestDevice().attention
+                                                                : *attention);
+}
 
 }  // namespace kvgauge

@@ -25,6 +25,8 @@ Result<std::vector<DeviceReport>> ListCudaDevices(bool begin) {
   return devices;
 }
 
-std::string DescribeCudaProducts(int device) { return cuda::ProbeProducts(device); }
+std::string DescribeCudaProducts(int device) {
+  return cuda::ProbeProducts(device) + "; " + cuda::ProbePrefill(device);
+}
 
 }  // namespace kvgauge

@@ -8,32 +8,10 @@
 #include "cuda/device/mma.h"
 #include "cuda/device/simt.h"
 #include "cuda/emulated/device_memory.h"
+#include "cuda/emulated_arrays.h"
 
 namespace kvgauge::cuda {
 namespace {
-
-template <class T>
-class DeviceArray {
- public:
-  explicit DeviceArray(const std::vector<T>& values) : size_(values.size()) {
-    data_ = static_cast<T*>(Malloc(static_cast<int64_t>(size_ * sizeof(T)), nullptr));
-    CopyToDevice(data_, values.data(), static_cast<int64_t>(size_ * sizeof(T)), nullptr);
-  }
-  explicit DeviceArray(size_t size) : DeviceArray(std::vector<T>(size)) {}
-  DeviceArray(const DeviceArray&) = delete;
-  DeviceArray& operator=(const DeviceArray&) = delete;
-  ~DeviceArray() { Free(data_); }
-  T* get() const { return data_; }
-  std::vector<T> values() const {
-    std::vector<T> out(size_);
-    CopyToHost(out.data(), data_, static_cast<int64_t>(size_ * sizeof(T)), nullptr);
-    return out;
-  }
-
- private:
-  size_t size_;
-  T* data_;
-};
 
 KVG_KERNEL(64) SumOfBlock(const int32_t* x, int32_t* out) {
   KVG_SHARED(int32_t, sums, 2);

@@ -46,6 +46,15 @@ struct SegmentSpec {
   int64_t keys_coded = 0, values_coded = 0;
 };
 
+inline std::vector<SegmentSpec> Lengths(std::initializer_list<int64_t> lengths) {
+  std::vector<SegmentSpec> segments;
+  for (const int64_t length : lengths) {
+    segments.push_back({});
+    segments.back().length = length;
+  }
+  return segments;
+}
+
 struct Scene {
   std::string name;
   DType dtype = DType::kF32;

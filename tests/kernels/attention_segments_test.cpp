@@ -27,15 +27,6 @@ constexpr double kScoreBound = 4e-4;
 constexpr double kDeviceBf16Bound = 1e-2;
 constexpr float kFoldedQueries = 0.05f;
 
-std::vector<SegmentSpec> Lengths(std::initializer_list<int64_t> lengths) {
-  std::vector<SegmentSpec> segments;
-  for (const int64_t length : lengths) {
-    segments.push_back({});
-    segments.back().length = length;
-  }
-  return segments;
-}
-
 SceneResults RunOn(const KvBackend& backend, int threads, const Scene& scene) {
   return RunScene(*backend.Attention(threads), *backend.Codecs(), scene);
 }

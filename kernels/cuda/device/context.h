@@ -20,6 +20,7 @@ class Context {
 
   int device() const { return device_; }
   Stream stream() const { return stream_; }
+  const DeviceInfo& info() const { return info_; }
   int multiprocessors() const { return info_.multiprocessors; }
   // Device memory that scratch holds, used or not; and the most it ever held.
   int64_t scratch_bytes() const { return held_bytes_; }

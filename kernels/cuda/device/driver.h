@@ -32,6 +32,7 @@ struct DeviceInfo {
   int64_t total_bytes = 0, free_bytes = 0;
   int64_t shared_bytes = 0;  // that a block may ask for
   int64_t l2_bytes = 0;
+  bool warpgroups = false;                      // has the instructions of warpgroup.h
   int driver_version = 0, runtime_version = 0;  // 1000 * major + 10 * minor
 };
 

@@ -149,6 +149,7 @@ DeviceQuery AskDevice(int device, bool begin) {
   info.name = properties.name;
   info.major = properties.major;
   info.minor = properties.minor;
+  info.warpgroups = info.major == 9 && info.minor == 0;  // code for sm_90a runs nowhere else
   info.multiprocessors = properties.multiProcessorCount;
   info.l2_bytes = properties.l2CacheSize;
   info.total_bytes = static_cast<int64_t>(properties.totalGlobalMem);

@@ -35,16 +35,19 @@
 
 namespace kvgauge::cuda {
 
-// shared_bytes: what KVG_DYNAMIC_SHARED yields, at most kMostSharedBytes.
+// shared_bytes: what KVG_DYNAMIC_SHARED yields, at most kMostSharedBytes. warpgroups: the kernel is
+// for sm_90a alone; it may ask for kMostWarpgroupSharedBytes.
 struct LaunchShape {
   int64_t grid_x = 1, grid_y = 1, grid_z = 1;  // x: any; y, z: below 65536
   int threads = 0;
   int64_t shared_bytes = 0;
+  bool warpgroups = false;
 };
 
 inline constexpr int kWarp = 32;
 // What a block of sm_80 and of sm_90 may both have.
 inline constexpr int64_t kMostSharedBytes = 163 * 1024;
+inline constexpr int64_t kMostWarpgroupSharedBytes = 227 * 1024;
 
 }  // namespace kvgauge::cuda
 

@@ -55,6 +55,14 @@ void SetMappedCapacity(int64_t size_bytes);
 // anybody uses it.
 void SetAsked(const DeviceQuery* asked);
 
+// Whether Ops that are made from here on find the instructions of warpgroup.h, and what bits those
+// give: those of mma.h, or the first 8 of 16 products are rounded before the others are added.
+enum class Warpgroups { kNone, kAsMma, kInHalves };
+void SetWarpgroups(Warpgroups warpgroups);
+Warpgroups GivenWarpgroups();
+// Products that were done on them, in this process, each by its four warps.
+int64_t WarpgroupProducts();
+
 // What Ops that are made from here on find as the vendor's library; null: there is none.
 void SetProductLibrary(ProductLibrary* library);
 

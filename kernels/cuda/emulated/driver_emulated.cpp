@@ -285,6 +285,12 @@ void SetAsked(const DeviceQuery* answers) { asked = answers; }
 
 void SetPeers(bool reach) { peers = reach; }
 
+namespace {
+Warpgroups given_warpgroups = Warpgroups::kNone;
+}  // namespace
+void SetWarpgroups(Warpgroups warpgroups) { given_warpgroups = warpgroups; }
+Warpgroups GivenWarpgroups() { return given_warpgroups; }
+
 DeviceAccess::DeviceAccess() : device_(WorkingDevice().number) {
   DeviceOf(device_).memory.Enter();
   Mapped().Enter();
@@ -337,6 +343,7 @@ DeviceQuery AskDevice(int device, bool begin) {
   info.name = "emulated device";
   info.major = found.major;
   info.minor = found.minor;
+  info.warpgroups = emulated::given_warpgroups != emulated::Warpgroups::kNone && info.major == 9;
   info.multiprocessors = 4;
   info.total_bytes = found.memory.capacity();
   if (begin) info.free_bytes = found.memory.capacity() - found.memory.allocated();

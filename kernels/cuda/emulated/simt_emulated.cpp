@@ -3,7 +3,10 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
+#include <bit>
 #include <cstdlib>
+#include <cstring>
 #include <memory>
 #include <string>
 #include <vector>
@@ -11,6 +14,7 @@
 #include "core/check.h"
 #include "core/strings.h"
 #include "cuda/device/mma.h"
+#include "cuda/device/warpgroup.h"
 #include "cuda/emulated/device_memory.h"
 #include "cuda/emulated/fiber.h"
 
@@ -37,6 +41,27 @@ struct PendingCopy {
   int group;
 };
 
+// A product of warpgroups that a thread began: its 16 by 64 of the warp's results.
+struct PendingProduct {
+  DType type;
+  float* c;
+  const Uint4* a;                             // or null
+  Uint4 a_then;                               // what it was when the product began
+  std::array<std::array<float, 16>, 2> rows;  // of `a`: g and g + 8
+  const std::byte *a_slab, *b_slab;
+  std::vector<std::byte> a_slab_then, b_slab_then;  // of a warp's first thread
+  int group;
+};
+struct PendingSums {
+  float* c;
+  std::array<float, 32> sums;
+};
+// A row of StoreMatrix4 that no product sees yet.
+struct PendingRow {
+  std::byte* to;
+  std::array<std::byte, 16> bytes;
+};
+
 struct ThreadState {
   enum class Waits { kReady, kWarp, kBlock, kDone };
   Place place;
@@ -44,6 +69,11 @@ struct ThreadState {
   Waits waits = Waits::kReady;
   std::vector<PendingCopy> copies;
   int groups = 0;  // committed
+  std::vector<PendingProduct> products;
+  std::vector<PendingSums> sums;
+  std::vector<PendingRow> rows;
+  int product_groups = 0;
+  bool begun = false;  // WarpgroupBegin, and no wait since
 };
 
 // Deposits alternate between two sets: a lane that is one call ahead does not disturb the others.
@@ -101,6 +131,8 @@ void RunThread() {
   BlockState& b = Block();
   ThreadState& thread = *b.running;
   b.body(b.arguments);
+  if (!thread.products.empty()) Fail(b, thread.place, "returns while its products are pending");
+  if (!thread.rows.empty()) Fail(b, thread.place, "returns with writes that it did not fence");
   thread.waits = ThreadState::Waits::kDone;
   LeaveFiber(thread.fiber, b.scheduler);
 }
@@ -147,6 +179,11 @@ void RunBlock(BlockState& b) {
     b.thread[t].waits = ThreadState::Waits::kReady;
     b.thread[t].copies.clear();
     b.thread[t].groups = 0;
+    b.thread[t].products.clear();
+    b.thread[t].sums.clear();
+    b.thread[t].rows.clear();
+    b.thread[t].product_groups = 0;
+    b.thread[t].begun = false;
     StartFiber(b.thread[t].fiber, t, RunThread);
   }
   for (int w = 0; w < warps; ++w) {
@@ -240,7 +277,10 @@ void RunGrid(const char* kernel, const LaunchShape& shape, void (*body)(const vo
       StrCat("kernel ", kernel, ": grid ", shape.grid_x, " x ", shape.grid_y, " x ", shape.grid_z));
   KVG_CHECK(shape.threads > 0 && shape.threads <= kMostThreads && shape.threads % kWarp == 0,
             StrCat("kernel ", kernel, ": ", shape.threads, " threads a block"));
-  KVG_CHECK(shape.shared_bytes >= 0 && shape.shared_bytes <= kMostSharedBytes,
+  KVG_CHECK(!shape.warpgroups || GivenWarpgroups() != Warpgroups::kNone,
+            StrCat("kernel ", kernel, ": the device has no instructions of warpgroups"));
+  const int64_t most_shared = shape.warpgroups ? kMostWarpgroupSharedBytes : kMostSharedBytes;
+  KVG_CHECK(shape.shared_bytes >= 0 && shape.shared_bytes <= most_shared,
             StrCat("kernel ", kernel, ": ", shape.shared_bytes, " bytes of shared memory"));
   CountLaunch();
   BlockState& b = Block();
@@ -348,5 +388,151 @@ void LoadMatrix4(uint32_t (&r)[4], const void* row) { LoadMatrices("LoadMatrix4"
 void LoadMatrix4Transposed(uint32_t (&r)[4], const void* row) {
   LoadMatrices("LoadMatrix4Transposed", r, row, true);
 }
+
+void StoreMatrix4(void* row, const Uint4& r) {
+  KVG_CHECK(reinterpret_cast<uintptr_t>(row) % 16 == 0, "a matrix row that is not 16-byte aligned");
+  const emulated::Deposits& all = emulated::Exchange("StoreMatrix4", r);
+  emulated::PendingRow stored = {static_cast<std::byte*>(row), {}};
+  for (int t = 0; t < 4; ++t) {
+    const auto words =
+        std::bit_cast<std::array<uint32_t, 4>>(emulated::DepositOf<Uint4>(all, Lane() % 8 * 4 + t));
+    std::memcpy(stored.bytes.data() + t * 4, &words[static_cast<size_t>(Lane() / 8)], 4);
+  }
+  std::memset(row, emulated::kPoison, stored.bytes.size());
+  emulated::Running().rows.push_back(stored);
+}
+void FenceSlabs() {
+  emulated::ThreadState& thread = emulated::Running();
+  for (const emulated::PendingRow& row : thread.rows) {
+    std::memcpy(row.to, row.bytes.data(), row.bytes.size());
+  }
+  thread.rows.clear();
+}
+
+void WarpgroupBegin() { emulated::Running().begun = true; }
+void WarpgroupCommit() { ++emulated::Running().product_groups; }
+
+namespace emulated {
+namespace {
+
+std::atomic<int64_t> warpgroup_products = 0;
+// A signalling NaN, which arithmetic makes another.
+const float kPendingSum = FloatOf(0x7fa5a5a5);
+
+float Number(DType type, uint16_t bits) {
+  return type == DType::kBF16 ? Bf16ToF32(bits) : F16ToF32(bits);
+}
+float SlabNumber(DType type, const std::byte* slab, int row, int k) {
+  uint16_t bits;
+  std::memcpy(&bits, slab + k / 8 * kHalfSlabBytes + row * 16 + k % 8 * 2, sizeof bits);
+  return Number(type, bits);
+}
+
+// The lane's results, onto `sums`.
+void MultiplyNow(const PendingProduct& p, std::array<float, 32>& sums) {
+  const int g = Lane() / 4, t = Lane() % 4, warp_row = WarpIndex() % 4 * 16;
+  std::array<std::array<float, 16>, 2> rows = p.rows;
+  for (int side = 0; side < 2 && p.a == nullptr; ++side) {
+    for (int k = 0; k < 16; ++k) {
+      rows[side][k] = SlabNumber(p.type, p.a_slab, warp_row + g + 8 * side, k);
+    }
+  }
+  const bool halves = GivenWarpgroups() == Warpgroups::kInHalves;
+  for (int i = 0; i < 32; ++i) {
+    const int column = i / 4 * 8 + t * 2 + i % 2;
+    const std::array<float, 16>& row = rows[i % 4 / 2];
+    double sum = sums[i];
+    for (int k = 0; k < 16; ++k) {
+      if (halves && k == 8) sum = static_cast<float>(sum);
+      sum += row[k] * static_cast<double>(SlabNumber(p.type, p.b_slab, column, k));
+    }
+    sums[i] = static_cast<float>(sum);
+  }
+}
+
+std::vector<std::byte> SlabNow(const std::byte* slab) {
+  return slab == nullptr ? std::vector<std::byte>()
+                         : std::vector<std::byte>(slab, slab + kSlabBytes);
+}
+
+}  // namespace
+
+void Multiply(DType type, float* c, const Uint4* a, const void* a_slab, const void* b_slab) {
+  ThreadState& thread = Running();
+  if (!thread.begun) {
+    Fail(Block(), thread.place, "begins a product, and called no WarpgroupBegin since it waited");
+  }
+  KVG_CHECK(reinterpret_cast<uintptr_t>(a_slab) % 16 == 0 &&
+                reinterpret_cast<uintptr_t>(b_slab) % 16 == 0,
+            "a slab that is not 16-byte aligned");
+  PendingProduct p = {type,
+                      c,
+                      a,
+                      {},
+                      {},
+                      static_cast<const std::byte*>(a_slab),
+                      static_cast<const std::byte*>(b_slab),
+                      {},
+                      {},
+                      thread.product_groups};
+  if (a != nullptr) p.a_then = *a;
+  const Deposits& all = Exchange("WarpgroupMultiply", p.a_then);
+  for (int k = 0; k < 16 && a != nullptr; ++k) {
+    const auto words =
+        std::bit_cast<std::array<uint32_t, 4>>(DepositOf<Uint4>(all, Lane() / 4 * 4 + k % 8 / 2));
+    for (int side = 0; side < 2; ++side) {
+      const uint32_t word = words[static_cast<size_t>(k / 8) * 2 + static_cast<size_t>(side)];
+      p.rows[side][k] = Number(type, static_cast<uint16_t>(word >> k % 2 * 16));
+    }
+  }
+  if (Lane() == 0) {
+    p.a_slab_then = SlabNow(p.a_slab);
+    p.b_slab_then = SlabNow(p.b_slab);
+    if (WarpIndex() % 4 == 0) ++warpgroup_products;
+  }
+  const bool is_first = std::none_of(thread.sums.begin(), thread.sums.end(),
+                                     [c](const PendingSums& s) { return s.c == c; });
+  if (is_first) {
+    PendingSums& held = thread.sums.emplace_back(PendingSums{c, {}});
+    std::copy_n(c, 32, held.sums.begin());
+    std::fill_n(c, 32, kPendingSum);
+  }
+  thread.products.push_back(std::move(p));
+}
+
+void WaitForProducts(int pending) {
+  ThreadState& thread = Running();
+  Exchange("WarpgroupWait", 0);
+  thread.begun = false;
+  const int complete = thread.product_groups - pending;  // groups below this one
+  std::erase_if(thread.products, [&](const PendingProduct& p) {
+    if (p.group >= complete) return false;
+    if (Lane() == 0 && (p.a_slab_then != SlabNow(p.a_slab) || p.b_slab_then != SlabNow(p.b_slab))) {
+      Fail(Block(), thread.place, "a slab was written while a product with it was pending");
+    }
+    if (p.a != nullptr && std::memcmp(p.a, &p.a_then, sizeof p.a_then) != 0) {
+      Fail(Block(), thread.place, "registers were written while a product of them was pending");
+    }
+    const auto held = std::find_if(thread.sums.begin(), thread.sums.end(),
+                                   [&](const PendingSums& s) { return s.c == p.c; });
+    MultiplyNow(p, held->sums);
+    return true;
+  });
+  std::erase_if(thread.sums, [&](const PendingSums& held) {
+    const bool is_pending = std::any_of(thread.products.begin(), thread.products.end(),
+                                        [&](const PendingProduct& p) { return p.c == held.c; });
+    if (is_pending) return false;
+    const auto untouched = [](float sum) { return BitsOf(sum) == BitsOf(kPendingSum); };
+    if (!std::all_of(held.c, held.c + 32, untouched)) {
+      Fail(Block(), thread.place, "sums were written while products onto them were pending");
+    }
+    std::copy(held.sums.begin(), held.sums.end(), held.c);
+    return true;
+  });
+}
+
+int64_t WarpgroupProducts() { return warpgroup_products; }
+
+}  // namespace emulated
 
 }  // namespace kvgauge::cuda
