@@ -29,8 +29,11 @@ double FullTokenBytes(const std::string& model_facts) {
   const double number_bytes = name == "f32" ? 4 : name == "f16" || name == "bf16" ? 2 : 0;
   const double entry_tokens = facts->contains("entry_tokens") ? number("entry_tokens") : 1;
   if (entry_tokens < 1) return 0;
-  return number("layers") * number("kv_heads") * (number("key_dim") + number("value_dim")) *
-         number_bytes / entry_tokens;
+  const double numbers =
+      facts->contains("token_numbers")
+          ? number("token_numbers")
+          : number("layers") * number("kv_heads") * (number("key_dim") + number("value_dim"));
+  return numbers * number_bytes / entry_tokens;
 }
 
 }  // namespace kvgauge

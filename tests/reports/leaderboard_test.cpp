@@ -227,6 +227,17 @@ TEST(Leaderboard, EntriesOfBlocksAreDividedByTheirTokens) {
   EXPECT_DOUBLE_EQ(model.tables[0].lines[0].bytes.logical_ratio, 1);
 }
 
+// Layers with heads of several sizes: what a token has in all of them is recorded.
+TEST(Leaderboard, TokensOfSeveralHeadSizesCountEachLayer) {
+  Board board;
+  CellRow cell = Cell("full");
+  cell.model.facts =
+      R"({"dtype":"bf16","key_dim":5,"kv_heads":1,"layers":5,"token_numbers":80,"value_dim":5})";
+  board.Add(cell, 3, [](int) { return Given{.bytes = 4000}; });
+  const LeaderboardModel model = board.Make();
+  EXPECT_DOUBLE_EQ(model.tables.at(0).lines.at(0).bytes.logical_per_token, 160);
+}
+
 // A baseline whose layers keep states alone.
 TEST(Leaderboard, AModelWithoutACacheTakesNoBytesAToken) {
   Board board;

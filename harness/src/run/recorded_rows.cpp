@@ -31,6 +31,14 @@ ModelRow ModelRowOf(const std::string& name, const std::string& fingerprint,
                 {"dtype", NameOf(dtype)},           {"max_position", config.max_position}};
   // What a sequence takes beside its cache, however long it is.
   if (shape.state_bytes > 0) facts["state_bytes"] = shape.state_bytes;
+  // What a token has in all layers, whose heads have several sizes.
+  if (!shape.heads.empty()) {
+    int64_t numbers = 0;
+    for (const HeadSizes& heads : shape.heads) {
+      numbers += heads.kv_heads * (heads.key_dim + heads.value_dim);
+    }
+    facts["token_numbers"] = numbers;
+  }
   // How many tokens an entry of the cache stands for.
   if (shape.entry_tokens > 1) facts["entry_tokens"] = shape.entry_tokens;
   return {.fingerprint = fingerprint, .name = name, .facts = CanonicalJson(facts)};
