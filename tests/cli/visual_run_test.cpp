@@ -3,6 +3,7 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <span>
 #include <sstream>
 
 #include "cli/visual_fixture.h"
@@ -17,6 +18,30 @@ namespace {
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+
+class ClipRunTest : public VisualRunTest {
+ protected:
+  // A task that shows `count` frames of a folder with such scenes; `rest` of the run file.
+  void RunOnClip(std::span<const uint32_t> scenes, int count, const std::string& rest) const {
+    std::filesystem::create_directories(Path("data/s/v"));
+    for (size_t i = 0; i < scenes.size(); ++i) {
+      Write(StrCat("data/s/v/", i, ".ppm"), EncodePpm(Drawn(80, 64, scenes[i])));
+    }
+    Write("data/s/t.jsonl",
+          Json{{"question", "What?"}, {"answer", "a"}, {"clip", "v"}}.dump() + "\n");
+    Write("t.json", StrCat(R"({"name": "t/clips", "version": 1, "group": "t", "description": "d",
+      "metric": "accuracy", "max_new_tokens": 2, "source": {"name": "pictures",
+      "file": "s/t.jsonl", "container": "jsonl", "video": "s/{clip}", "frame_rule": "linspace",
+      "context": "{video}", "question": "{question}", "answers": "answer", "frame_count": )",
+                           count, "}}"));
+    Write("mine.json",
+          StrCat(R"({"models": [{"path": ")", Path("eyes/config.json"),
+                 R"(", "name": "eyes", "weights": "random:5"}], "data": ")", Path("data"),
+                 R"(", "tasks": [")", Path("t.json"), R"("], )", rest, "}"));
+    const Outcome outcome = RunInto("r.db", {"--json"});
+    ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  }
+};
 
 TEST_F(VisualRunTest, RecordsWhatSamplesShow) {
   Write("mine.json", Seeing(R"("snapkv", "uniform_visual")"));
@@ -95,23 +120,10 @@ TEST_F(VisualRunTest, RecordsWhatSamplesShow) {
 }
 
 // Frames of a video are shown as pictures and recorded as frames, under their numbers.
-TEST_F(VisualRunTest, FramesOfVideosAreRecordedAsFrames) {
-  std::filesystem::create_directories(Path("data/s/v"));
-  for (int i = 0; i < 9; ++i) {
-    Write(StrCat("data/s/v/", i, ".ppm"), EncodePpm(Drawn(80, 64, static_cast<uint32_t>(i))));
-  }
-  Write("data/s/t.jsonl",
-        Json{{"question", "What?"}, {"answer", "a"}, {"clip", "v"}}.dump() + "\n");
-  Write("t.json", R"({"name": "t/clips", "version": 1, "group": "t", "description": "d",
-      "metric": "accuracy", "max_new_tokens": 2, "source": {"name": "pictures",
-      "file": "s/t.jsonl", "container": "jsonl", "video": "s/{clip}", "frame_rule": "linspace",
-      "frame_count": 3, "context": "{video}", "question": "{question}", "answers": "answer"}})");
-  Write("mine.json", StrCat(R"({"models": [{"path": ")", Path("eyes/config.json"),
-                            R"(", "name": "eyes", "weights": "random:5"}], "data": ")",
-                            Path("data"), R"(", "tasks": [")", Path("t.json"), R"("],
-      "budgets": ["60%"], "methods": ["uniform_visual"]})"));
-  const Outcome outcome = RunInto("r.db", {"--json"});
-  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+TEST_F(ClipRunTest, FramesOfVideosAreRecordedAsFrames) {
+  constexpr uint32_t kScenes[] = {0, 1, 2, 3, 4, 5, 6, 7, 8};
+  ASSERT_NO_FATAL_FAILURE(
+      RunOnClip(kScenes, 3, R"("budgets": ["60%"], "methods": ["uniform_visual"])"));
   const auto store = Open("r.db");
   for (const StoredCell& cell : CellsOf(*store)) {
     const SampleRow row = FirstOf(*store, cell);
@@ -130,26 +142,12 @@ TEST_F(VisualRunTest, FramesOfVideosAreRecordedAsFrames) {
 
 // Frames that are the same become one, whose rows are those of each; what is left runs as any
 // prompt does, beside the full cache of all frames.
-TEST_F(VisualRunTest, LikeFramesAreShownOnce) {
-  std::filesystem::create_directories(Path("data/s/v"));
-  const std::vector<uint32_t> scenes = {7, 7, 7, 40};
-  for (size_t i = 0; i < scenes.size(); ++i) {
-    Write(StrCat("data/s/v/", i, ".ppm"), EncodePpm(Drawn(80, 64, scenes[i])));
-  }
-  Write("data/s/t.jsonl",
-        Json{{"question", "What?"}, {"answer", "a"}, {"clip", "v"}}.dump() + "\n");
-  Write("t.json", R"({"name": "t/clips", "version": 1, "group": "t", "description": "d",
-      "metric": "accuracy", "max_new_tokens": 2, "source": {"name": "pictures",
-      "file": "s/t.jsonl", "container": "jsonl", "video": "s/{clip}", "frame_rule": "linspace",
-      "frame_count": 4, "context": "{video}", "question": "{question}", "answers": "answer"}})");
-  Write("mine.json", StrCat(R"({"models": [{"path": ")", Path("eyes/config.json"),
-                            R"(", "name": "eyes", "weights": "random:5"}], "data": ")",
-                            Path("data"), R"(", "tasks": [")", Path("t.json"), R"("],
-      "budgets": ["100%"], "fidelity_steps": 2, "latency": {"contexts": [64, 16],
-      "decode_steps": 2, "repetitions": 1, "max_others_share": 1.0},
-      "methods": [{"method": "streammem", "overrides": {"see.above": 0.999999}}]})"));
-  const Outcome outcome = RunInto("r.db", {"--json"});
-  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+TEST_F(ClipRunTest, LikeFramesAreShownOnce) {
+  constexpr uint32_t kScenes[] = {7, 7, 7, 40};
+  ASSERT_NO_FATAL_FAILURE(RunOnClip(kScenes, 4, R"("budgets": ["100%"], "fidelity_steps": 2,
+      "latency": {"contexts": [64, 16], "decode_steps": 2, "repetitions": 1,
+                  "max_others_share": 1.0},
+      "methods": [{"method": "streammem", "overrides": {"see.above": 0.999999}}])"));
   const auto store = Open("r.db");
   for (const StoredCell& cell : CellsOf(*store)) {
     const SampleRow row = FirstOf(*store, cell);

@@ -31,35 +31,50 @@ std::vector<std::string> SeeCases(const std::string& kind = "see") {
   return names;
 }
 
+// A case: what it says, its tensors, and the stages of its method.
+struct SeeCase {
+  Json json;
+  std::unique_ptr<WeightSource> file;
+  Pipeline stages;
+};
+SeeCase OpenSeeCase(const std::string& name) {
+  SeeCase opened;
+  opened.json = *ReadJsonFile(kCases + name + ".json");
+  Result<std::unique_ptr<WeightSource>> file = OpenSafetensorsFile(kCases + name + ".safetensors");
+  EXPECT_TRUE(file.ok()) << file.error().message;
+  opened.file = std::move(file).value();
+  const Result<Method> method =
+      LoadMethod(opened.json["method"].get<std::string>(), KVG_SOURCE_DIR "/configs/methods",
+                 opened.json["set"].get<std::vector<std::string>>());
+  EXPECT_TRUE(method.ok()) << method.error().message;
+  opened.stages = MakePipeline(*method);
+  EXPECT_NE(opened.stages.see, nullptr);
+  return opened;
+}
+
 class SeeGolden : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(SeeGolden, KeepsAndMergesAsTheOracle) {
-  const Result<Json> one = ReadJsonFile(kCases + GetParam() + ".json");
-  ASSERT_TRUE(one.ok());
-  const Result<std::unique_ptr<WeightSource>> file =
-      OpenSafetensorsFile(kCases + GetParam() + ".safetensors");
-  ASSERT_TRUE(file.ok()) << file.error().message;
-  const auto read = [&](const char* name) { return ReadFixture<float>(**file, name, DType::kF32); };
+  const SeeCase one = OpenSeeCase(GetParam());
+  const See& see = *one.stages.see;
+  const auto read = [&](const char* name) {
+    return ReadFixture<float>(*one.file, name, DType::kF32);
+  };
   const std::vector<float> features = read("features"), attention = read("attention"),
                            keys = read("keys"), class_key = read("class_key"),
                            class_query = read("class_query"), behind_keys = read("behind_keys"),
                            behind_class_key = read("behind_class_key"),
                            behind_class_query = read("behind_class_query"), rows = read("rows"),
                            expected = read("expected_rows");
-  const std::vector<int32_t> places = ReadFixture<int32_t>(**file, "expected_places", DType::kI32);
+  const std::vector<int32_t> places =
+      ReadFixture<int32_t>(*one.file, "expected_places", DType::kI32);
 
-  const Result<Method> method =
-      LoadMethod((*one)["method"].get<std::string>(), KVG_SOURCE_DIR "/configs/methods",
-                 (*one)["set"].get<std::vector<std::string>>());
-  ASSERT_TRUE(method.ok()) << method.error().message;
-  const Pipeline stages = MakePipeline(*method);
-  ASSERT_NE(stages.see, nullptr);
   const auto width = std::ssize(class_key);
   TileView tile;
   tile.patches = std::ssize(keys) / width;
   tile.width = width;
-  tile.heads = (*one)["heads"];
-  const SeeNeeds needs = stages.see->sees();
+  tile.heads = one.json["heads"];
+  const SeeNeeds needs = see.sees();
   // What was not asked for is not there.
   if (needs.attention) tile.attention = attention;
   if (needs.keys) tile.keys = {class_query, keys, class_key};
@@ -68,10 +83,10 @@ TEST_P(SeeGolden, KeepsAndMergesAsTheOracle) {
   std::vector<float> early;
   if (needs.early >= 0) early = read("early");
   tile.early = early;
-  tile.columns = one->value("columns", tile.patches);
+  tile.columns = one.json.value("columns", tile.patches);
   tile.hidden = std::ssize(rows) / tile.patches;
 
-  const std::vector<SeenRow> seen = stages.see->Reduce(tile);
+  const std::vector<SeenRow> seen = see.Reduce(tile);
   ASSERT_EQ(seen.size(), places.size());
   // What it mixes; the class token's features come first.
   const std::vector<float>& table = needs.mixes_shown ? rows : features;
@@ -99,29 +114,20 @@ INSTANTIATE_TEST_SUITE_P(Methods, SeeGolden, ::testing::ValuesIn(SeeCases()));
 class FramesGolden : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(FramesGolden, JoinsFramesAsTheOracle) {
-  const Result<Json> one = ReadJsonFile(kCases + GetParam() + ".json");
-  ASSERT_TRUE(one.ok());
-  const Result<std::unique_ptr<WeightSource>> file =
-      OpenSafetensorsFile(kCases + GetParam() + ".safetensors");
-  ASSERT_TRUE(file.ok()) << file.error().message;
-  const std::vector<float> frames = ReadFixture<float>(**file, "frames", DType::kF32),
-                           expected = ReadFixture<float>(**file, "expected_rows", DType::kF32);
-  const std::vector<int32_t> first = ReadFixture<int32_t>(**file, "expected_first", DType::kI32);
-  const Result<Method> method =
-      LoadMethod((*one)["method"].get<std::string>(), KVG_SOURCE_DIR "/configs/methods",
-                 (*one)["set"].get<std::vector<std::string>>());
-  ASSERT_TRUE(method.ok()) << method.error().message;
-  const Pipeline stages = MakePipeline(*method);
-  ASSERT_NE(stages.see, nullptr);
-  ASSERT_TRUE(stages.see->sees().frames);
+  const SeeCase one = OpenSeeCase(GetParam());
+  const See& see = *one.stages.see;
+  const std::vector<float> frames = ReadFixture<float>(*one.file, "frames", DType::kF32),
+                           expected = ReadFixture<float>(*one.file, "expected_rows", DType::kF32);
+  const std::vector<int32_t> first = ReadFixture<int32_t>(*one.file, "expected_first", DType::kI32);
+  ASSERT_TRUE(see.sees().frames);
   const auto count = std::ssize(first);
   const auto numbers = frames.size() / first.size();
-  const int32_t rows = (*one)["rows"];
+  const int32_t rows = one.json["rows"];
   FrameView view;
   for (size_t i = 0; i < first.size(); ++i) {
     view.frames.push_back(std::span(frames).subspan(i * numbers, numbers));
   }
-  EXPECT_EQ(stages.see->Join(view), first);
+  EXPECT_EQ(see.Join(view), first);
 
   // What is shown of them.
   const auto shape = [&](VisualBlock::Kind kind, int32_t times) {
@@ -141,9 +147,9 @@ TEST_P(FramesGolden, JoinsFramesAsTheOracle) {
     pictures.push_back(std::move(picture));
   }
   std::vector<float> shown, as_pictures;
-  for (const auto& left : JoinFrames(*stages.see, {{video}}, {{-1}})) shown = left->rows;
+  for (const auto& left : JoinFrames(see, {{video}}, {{-1}})) shown = left->rows;
   const std::vector<int32_t> one_video(pictures.size(), 0);
-  const auto left = JoinFrames(*stages.see, pictures, one_video);
+  const auto left = JoinFrames(see, pictures, one_video);
   ASSERT_EQ(left.size(), pictures.size());
   for (size_t i = 0; i < left.size(); ++i) {
     EXPECT_EQ(left[i]->gone, first[i] != static_cast<int32_t>(i)) << i;

@@ -10,7 +10,7 @@
 
 #include "core/json.h"
 #include "core/rng.h"
-#include "reports/store_fixture.h"
+#include "reports/leaderboard_fixture.h"
 
 namespace kvgauge {
 namespace {
@@ -19,133 +19,6 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-
-struct Given {
-  std::optional<double> score = 1;
-  int64_t bytes = 1000;
-  SampleStatus status = SampleStatus::kOk;
-  EngagementMark engagement = EngagementMark::kEngaged;
-  std::optional<double> kl = {};
-  int64_t host = 0;  // of the bytes
-  bool has_cache = true;
-};
-
-CellRow Cell(const std::string& method, const std::string& budget = "none",
-             const std::string& task = "needle/single", int64_t seed = 0) {
-  CellRow cell;
-  cell.identity = StrCat(method, "|", budget, "|", task, "|", seed);
-  cell.signature = StrCat(R"({"task":")", task, R"(","template":1})");
-  cell.model = {"f00d", "ref-gqa", "{}"};
-  cell.method.name = method;
-  cell.method.family = "selection";
-  cell.method.spec = "{}";
-  cell.method.full_cache = method == "full";
-  cell.task = {task, 1, "{}"};
-  cell.budget = budget;
-  cell.seed = seed;
-  return cell;
-}
-
-// A store that is filled cell by cell. Samples of a cell are named by their number; `content` tells
-// contents of equal numbers apart.
-class Board {
- public:
-  explicit Board(const std::string& name = "a.db", const std::string& run = "r")
-      : scratch_("/dev/shm"), store_(MustOpen(scratch_.File(name))) {
-    run_ = Must(store_->AddRun(TestRun(run)));
-  }
-
-  int64_t Add(const CellRow& cell, int count, const std::function<Given(int)>& give,
-              int samples_a_group = 1, const std::string& content = "", int first = 0) {
-    const int64_t id = Must(store_->AddCell(cell));
-    for (int i = first; i < count; ++i) {
-      const Given g = give(i);
-      SampleRow s;
-      s.cell = id;
-      s.run = run_;
-      s.sample_id = StrCat(i);
-      s.hash = StrCat(content, i);
-      s.group = StrCat(i / samples_a_group);
-      s.position = i;
-      s.status = g.status;
-      s.engagement = g.engagement;
-      s.kl_divergence = g.kl;
-      s.tokens_in = 100;
-      if (g.status == SampleStatus::kOk) {
-        s.score = g.score;
-      } else {
-        s.reason = "out of memory";
-      }
-      MemoryRow memory;
-      memory.nominal_bytes = g.bytes - 100;
-      memory.payload_bytes = g.bytes;
-      memory.resident_bytes = g.bytes + 60;
-      memory.full_bytes = 4000;
-      memory.host_bytes = g.host;
-      if (g.host > 0) s.fetched_per_step = static_cast<double>(i);
-      s.memory.push_back(g.has_cache ? memory : MemoryRow{});
-      s.answers.push_back({.prediction = "x", .references = {"1"}, .score = s.score});
-      Must(store_->Write(s));
-    }
-    return id;
-  }
-  void Times(int64_t cell, const std::vector<LatencyRow>& rows) {
-    MustOk(store_->WriteLatency(cell, run_, rows));
-  }
-  LeaderboardModel Make(const LeaderboardOptions& options = {}) {
-    ResultStore* const stores[] = {store_.get()};
-    return Must(MakeLeaderboard(stores, options));
-  }
-  ResultStore& get() { return *store_; }
-
- private:
-  ScratchDirectory scratch_;
-  std::unique_ptr<ResultStore> store_;
-  int64_t run_ = 0;
-};
-
-const LeaderboardLine& LineOf(const LeaderboardTable& table, const std::string& method,
-                              const std::string& budget = "none") {
-  for (const LeaderboardLine& line : table.lines) {
-    if (line.method.name == method && line.budget == budget) return line;
-  }
-  ADD_FAILURE() << "no " << method << " at " << budget;
-  return table.lines[0];
-}
-
-Given Half(int i) { return {.score = i % 2 == 0 ? 1.0 : 0.0, .bytes = 4000}; }
-
-// As Half, with `lost` of the won samples lost.
-std::function<Given(int)> Losing(int lost, int64_t bytes = 1000) {
-  return [lost, bytes](int i) {
-    Given g = Half(i);
-    if (i < 2 * lost) g.score = 0;
-    g.bytes = bytes;
-    return g;
-  };
-}
-
-// Sums of bytes on the host like the others; means of what steps fetch.
-TEST(Leaderboard, TiersOfMemory) {
-  Board board;
-  board.Add(Cell("full"), 4, Half);
-  board.Add(Cell("placed"), 4, [](int i) {
-    Given g = Half(i);
-    g.host = 3000;
-    return g;
-  });
-  const LeaderboardModel made = board.Make();
-  const LeaderboardLine& placed = LineOf(made.tables[0], "placed");
-  EXPECT_EQ(placed.bytes.host, 3000);
-  EXPECT_EQ(placed.bytes.host_ratio, 0.75);
-  EXPECT_DOUBLE_EQ(placed.bytes.device_ratio(), 1060.0 / 4000);
-  EXPECT_EQ(placed.bytes.host_per_token, 0.75 * placed.bytes.logical_per_token);
-  EXPECT_EQ(placed.fetched_per_step, 1.5);
-  const LeaderboardLine& full = LineOf(made.tables[0], "full");
-  EXPECT_EQ(full.bytes.host, 0);
-  EXPECT_EQ(full.bytes.device_ratio(), full.bytes.resident_ratio);
-  EXPECT_FALSE(full.fetched_per_step);
-}
 
 TEST(Leaderboard, ByHand) {
   Board board;
@@ -194,72 +67,6 @@ TEST(Leaderboard, ByHand) {
   EXPECT_EQ(table.lines[0].verdict, Verdict::kSame);
   EXPECT_EQ(table.lines[1].not_compared, "it is the full cache");
   EXPECT_FALSE(table.lines[1].versus_full.has_value());
-}
-
-// A question after compression is of the prompt and not in the cache, whose tokens count.
-TEST(Leaderboard, BytesAreOfTheTokensThatWereSeen) {
-  Board board;
-  for (const char* method : {"full", "snapkv"}) {
-    CellRow cell = Cell(method);
-    cell.model.facts = R"({"dtype":"bf16","key_dim":10,"kv_heads":2,"layers":1,"value_dim":15})";
-    board.Add(cell, 3, [&](int) {
-      Given g;
-      g.bytes = std::string_view(method) == "full" ? 4000 : 800;
-      return g;
-    });
-  }
-  // 4000 bytes are 40 tokens of 100 bytes; prompts have 100 tokens.
-  const LeaderboardModel model = board.Make();
-  for (const LeaderboardLine& line : model.tables.at(0).lines) {
-    EXPECT_DOUBLE_EQ(line.bytes.logical_per_token, line.method.full_cache ? 100 : 20);
-  }
-}
-
-// An entry of 100 bytes stands for four tokens, so 4000 bytes are 160 tokens.
-TEST(Leaderboard, EntriesOfBlocksAreDividedByTheirTokens) {
-  Board board;
-  CellRow cell = Cell("full");
-  cell.model.facts =
-      R"({"dtype":"bf16","entry_tokens":4,"key_dim":5,"kv_heads":1,"layers":5,"value_dim":5})";
-  board.Add(cell, 3, [](int) { return Given{.bytes = 4000}; });
-  const LeaderboardModel model = board.Make();
-  EXPECT_DOUBLE_EQ(model.tables.at(0).lines.at(0).bytes.logical_per_token, 25);
-  EXPECT_DOUBLE_EQ(model.tables[0].lines[0].bytes.logical_ratio, 1);
-}
-
-// Layers with heads of several sizes: what a token has in all of them is recorded.
-TEST(Leaderboard, TokensOfSeveralHeadSizesCountEachLayer) {
-  Board board;
-  CellRow cell = Cell("full");
-  cell.model.facts =
-      R"({"dtype":"bf16","key_dim":5,"kv_heads":1,"layers":5,"token_numbers":80,"value_dim":5})";
-  board.Add(cell, 3, [](int) { return Given{.bytes = 4000}; });
-  const LeaderboardModel model = board.Make();
-  EXPECT_DOUBLE_EQ(model.tables.at(0).lines.at(0).bytes.logical_per_token, 160);
-}
-
-// A baseline whose layers keep states alone.
-TEST(Leaderboard, AModelWithoutACacheTakesNoBytesAToken) {
-  Board board;
-  for (const char* task : {"needle/single", "needle/double"}) {
-    CellRow cell = Cell("full", "none", task);
-    cell.model.facts =
-        R"({"dtype":"bf16","key_dim":0,"kv_heads":1,"layers":0,"state_bytes":3072,"value_dim":0})";
-    board.Add(cell, 3, [](int) { return Given{.has_cache = false}; });
-  }
-  const LeaderboardModel model = board.Make();
-  const std::string note =
-      "ref-gqa: a sequence also has states of 3.0 KiB, however long it is; it has no cache, so a "
-      "token adds 0 bytes";
-  for (const LeaderboardTable& table : model.tables) {
-    ASSERT_EQ(table.lines.size(), 1u);
-    const ByteSummary& bytes = table.lines[0].bytes;
-    EXPECT_EQ(bytes.samples, 3);
-    EXPECT_EQ(bytes.logical_ratio, 1.0);
-    EXPECT_EQ(bytes.logical_per_token, 0.0);
-    EXPECT_EQ(bytes.full, 0.0);
-    EXPECT_EQ(std::ranges::count(table.notes, note), 1);
-  }
 }
 
 TEST(Leaderboard, TwoSamplesFindNothing) {

@@ -8,7 +8,9 @@
 #include "core/json.h"
 #include "core/strings.h"
 #include "methods/method.h"
+#include "runner/engine_fixture.h"
 #include "runner/generate.h"
+#include "support/compare.h"
 #include "support/tiny_models.h"
 
 namespace kvgauge {
@@ -57,6 +59,38 @@ TEST(HeadSizes, BytesFitTheSameSizesOnly) {
   EXPECT_FALSE(even.Deserialize(*bytes).ok());
   KvCache uneven = tiny.model->NewCache(kHeldTokens);
   EXPECT_FALSE(uneven.Deserialize(*other.model->NewCache(kHeldTokens).Serialize()).ok());
+}
+
+// YOCO's windows of four heads below, and above them layers that read one cache of one head.
+TEST(HeadSizes, ASharedCacheOfAnotherSizeHasItsBitsInCompany) {
+  const std::unique_ptr<Ops> ops = MakeTestOps("cpu", 2);
+  const Result<std::unique_ptr<Model>> model =
+      Model::Load(StrCat(KVG_TEST_DATA, "/golden/models/yoco_window"), {}, *ops);
+  ASSERT_TRUE(model.ok()) << model.error().message;
+  const Prompt prompt = Prompt::FromTokens(RandomIds(80, 3, 101)),
+               other = Prompt::FromTokens(RandomIds(80, 4, 101));
+  const auto read = [&](KvCache& cache, const Prompt& of, int64_t end) {
+    const int64_t begin = cache.tokens();
+    EXPECT_TRUE(cache.Append(end - begin).ok());
+    return SequenceStep{.cache = &cache, .prompt = &of, .begin = begin, .end = end};
+  };
+  const auto forward = [&](std::span<const SequenceStep> steps) {
+    return HostFloats(*ops, (*model)->Forward(steps));
+  };
+  KvCache alone = (*model)->NewCache(80), beside = (*model)->NewCache(80);
+  const SequenceStep first = read(alone, prompt, 60), second = read(beside, other, 21);
+  forward({&first, 1});
+  forward({&second, 1});
+  EXPECT_EQ(alone.layer_count(), 4);
+  EXPECT_EQ(alone.kv_heads(0), 4);
+  EXPECT_EQ(alone.kv_heads(3), 1);
+  KvCache fork = alone.Fork(), saved = (*model)->NewCache(80);
+  ASSERT_TRUE(saved.Deserialize(*alone.Serialize()).ok());
+  const SequenceStep step = read(alone, prompt, 61), again = read(saved, prompt, 61);
+  const std::vector<float> want = forward({&step, 1});
+  EXPECT_TRUE(SameBits(forward({&again, 1}), want));
+  const SequenceStep both[] = {read(beside, other, 30), read(fork, prompt, 61)};
+  EXPECT_TRUE(SameBits(std::span<const float>(forward(both)).last(want.size()), want));
 }
 
 TEST(HeadSizes, StagesOfOneSizeAreRefusedByName) {

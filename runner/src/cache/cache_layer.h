@@ -60,9 +60,9 @@ class CacheLayer {
   // After an error of one of these the layer, and those `below`, are not to be used: they are
   // copies.
   Status Reduce(std::span<const HeadPlan> plan);
-  // `below`: as many layers as the layout is converted with, the nearest last.
   // As KvCache::KeepByEntry.
   Status KeepByEntry();
+  // `below`: as many layers as the layout is converted with, the nearest last.
   Status Store(const StorePlan& plan, std::unique_ptr<LayerLayout> layout,
                std::span<CacheLayer* const> below);
   Status Seal();

@@ -271,10 +271,7 @@ Status Compressor::Impl::StoreLayers(const PromptState& state) {
   const Stopwatch watch(ops_, seconds().quantise);
   for (int64_t layer = 0; layer < shape_.layers; ++layer) {
     KVG_ASSIGN(StorePlan plan, pipeline_.store->Plan(shape_.OfLayer(layer), layer));
-    if (plan.IsPlain()) {
-      if (ReadsFew(layer)) KVG_TRY(cache_->KeepByEntry(layer));
-      continue;
-    }
+    if (plan.IsPlain()) continue;
     recorder_.AddStore(plan);
     ViewSource source = Source();
     source.prefill = state.capture;
@@ -290,13 +287,17 @@ Status Compressor::Impl::StoreLayers(const PromptState& state) {
 }
 
 // Sparse prefills look into pages themselves.
-bool Compressor::Impl::ReadsFew(int64_t layer) const {
-  if (pipeline_.read == nullptr || method_.attend) return false;
-  int64_t longest = 0;
-  for (int64_t head = 0; head < cache_->kv_heads(layer); ++head) {
-    longest = std::max(longest, cache_->length(layer, head));
+Status Compressor::Impl::KeepForReads() {
+  if (pipeline_.read == nullptr || method_.attend) return {};
+  const Stopwatch watch(ops_, seconds().score);
+  for (int64_t layer = 0; layer < shape_.layers; ++layer) {
+    int64_t longest = 0;
+    for (int64_t head = 0; head < cache_->kv_heads(layer); ++head) {
+      longest = std::max(longest, cache_->length(layer, head));
+    }
+    if (pipeline_.read->ReadsFew(layer, longest)) KVG_TRY(cache_->KeepByEntry(layer));
   }
-  return pipeline_.read->ReadsFew(layer, longest);
+  return {};
 }
 
 void Compressor::Impl::BeginReads(const PrefillCapture* capture) {
@@ -337,6 +338,7 @@ Status Compressor::Impl::Compress(const PromptState& state, const PromptScores* 
     }
     if (pipeline_.score != nullptr) KVG_TRY(ReducePrompt(state, scores));
     KVG_TRY(StoreLayers(state));
+    KVG_TRY(KeepForReads());
     BeginReads(state.capture);
     return Place(During::kPrompt);
   });

@@ -119,6 +119,7 @@ Status Compressor::Impl::CompressChunk(const PromptState& state, int64_t prompt_
     // What is coded is coded once, behind the prompt.
     if (last || numbers) KVG_TRY(StoreLayers(state));
     if (!last) return {};
+    KVG_TRY(KeepForReads());
     BeginReads(state.capture);
     return Place(During::kPrompt);
   });

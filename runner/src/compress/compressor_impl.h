@@ -146,8 +146,8 @@ class Compressor::Impl final : public LayerHook {
   Status ClassifyPrompt(const PromptState& state, int64_t layer);
   Status ClassifyInStep();
   Status StoreLayers(const PromptState& state);
-  void CountWeights();  // those that the method has beside the model's
-  bool ReadsFew(int64_t layer) const;
+  void CountWeights();                             // those that the method has beside the model's
+  Status KeepForReads();                           // as the reader reads
   void BeginReads(const PrefillCapture* capture);  // null: there are no signals of a prompt
   Status Seal(During during);
   Status Place(During during);

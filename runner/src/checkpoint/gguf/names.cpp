@@ -76,14 +76,9 @@ constexpr GgufName kGemma[] = {
     {"ffn_down", "mlp.down_proj"},
 };
 
-// Its experts are stacked, gates in front of what they open or apart from it.
+// What it has beside kGemma. Its experts are stacked, gates in front of what they open or apart
+// from it.
 constexpr GgufName kGemma4[] = {
-    {"post_attention_norm", "post_attention_layernorm"},
-    {"ffn_norm", "pre_feedforward_layernorm"},
-    {"post_ffw_norm", "post_feedforward_layernorm"},
-    {"ffn_gate", "mlp.gate_proj"},
-    {"ffn_up", "mlp.up_proj"},
-    {"ffn_down", "mlp.down_proj"},
     {"layer_output_scale.weight", "layer_scalar"},
     {"inp_gate", "per_layer_input_gate"},
     {"proj", "per_layer_projection"},
@@ -111,8 +106,12 @@ constexpr GgufArchitecture kArchitectures[] = {
     {.name = "gemma", .model_type = "gemma", .norms_plus_one = true, .layer = kLlama},
     {.name = "gemma2", .model_type = "gemma2", .norms_plus_one = true, .layer = kGemma},
     {.name = "gemma3", .model_type = "gemma3_text", .norms_plus_one = true, .layer = kGemma},
-    {.name = "gemma4", .model_type = "gemma4_text", .layer = kGemma4},
-    {.name = "gemma4", .model_type = "gemma4_text", .mixture = true, .layer = kGemma4},
+    {.name = "gemma4", .model_type = "gemma4_text", .layer = kGemma, .more = kGemma4},
+    {.name = "gemma4",
+     .model_type = "gemma4_text",
+     .mixture = true,
+     .layer = kGemma,
+     .more = kGemma4},
     {.name = "gpt-oss", .model_type = "gpt_oss", .mixture = true, .layer = kGptOss},
     {.name = "llama", .model_type = "llama", .paired = true, .layer = kLlama},
     {.name = "llama", .model_type = "mixtral", .mixture = true, .paired = true, .layer = kMixtral},
@@ -128,6 +127,11 @@ constexpr GgufArchitecture kArchitectures[] = {
 const GgufName* FindName(std::span<const GgufName> names, std::string_view file) {
   const auto found = std::ranges::find(names, file, &GgufName::file);
   return found == names.end() ? nullptr : &*found;
+}
+
+const GgufName* FindInLayer(const GgufArchitecture& architecture, std::string_view file) {
+  const GgufName* found = FindName(architecture.layer, file);
+  return found != nullptr ? found : FindName(architecture.more, file);
 }
 
 // "blk.12.rest": 12 and "rest".
@@ -182,11 +186,11 @@ std::optional<GgufPlace> PlaceOfGgufTensor(const GgufArchitecture& architecture,
     part = layer->rest;
     scope = StrCat("model.layers.", layer->layer, ".");
     // One with its ending says all of the name.
-    if (const GgufName* whole = FindName(architecture.layer, StrCat(part, kind))) {
+    if (const GgufName* whole = FindInLayer(architecture, StrCat(part, kind))) {
       place.name = StrCat(scope, whole->checkpoint);
       return place;
     }
-    found = FindName(architecture.layer, part);
+    found = FindInLayer(architecture, part);
     if (found == nullptr) found = FindName(kAttention, part);
   }
   if (found == nullptr || (kind != ".weight" && kind != ".bias")) return std::nullopt;
