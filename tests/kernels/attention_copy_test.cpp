@@ -14,9 +14,9 @@ namespace kvgauge {
 namespace {
 
 // Types of pages, and whether these are KvFormat::by_entry.
-constexpr std::pair<DType, bool> kKinds[] = {{DType::kF32, false},  {DType::kF16, false},
-                                             {DType::kBF16, false}, {DType::kF32, true},
-                                             {DType::kF16, true},   {DType::kBF16, true}};
+constexpr std::pair<DType, bool> kPageKinds[] = {{DType::kF32, false},  {DType::kF16, false},
+                                                 {DType::kBF16, false}, {DType::kF32, true},
+                                                 {DType::kF16, true},   {DType::kBF16, true}};
 
 // The pages of one stream.
 struct Pages {
@@ -46,7 +46,7 @@ TEST(AttentionCopy, KeepsBitsWhereverEntriesGo) {
   std::vector<int32_t> index;
   for (int32_t i = 0; i < kEntries; i += i % 7 == 3 ? 1 : 2) index.push_back(i);
   const int64_t n = std::ssize(index);
-  for (const auto& [dtype, by_entry] : kKinds) {
+  for (const auto& [dtype, by_entry] : kPageKinds) {
     for (const int64_t dim : {1, 33, 64, 130}) {
       std::vector<Backend<AttentionOps>> backends = CpuBackends(MakeCpuAttention, {1, 3});
       backends.push_back({"reference", MakeReferenceAttention()});
@@ -98,7 +98,7 @@ TEST(AttentionCopy, EntriesMoveDownInPlace) {
     if (i % 64 != 63 && i != 100) kept[1].push_back(i);
     if (i < 3 || i >= 210) kept[2].push_back(i);
   }
-  for (const auto& [dtype, by_entry] : kKinds) {
+  for (const auto& [dtype, by_entry] : kPageKinds) {
     for (const int64_t dim : {1, 33, 64, 130}) {
       std::vector<Backend<AttentionOps>> backends = CpuBackends(MakeCpuAttention, {1, 3});
       backends.push_back({"reference", MakeReferenceAttention()});
@@ -139,7 +139,7 @@ TEST(AttentionCopy, GathersWhatIsReadInOrder) {
   constexpr int64_t kEntries = 200;
   const std::vector<int32_t> index = {199, 3, 3, 64, 0, 127};
   const int64_t n = std::ssize(index);
-  for (const auto& [dtype, by_entry] : kKinds) {
+  for (const auto& [dtype, by_entry] : kPageKinds) {
     std::vector<Backend<AttentionOps>> backends = CpuBackends(MakeCpuAttention, {1, 3});
     backends.push_back({"reference", MakeReferenceAttention()});
     for (const Backend<AttentionOps>& b : backends) {

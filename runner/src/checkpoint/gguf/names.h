@@ -27,6 +27,7 @@ struct GgufArchitecture {
   // Rows of queries and keys stand in pairs that turn together, and not in halves.
   bool paired = false;
   bool norms_plus_one = false;  // stored norms are one more than the checkpoint's
+  // Looked for in `layer` first.
   std::span<const GgufName> layer, more = {};
 };
 
