@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "core/strings.h"
+#include "src/config/common.h"
 #include "src/config/family.h"
 
 namespace kvgauge {
