@@ -192,6 +192,11 @@ void CpuAttention::AttendSpan(const Call& call, const Block& block, const Piece&
     return static_cast<int>(std::clamp<int64_t>(entry - span_entry, softmax.first, softmax.last));
   };
   uint64_t words[kPagesPerSpan];
+  // What the first page of values will ask for.
+  Next meanwhile;
+  if (!some && piece.values == PageSource::kCodes) {
+    meanwhile = NextAfter(call, piece, span, nullptr, piece.PageBegin(span), /*values=*/true);
+  }
   for (int g = 0; g < call.group; ++g) {
     softmax.extras =
         some ? ChosenExtras(piece, span, chosen, g, scratch, words, &softmax.value_scale)
@@ -203,6 +208,7 @@ void CpuAttention::AttendSpan(const Call& call, const Block& block, const Piece&
       const int64_t r = i * call.group + g;
       softmax.scores = scratch.scores + r * kSpan;
       softmax.weights = bf16 ? scratch.weights + r * kSpan : nullptr;
+      meanwhile = FetchFirst(meanwhile, kLinesAtOnce);
       parts[r] = kernels_.softmax(softmax);
     }
   }

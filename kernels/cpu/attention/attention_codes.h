@@ -5,6 +5,7 @@
 #pragma once
 
 #include "cpu/attention/attention_kernels.h"
+#include "cpu/attention/attention_lines.h"
 #include "cpu/codec/codec_layout.h"
 
 namespace kvgauge {
@@ -30,9 +31,6 @@ void Fold(const FoldArgs& args) {
 
 // kRows rows times vectors [first_vector, first_vector + 4) of every step. One output element is
 // one chain over the steps, then its constant.
-//
-// What comes next is fetched a little with every step: all at once would hold up the loads here
-// until memory has answered.
 template <class V, int kBits, int kRows>
 [[gnu::noinline]] void CodedTile(const CodedProductArgs& args, int row) {
   using F = typename V::F;
@@ -42,9 +40,7 @@ template <class V, int kBits, int kRows>
   constexpr int kField = kBits == 3 ? 2 : kBits;
   constexpr int kSlots = 16 / kField;  // of a block
   const typename V::Table table = V::LoadTable(args.table);
-  const char* next = args.next;
-  const char* const next_end = next + (row == 0 ? args.next_bytes : 0);
-  const int64_t fetch = (args.next_bytes + 64 * args.pairs - 1) / (64 * args.pairs) * 64;
+  ByteFeed<V> feed(args.next, row == 0 ? args.next_bytes : 0, args.pairs * (4 / kVectors));
 
   for (int v0 = 0; v0 < 4; v0 += kVectors) {
     float* out = args.out + row * args.out_stride + v0 * kCodeLanes;
@@ -70,9 +66,7 @@ template <class V, int kBits, int kRows>
       const auto* block = args.codes + slot / kSlots * kCodeBlockBytes;
       const auto* tops = args.top_codes + slot / 16 * kCodeBlockBytes;
       const int shift = slot % kSlots * kField, top_shift = slot % 16;
-      for (int64_t i = 0; i < fetch && next < next_end; i += 64, next += 64) {
-        __builtin_prefetch(next, 0, 2);
-      }
+      feed.Step();
 #pragma GCC unroll 4
       for (int p = 0; p < kParts; ++p) {
         U word = V::LoadU(block + p * 4 * V::kLanes);

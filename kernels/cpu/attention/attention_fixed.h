@@ -13,6 +13,7 @@
 #pragma once
 
 #include "cpu/attention/attention_kernels.h"
+#include "cpu/attention/attention_lines.h"
 #include "cpu/codec/codec_layout.h"
 #include "cpu/isa/inline.h"
 
@@ -176,12 +177,7 @@ template <class V, int kBits, int kRows, bool kShared>
     top_bits[i] = U{} + static_cast<uint32_t>(slot % 8);
   }
   const int64_t stride = 2 * args.vectors / kSlots * kCodeBlockBytes;
-  // Lines to fetch with every two pairs of steps; what is left is fetched at once.
-  const unsigned twos = static_cast<unsigned>(args.pairs) / 2;
-  const unsigned lines = row == 0 ? static_cast<unsigned>(args.next_bytes) / 64 : 0;
-  const unsigned fetch = lines / twos * 64;
-  const char* next = args.next;
-  for (unsigned i = lines % twos; i > 0; --i, next += 64) __builtin_prefetch(next, 0, 2);
+  ByteFeed<V> feed(args.next, row == 0 ? args.next_bytes : 0, args.pairs / 2 * (4 / kVectors));
 
 #pragma GCC unroll 4
   for (int v0 = 0; v0 < 4; v0 += kVectors) {
@@ -207,10 +203,7 @@ template <class V, int kBits, int kRows, bool kShared>
     int64_t at = 0;  // of words
     int pair = 0;
     do {
-      if (v0 == 0) {
-        for (unsigned i = 0; i < fetch; i += 64) __builtin_prefetch(next + i, 0, 2);
-        next += fetch;
-      }
+      feed.Step();
 #pragma GCC unroll 2
       for (int i = 0; i < 2; ++i, slot += static_cast<unsigned>(args.vectors)) {
 #pragma GCC unroll 4

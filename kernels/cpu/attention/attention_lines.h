@@ -1,14 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is chosen is scattered, so no prefetcher of the processor foresees it: every call brings the
-// lines that are wanted next, and asks for a few of them with every step.
+// What is wanted next, fetched a little with every step: all at once would hold up the loads of
+// what is multiplied until memory has answered, and later there would be nothing left to ask for.
+//
+// Of = a type of the including file's own, so that the linker merges no two instruction sets.
 #pragma once
 
 #include "cpu/attention/attention_kernels.h"
 
 namespace kvgauge {
 
-// Asks for a share of the lines with every step. Of = a type of the including file's own, so that
-// the linker merges no two instruction sets.
+// Lines that lie side by side, as many with every step; what is too much for that comes first.
+template <class Of>
+struct ByteFeed {
+  const char* next;
+  unsigned per_step;  // bytes
+
+  [[gnu::always_inline]] ByteFeed(const char* from, int64_t bytes, int steps) : next(from) {
+    const auto lines = static_cast<unsigned>(bytes) / 64, count = static_cast<unsigned>(steps);
+    per_step = lines / count * 64;
+    for (unsigned i = lines % count; i > 0; --i, next += 64) __builtin_prefetch(next, 0, 2);
+  }
+  [[gnu::always_inline]] void Step() {
+    for (unsigned i = 0; i < per_step; i += 64) __builtin_prefetch(next + i, 0, 2);
+    next += per_step;
+  }
+};
+
+// Lines that are scattered, as what is chosen is: no prefetcher of the processor foresees them.
 template <class Of>
 struct LineFeed {
   const char* const* next;

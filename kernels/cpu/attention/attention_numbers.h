@@ -6,6 +6,7 @@
 #pragma once
 
 #include "cpu/attention/attention_kernels.h"
+#include "cpu/attention/attention_lines.h"
 #include "cpu/codec/codec_layout.h"
 
 namespace kvgauge {
@@ -50,6 +51,7 @@ struct Float8Numbers {
     // Through the first-level cache: a shuffle more would cost what the others wait for.
     alignas(64) uint16_t halves[2 * V::kLanes];
     V::StoreU(halves, V::template HalvesOfFloat8<kMantissa>(words, vector));
+    asm("" : "+m"(halves));  // else GCC keeps them in registers, and shuffles
     return {V::LoadF16(halves), V::LoadF16(halves + V::kLanes)};
   }
   [[gnu::always_inline]] static void Add(const float* x, const Numbers& b, F (&sum)[kSums]) {
@@ -85,11 +87,15 @@ struct ByteNumbers : PairedNumbers<V> {
   using typename PairedNumbers<V>::U;
   static constexpr int kField = 8;
   F offset;
-  explicit ByteNumbers(const NumberProductArgs& args) : offset(V::Set(args.offset)) {}
+  explicit ByteNumbers(const NumberProductArgs& args) : offset(V::Set(0x1p23f + args.offset)) {}
   template <bool>
   [[gnu::always_inline]] typename PairedNumbers<V>::Numbers Take(const char* block, int v) const {
-    const U even = V::LoadU(block + v) & 0xffu, odd = V::LoadU(block + v + 2) & 0xffu;
-    return {V::Sub(V::IntsAsF(even), offset), V::Sub(V::IntsAsF(odd), offset)};
+    return {Number(V::LoadU(block + v)), Number(V::LoadU(block + v + 2))};
+  }
+  // In the lowest bits of the fraction of 2^23 a code is 2^23 more than itself; the offset is
+  // whole.
+  [[gnu::always_inline]] F Number(U word) const {
+    return V::Sub((F)V::AndOr(word, 0xffu, U{} + 0x4b000000u), offset);
   }
 };
 
@@ -124,10 +130,7 @@ template <class V, class P, int kRows, bool kShared>
   const P numbers(args);
   // The first of the block; known here where tiles are whole blocks, for shifts by constants.
   const int first_vector = kVectors == kSlots ? 0 : vector % kSlots;
-  // What comes next is fetched a little with every pair: all at once would hold up the loads here
-  // until memory has answered.
-  const auto pairs = static_cast<unsigned>(args.pairs);
-  const unsigned fetch = (static_cast<unsigned>(next_end - next) / 64 + pairs - 1) / pairs * 64;
+  ByteFeed<V> feed(next, next_end - next, args.pairs);
   const int64_t a_stride = args.a_stride, out_stride = args.out_stride;
   const float* a[kVectors];
   for (int v = 0; v < kVectors; ++v) {
@@ -154,9 +157,7 @@ template <class V, class P, int kRows, bool kShared>
     const char* block =
         args.codes + (int64_t{first} * args.vectors + vector) / kSlots * kCodeBlockBytes;
     for (int pair = first; pair < last; ++pair) {
-      for (unsigned i = 0; i < fetch && next < next_end; i += 64, next += 64) {
-        __builtin_prefetch(next, 0, 2);
-      }
+      feed.Step();
       int64_t stride = a_stride;
       // Else GCC keeps a pointer for every row of every vector, which are more than registers.
       if constexpr (!kShared) asm("" : "+r"(stride));
@@ -180,7 +181,10 @@ template <class V, class P, int kRows, bool kShared>
       for (int p = 0; p < kParts; ++p) {
         const int column = v * kCodeLanes + p * V::kLanes;
         F scale = V::Set(P::kUnit);
-        if (scales != nullptr) scale = V::Mul(V::Load(scales + column), scale);
+        if (scales != nullptr) {
+          scale = V::Load(scales + column);
+          if constexpr (P::kUnit != 1.0f) scale = V::Mul(scale, V::Set(P::kUnit));
+        }
 #pragma GCC unroll 4
         for (int r = 0; r < kRows; ++r) {
           float* to = out + r * out_stride + column;

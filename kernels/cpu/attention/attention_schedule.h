@@ -38,6 +38,8 @@ inline constexpr int64_t kThreadWork = 1
                                        << 17;  // multiply-adds that outweigh waking one more thread
 // Pages of codes are fetched so many pages ahead: one takes less time than memory takes to answer.
 inline constexpr int64_t kCodesAhead = 2;
+// Lines that a processor waits for at a time, or fewer.
+inline constexpr int64_t kLinesAtOnce = 16;
 inline constexpr float kNothing = -std::numeric_limits<float>::infinity();
 
 struct Range {
@@ -374,6 +376,9 @@ class CpuAttention final : public AttentionOps {
     int64_t bytes = 0;
   };
   static void Fetch(const Next& next);
+  // The first lines, kLinesAtOnce at most, before work that fetches nothing: memory would have
+  // nothing to do meanwhile. Returns the rest.
+  static Next FetchFirst(const Next& next, int64_t lines);
   static void FetchLists(const Piece& piece, int64_t page);
   // Page `index` of what a span reads: its pages of keys, its pages of values, the next one's keys.
   static Next NextOf(const Call& call, const Piece& piece, int64_t span, int64_t index);
@@ -434,10 +439,10 @@ class CpuAttention final : public AttentionOps {
   // Float pages as panels: themselves, or in scratch where they are kept by_entry.
   const void* KeyPanel(const Piece& piece, int64_t page, const Scratch& scratch) const;
   static const char* ValuePanels(const Piece& piece, int64_t page, const Scratch& scratch);
-  void MultiplyCodes(const Call& call, const StreamPlan& plan, const void* page, const Next& next,
+  void MultiplyCodes(const Call& call, const StreamPlan& plan, const void* page, const Next& after,
                      const float* a, int64_t a_stride, int rows, bool accumulate, float* out,
                      int64_t out_stride, const Scratch& scratch) const;
-  void MultiplyNumbers(const StreamPlan& plan, const void* page, const Next& next, const float* a,
+  void MultiplyNumbers(const StreamPlan& plan, const void* page, const Next& after, const float* a,
                        int64_t a_stride, int rows, bool accumulate, float* out, int64_t out_stride,
                        const Scratch& scratch) const;
 

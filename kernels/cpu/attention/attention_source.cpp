@@ -60,6 +60,12 @@ void CpuAttention::Fetch(const Next& next) {
   }
 }
 
+CpuAttention::Next CpuAttention::FetchFirst(const Next& next, int64_t lines) {
+  const Next first = {next.data, std::min(next.bytes, 64 * std::min(lines, kLinesAtOnce))};
+  Fetch(first);
+  return {static_cast<const char*>(next.data) + first.bytes, next.bytes - first.bytes};
+}
+
 // The pages of a span, as lists name them.
 void CpuAttention::FetchLists(const Piece& piece, int64_t page) {
   const KvSegment& segment = *piece.segment;
@@ -248,14 +254,16 @@ void CpuAttention::ScorePage(const Call& call, const Piece& piece, int64_t page,
 
 // Rows times a page of codes. Each group's scales go into the rows, its zeros into a constant.
 void CpuAttention::MultiplyCodes(const Call& call, const StreamPlan& plan, const void* page,
-                                 const Next& next, const float* a, int64_t a_stride, int rows,
+                                 const Next& after, const float* a, int64_t a_stride, int rows,
                                  bool accumulate, float* out, int64_t out_stride,
                                  const Scratch& scratch) const {
   if (plan.numbers) {
-    return MultiplyNumbers(plan, page, next, a, a_stride, rows, accumulate, out, out_stride,
+    return MultiplyNumbers(plan, page, after, a, a_stride, rows, accumulate, out, out_stride,
                            scratch);
   }
   const CodedLayout& layout = plan.codec.layout;
+  // What products do not fetch with their steps: as many lines as scales have, for pages alike.
+  const Next next = FetchFirst(after, after.bytes / 64 % (layout.steps / 4));
   const auto* bytes = static_cast<const char*>(page);
   const auto* scales = reinterpret_cast<const uint16_t*>(bytes + layout.scale_offset);
   const auto* zeros = reinterpret_cast<const uint16_t*>(bytes + layout.zero_offset);
@@ -319,7 +327,7 @@ void CpuAttention::MultiplyCodes(const Call& call, const StreamPlan& plan, const
 }
 
 // Rows times a page of codes that stand for numbers. Scales of steps go into the rows.
-void CpuAttention::MultiplyNumbers(const StreamPlan& plan, const void* page, const Next& next,
+void CpuAttention::MultiplyNumbers(const StreamPlan& plan, const void* page, const Next& after,
                                    const float* a, int64_t a_stride, int rows, bool accumulate,
                                    float* out, int64_t out_stride, const Scratch& scratch) const {
   const CodedLayout& layout = plan.codec.layout;
@@ -336,13 +344,16 @@ void CpuAttention::MultiplyNumbers(const StreamPlan& plan, const void* page, con
                             .scales = nullptr,
                             .scale_stride = layout.scale_stride,
                             .group_pairs = layout.steps / 2,
-                            .next = static_cast<const char*>(next.data),
-                            .next_bytes = next.bytes,
+                            .next = static_cast<const char*>(after.data),
+                            .next_bytes = after.bytes,
                             .out = out,
                             .out_stride = out_stride,
                             .accumulate = accumulate};
   const float* scales = plan.codec.fixed_scales;
   if (layout.scale != ScaleType::kNone) {
+    const Next next = FetchFirst(after, after.bytes / 64 % args.pairs);
+    args.next = static_cast<const char*>(next.data);
+    args.next_bytes = next.bytes;
     codec_kernels_.scales(plan.codec, page, scratch.code_scales);
     scales = scratch.code_scales;
   }
