@@ -37,6 +37,18 @@ KVG_INLINE U WidenCodes(U8 codes) {
   return __builtin_convertvector(codes, U);
 #endif
 }
+// gcc 12 takes the generic conversion of bytes to words apart.
+KVG_INLINE U16 WidenToWords(U8 codes) {
+#if defined(__AVX512F__)
+  return (U16)_mm256_cvtepu8_epi16((__m128i)codes);
+#elif defined(__AVX2__)
+  int64_t bytes;
+  std::memcpy(&bytes, &codes, sizeof bytes);
+  return (U16)_mm_cvtepu8_epi16(_mm_cvtsi64_si128(bytes));
+#else
+  return __builtin_convertvector(codes, U16);
+#endif
+}
 // Integers below 2^31 as floats.
 KVG_INLINE F IntsAsF(U codes) {
 #if defined(__AVX512F__)

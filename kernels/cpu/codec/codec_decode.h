@@ -534,7 +534,7 @@ void ReadScales(const CodecPlan& plan, const void* codes, float* out) {
     case ScaleType::kE4M3:
       return ForScales(layout, out, [&](int i) KVG_INLINE_LAMBDA {
         // Not negative, so as halves that are 2^-8 times the number.
-        return Widen(__builtin_convertvector(LoadAs<U8>(bytes + i), U16) << 7, DType::kF16) * unit;
+        return Widen(WidenToWords(LoadAs<U8>(bytes + i)) << 7, DType::kF16) * unit;
       });
   }
 }
