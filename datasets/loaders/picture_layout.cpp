@@ -120,6 +120,8 @@ std::vector<ParamSpec> PictureLayoutParams() {
       FreeText("image_file", "template of a picture's file below the data directory", "{image}"),
       FreeText("index", "column whose value a short cell names to share a row's picture"),
       FreeText("mark", "what stands for a picture in texts: <image>, or numbered: <image {n}>"),
+      BoolParam("keep_marks", false,
+                "marks stay before their pictures, those outside of options behind a line break"),
       BoolParam("strip_pieces", false, "texts between pictures lose white space at their ends"),
       BoolParam("skip_without", false, "records without a picture are passed by"),
       FreeText("video", "template of the folder with the frames, below the data directory"),
@@ -151,7 +153,7 @@ std::vector<ParamSpec> PictureLayoutParams() {
       FreeText("optional", "fields that may be missing, comma-separated; then they are empty"),
       FreeText("optional_form", "template of {value}, where one is there", "{value}"),
       FreeText("python_literals", "fields that hold Python literals, comma-separated"),
-      FreeText("flatten", "fields with an object; its entries become fields NAME_ENTRY"),
+      FreeText("flatten", "fields with an object or a literal list; entries become NAME_ENTRY"),
       FreeText("drop", "a text that is taken out of every field"),
       FreeText("answers", "field with the answer"),
       ChoiceParam("answer_kind", "text", std::move(kinds),
@@ -179,6 +181,7 @@ Result<PictureLayout> ReadPictureLayout(const Params& params) {
   layout.images = NamesIn(params.Text("images"));
   layout.base64 = params.Text("image_kind") == "base64";
   layout.index = params.Text("index");
+  layout.keep_marks = params.Bool("keep_marks");
   layout.strip_pieces = params.Bool("strip_pieces");
   layout.skip_without = params.Bool("skip_without");
   layout.has_video = !params.Text("video").empty();
@@ -218,6 +221,9 @@ Status CheckPictureLayout(const Params& params) {
     return BadInput(".images: missing, and so is .video; this source shows pictures");
   }
   if (layout.images.empty() && layout.marked) return BadInput(".mark: needs .images");
+  if (layout.keep_marks && (!layout.marked || layout.numbered)) {
+    return BadInput(".keep_marks: needs .mark, one without a number");
+  }
   if (!layout.picture_options.empty() && !layout.marked) {
     return BadInput(".picture_options: needs .mark, which stands for a picture");
   }

@@ -41,6 +41,7 @@ struct PictureLayout {
   std::string mark_before, mark_behind;  // what stands for a picture in the record's texts
   bool numbered = false;                 // with a picture's number, from 1, between them
   bool marked = false;
+  bool keep_marks = false;    // marks stay before their pictures, behind a line break
   bool strip_pieces = false;  // texts between pictures lose their white space at the ends
   bool skip_without = false;  // records without a picture are no samples
   // A video.

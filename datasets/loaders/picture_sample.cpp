@@ -96,18 +96,8 @@ class PictureBuilder {
   }
 
  private:
-  // Literals are read, objects laid flat.
+  // Literals are read, then objects laid flat, and arrays that literals are.
   Status Prepare() {
-    for (const std::string& name : layout_.flattened) {
-      KVG_ASSIGN(const Json* value, fields_.Get(name));
-      if (!value->is_object()) {
-        return fields_.Wrong(name, StrCat("is ", KindOf(*value), ", expected an object"));
-      }
-      const Json object = *value;
-      for (const auto& [entry, held] : object.items()) {
-        record_.value[StrCat(name, "_", entry)] = held;
-      }
-    }
     for (const std::string& name : layout_.literals) {
       if (!fields_.Has(name)) continue;
       KVG_ASSIGN(const std::string text, fields_.Text(name));
@@ -115,7 +105,24 @@ class PictureBuilder {
       if (!value.ok()) return fields_.Wrong(name, StrCat("is ", value.error().message));
       record_.value[name] = *std::move(value);
     }
+    for (const std::string& name : layout_.flattened) {
+      KVG_ASSIGN(const Json* value, fields_.Get(name));
+      const Json whole = *value;
+      if (whole.is_array() && Names(layout_.literals, name)) {
+        for (size_t i = 0; i < whole.size(); ++i) record_.value[StrCat(name, "_", i)] = whole[i];
+        continue;
+      }
+      if (!whole.is_object()) {
+        return fields_.Wrong(name, StrCat("is ", KindOf(whole), ", expected an object"));
+      }
+      for (const auto& [entry, held] : whole.items()) {
+        record_.value[StrCat(name, "_", entry)] = held;
+      }
+    }
     return {};
+  }
+  static bool Names(const std::vector<std::string>& names, const std::string& name) {
+    return std::find(names.begin(), names.end(), name) != names.end();
   }
 
   Result<std::string> Text(const Field& field) const {
@@ -390,10 +397,9 @@ class PictureBuilder {
     if (field.name == "subtitles" && layout_.has_subtitles) return subtitles_;
     if (field.name == "options" && field.index < 0) {
       KVG_ASSIGN(const std::string text, OptionsText());
-      return WithSlots(Ruled(field, text));
+      return WithSlots(Ruled(field, text), "");
     }
-    const auto& optional = layout_.optional;
-    if (std::find(optional.begin(), optional.end(), field.name) != optional.end()) {
+    if (Names(layout_.optional, field.name)) {
       if (!fields_.Has(field.name) || record_.value[field.name] == "") return std::string();
       KVG_ASSIGN(const std::string text, Text(field));
       const auto lookup = [&](const Field& inner) -> Result<std::string> {
@@ -432,7 +438,8 @@ class PictureBuilder {
     if (!rest.substr(end).starts_with(layout_.mark_behind) || number == 0) return std::nullopt;
     return Found{number - 1, end + layout_.mark_behind.size()};
   }
-  std::string WithSlots(const std::string& text) {
+  // Where marks are kept, each stands behind `before`.
+  std::string WithSlots(const std::string& text, std::string_view before = "\n") {
     if (!layout_.marked) return text;
     std::string out;
     for (size_t at = 0; at < text.size();) {
@@ -443,6 +450,7 @@ class PictureBuilder {
       }
       if (!layout_.numbered) ++next_mark_;
       most_marked_ = std::max(most_marked_, found->picture + 1);
+      if (layout_.keep_marks) out.append(before).append(layout_.mark_before);
       out += Slot(found->picture);
       at += found->bytes;
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// BLEU of one sentence and of a set of them, as NLTK and as sacreBLEU have it.
+// BLEU of one sentence and of a set of them, as NLTK, sacreBLEU and the COCO toolkit have it.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -7,6 +7,8 @@
 #include <map>
 #include <utility>
 
+#include "core/strings.h"
+#include "metrics/caption_words.h"
 #include "metrics/text.h"
 
 namespace kvgauge::metrics::bleu {
@@ -306,8 +308,56 @@ double SacreCorpus(const std::vector<double>& sums) {
   return counts.total.back() > 0 ? SacreScore(counts) : 0.0;
 }
 
+// The COCO toolkit's, of runs of up to `orders` words. Its small numbers stand where an order has
+// no run or no match.
+double CocoScore(const Counts& counts, size_t orders) {
+  constexpr double kTiny = 1e-15, kSmall = 1e-9;
+  double product = 1;
+  for (size_t n = 0; n < orders; ++n) {
+    product *= (static_cast<double>(counts.matched[n]) + kTiny) /
+               (static_cast<double>(counts.total[n]) + kSmall);
+  }
+  const double score = std::pow(product, 1 / static_cast<double>(orders));
+  const double ratio = (static_cast<double>(counts.predicted) + kTiny) /
+                       (static_cast<double>(counts.closest) + kSmall);
+  return ratio < 1 ? score * std::exp(1 - 1 / ratio) : score;
+}
+
+std::vector<Text> CocoWords(const Text& caption) { return CaptionWords(caption); }
+std::vector<Text> PlainWords(const Text& caption) { return SplitSpace(caption); }
+
+MetricSpec CaptionBleu(std::string_view family, size_t orders, Tokens tokens) {
+  const std::string name = StrCat(family, "_", orders);
+  const auto counts_of = [name, tokens](const MetricInput& input) -> Result<Counts> {
+    if (input.answers.empty()) return BadInput(StrCat(name, " needs at least one answer"));
+    return CountAll(input, tokens);
+  };
+  return {name,
+          1,
+          StrCat("BLEU-", orders, " of captions of a set, ",
+                 tokens == PlainWords ? "words parted by white space" : "the toolkit's words"),
+          "pycocoevalcap 1.2 bleu.py",
+          [counts_of, orders](const MetricInput& input) -> Result<double> {
+            KVG_ASSIGN(const Counts counts, counts_of(input));
+            return CocoScore(counts, orders);
+          },
+          [counts_of](const MetricInput& input) -> Result<std::vector<double>> {
+            KVG_ASSIGN(const Counts counts, counts_of(input));
+            return AsSums(counts, 0);
+          },
+          [orders](const std::vector<double>& sums) { return CocoScore(FromSums(sums), orders); }};
+}
+
 }  // namespace
 
+KVG_REGISTER_METRIC(coco_bleu_1, CaptionBleu("coco_bleu", 1, CocoWords));
+KVG_REGISTER_METRIC(coco_bleu_2, CaptionBleu("coco_bleu", 2, CocoWords));
+KVG_REGISTER_METRIC(coco_bleu_3, CaptionBleu("coco_bleu", 3, CocoWords));
+KVG_REGISTER_METRIC(coco_bleu_4, CaptionBleu("coco_bleu", 4, CocoWords));
+KVG_REGISTER_METRIC(caption_bleu_1, CaptionBleu("caption_bleu", 1, PlainWords));
+KVG_REGISTER_METRIC(caption_bleu_2, CaptionBleu("caption_bleu", 2, PlainWords));
+KVG_REGISTER_METRIC(caption_bleu_3, CaptionBleu("caption_bleu", 3, PlainWords));
+KVG_REGISTER_METRIC(caption_bleu_4, CaptionBleu("caption_bleu", 4, PlainWords));
 KVG_REGISTER_METRIC(bleu, {"bleu", 1, "BLEU-4 of words split at white space, not smoothed",
                            "nltk 3.10.4 sentence_bleu", Nltk});
 KVG_REGISTER_METRIC(sacrebleu, {"sacrebleu", 1, "BLEU of one sentence",

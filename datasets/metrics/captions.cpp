@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "core/strings.h"
 #include "metrics/caption_words.h"
 #include "metrics/sequence.h"
 #include "metrics/text.h"
@@ -42,13 +43,15 @@ Result<double> CaptionRouge(const MetricInput& input) {
   return (1 + kBeta * kBeta) * precision * recall / (recall + kBeta * kBeta * precision);
 }
 
+using CaptionSplit = std::vector<Text> (*)(TextView caption);
+
 using Gram = std::vector<int>;
 // How often each run of words occurs in a caption.
 using Grams = std::map<Gram, double>;
 
-Grams GramsOf(const std::string& caption, Vocabulary& words) {
+Grams GramsOf(const std::string& caption, CaptionSplit words_of, Vocabulary& words) {
   // The toolkit makes no runs at all of nothing.
-  const std::vector<Text> found = CaptionWords(Decode(caption));
+  const std::vector<Text> found = words_of(Decode(caption));
   const std::vector<int> ids = words.Ids(found);
   Grams grams;
   for (size_t size = 1; size <= kGrams; ++size) {
@@ -99,7 +102,7 @@ double Similarity(const Weighed& said, const Weighed& want) {
   return sum / kGrams;
 }
 
-double Cider(std::span<const MetricInput> set) {
+double Cider(std::span<const MetricInput> set, CaptionSplit words_of) {
   Vocabulary words;
   std::vector<std::vector<Grams>> references;
   std::map<Gram, double> pictures;  // that have the run in any of their captions
@@ -107,7 +110,7 @@ double Cider(std::span<const MetricInput> set) {
     std::vector<Grams>& own = references.emplace_back();
     std::map<Gram, bool> here;
     for (const std::string& answer : input.answers) {
-      own.push_back(GramsOf(answer, words));
+      own.push_back(GramsOf(answer, words_of, words));
       for (const auto& [gram, count] : own.back()) here[gram] = true;
     }
     for (const auto& [gram, yes] : here) ++pictures[gram];
@@ -115,7 +118,7 @@ double Cider(std::span<const MetricInput> set) {
   const double log_count = std::log(static_cast<double>(set.size()));
   double total = 0;
   for (size_t i = 0; i < set.size(); ++i) {
-    const Weighed said = Weigh(GramsOf(set[i].prediction, words), pictures, log_count);
+    const Weighed said = Weigh(GramsOf(set[i].prediction, words_of, words), pictures, log_count);
     double score = 0;
     for (const Grams& reference : references[i]) {
       score += Similarity(said, Weigh(reference, pictures, log_count));
@@ -125,20 +128,29 @@ double Cider(std::span<const MetricInput> set) {
   return 10 * total / static_cast<double>(set.size());
 }
 
-Result<double> OfASetAlone(const MetricInput&) {
-  return BadInput(
-      "coco_cider weighs words by all captions of a set: `kvgauge score` over the answers");
+MetricSpec CiderOf(const char* name, const char* description, const char* reference,
+                   CaptionSplit words) {
+  return {.name = name,
+          .version = 1,
+          .description = description,
+          .reference = reference,
+          .score = [name](const MetricInput&) -> Result<double> {
+            return BadInput(StrCat(
+                name, " weighs words by all captions of a set: `kvgauge score` over the answers"));
+          },
+          .of_set = [words](std::span<const MetricInput> set) { return Cider(set, words); }};
 }
 
 }  // namespace
 
 KVG_REGISTER_METRIC(coco_rouge_l,
                     {"coco_rouge_l", 1, "ROUGE-L of captions, beta 1.2", kToolkit, CaptionRouge});
-KVG_REGISTER_METRIC(coco_cider, {.name = "coco_cider",
-                                 .version = 1,
-                                 .description = "CIDEr-D over all captions of a set, 0 to 10",
-                                 .reference = kToolkit,
-                                 .score = OfASetAlone,
-                                 .of_set = Cider});
+KVG_REGISTER_METRIC(coco_cider, CiderOf("coco_cider", "CIDEr-D over all captions of a set, 0 to 10",
+                                        kToolkit, CaptionWords));
+KVG_REGISTER_METRIC(
+    caption_cider,
+    CiderOf("caption_cider",
+            "CIDEr-D over all captions of a set, words parted by white space, 0 to 10",
+            "pycocoevalcap 1.2 cider.py", SplitSpace));
 
 }  // namespace kvgauge::metrics

@@ -309,6 +309,12 @@ Result<double> MvBench(const MetricInput& input) {
   return 0;
 }
 
+// The same, or where that finds nothing what option_inferred finds, as its evaluation goes on.
+Result<double> MvBenchInferred(const MetricInput& input) {
+  KVG_ASSIGN(const double score, MvBench(input));
+  return score > 0 ? score : Inferred(input);
+}
+
 // lmms-eval's: "A. text", else the first letter that stands alone, the article "a" among them.
 Result<double> MvBenchLetter(const MetricInput& input) {
   const Text given = Decode(input.prediction);
@@ -338,6 +344,16 @@ Result<double> MvBenchLetter(const MetricInput& input) {
   return 0;
 }
 
+// Right answers, and answers that are not empty: lmms-eval's score is the share of the first.
+Result<std::vector<double>> RightAndAnswered(const MetricInput& input) {
+  KVG_ASSIGN(const double score, MvBenchLetter(input));
+  const bool answered = !input.prediction.empty();
+  return std::vector<double>{answered ? score : 0, answered ? 1.0 : 0.0};
+}
+double OfTheAnswered(const std::vector<double>& sums) {
+  return sums[1] > 0 ? sums[0] / sums[1] : 0;
+}
+
 // MLVU's own: the character before the first bracket, else the whole answer.
 Result<double> Mlvu(const MetricInput& input) {
   Text said = Decode(input.prediction);
@@ -345,6 +361,71 @@ Result<double> Mlvu(const MetricInput& input) {
     said = close == 0 ? Text() : said.substr(close - 1, 1);
   }
   return Judge(input, said.size() == 1 ? std::optional(said[0]) : std::nullopt);
+}
+
+// As VLMEvalKit scores MLVU: the same, else what option_inferred finds.
+Result<double> MlvuInferred(const MetricInput& input) {
+  KVG_ASSIGN(const double score, Mlvu(input));
+  return score > 0 ? score : Inferred(input);
+}
+
+// lmms-eval's AI2D: a capital and a full stop at the front, else all of the answer.
+Result<double> Ai2d(const MetricInput& input) {
+  const Text said = Decode(input.prediction);
+  size_t at = 0;
+  while (at < said.size() && IsSpace(said[at])) ++at;
+  const bool named =
+      at + 1 < said.size() && said[at] >= 'A' && said[at] <= 'Z' && said[at + 1] == '.';
+  MetricInput all = input;
+  if (named) all.prediction = Encode(said.substr(at, 1));
+  return FindMetric("equal_without_punctuation")->score(all);
+}
+
+// lmms-eval's MMBench: the letter A to E that is a word, or a word with signs; the first way to
+// write one in which only one letter is there.
+std::optional<char32_t> LetterAsWord(const Text& said) {
+  constexpr std::array<std::pair<TextView, TextView>, 13> kSigns = {{{U"", U""},
+                                                                     {U"", U"."},
+                                                                     {U"", U","},
+                                                                     {U"", U":"},
+                                                                     {U"", U")"},
+                                                                     {U"", U")."},
+                                                                     {U"(", U")"},
+                                                                     {U"(", U")."},
+                                                                     {U":", U""},
+                                                                     {U":", U","},
+                                                                     {U":", U"."},
+                                                                     {U":", U")"},
+                                                                     {U":", U")."}}};
+  if (Holds(said, U"Failed to obtain answer via API")) return std::nullopt;
+  const std::vector<Text> words = SplitSpace(said);
+  for (const auto& [before, behind] : kSigns) {
+    Text found;
+    for (char32_t letter = 'A'; letter <= 'E'; ++letter) {
+      const Text form = Text(before) + letter + Text(behind);
+      if (std::find(words.begin(), words.end(), form) != words.end()) found += letter;
+    }
+    if (found.size() != 1) continue;
+    // A lone A among more than three words may be an article.
+    const bool article = before.empty() && behind.empty() && found == U"A" && words.size() > 3;
+    if (!article) return found[0];
+  }
+  return std::nullopt;
+}
+
+// Else the only option whose text is there, else the ranked letter: without a judge.
+Result<double> MmBench(const MetricInput& input) {
+  const Text said(Strip(Decode(input.prediction)));
+  if (const auto letter = LetterAsWord(said)) return Judge(input, letter);
+  std::vector<Text> options = OptionsOf(input);
+  if (options.size() > kFourOptions) options.resize(kFourOptions);
+  const Text lower = Lower(said);
+  std::vector<char32_t> found;
+  for (size_t i = 0; i < options.size(); ++i) {
+    if (!options[i].empty() && Holds(lower, Lower(options[i]))) found.push_back(LetterAt(i));
+  }
+  if (found.size() == 1) return Judge(input, found[0]);
+  return Judge(input, RankedLetter(said, options.size()));
 }
 
 // A question counts where every order of its options was answered rightly.
@@ -367,6 +448,18 @@ KVG_REGISTER_METRIC(option_initial_circular,
                      .reference = "VideoNIAH llava_examples/evaluation_utils.py",
                      .score = Initial,
                      .of_group = AllRight});
+KVG_REGISTER_METRIC(option_mmbench_circular,
+                    {.name = "option_mmbench_circular",
+                     .version = 1,
+                     .description = "a letter that is a word, else the only option's text, else "
+                                    "as option_ranked; in every rotation of a group",
+                     .reference = kLmmsEval,
+                     .score = MmBench,
+                     .of_group = AllRight});
+KVG_REGISTER_METRIC(option_ai2d, {"option_ai2d", 1,
+                                  "a capital before a full stop at the front, else all of it: "
+                                  "equal in any case, without ASCII's signs",
+                                  kLmmsEval, Ai2d});
 KVG_REGISTER_METRIC(option_inferred, {"option_inferred", 1,
                                       "the only option's letter among the last words, else the "
                                       "only option's text",
@@ -403,6 +496,16 @@ KVG_REGISTER_METRIC(option_mvbench,
                     {"option_mvbench", 1,
                      "the first word is within (a), or holds it; without a letter it is wrong",
                      kVlmEvalKit, MvBench});
+KVG_REGISTER_METRIC(option_mvbench_inferred,
+                    {"option_mvbench_inferred", 1, "option_mvbench, else option_inferred",
+                     kVlmEvalKit, MvBenchInferred});
+KVG_REGISTER_METRIC(option_alone_answered,
+                    {"option_alone_answered", 1,
+                     "option_alone over a set; answers that are empty do not count", kLmmsEval,
+                     MvBenchLetter, RightAndAnswered, OfTheAnswered});
+KVG_REGISTER_METRIC(option_mlvu_inferred,
+                    {"option_mlvu_inferred", 1, "option_mlvu, else option_inferred", kVlmEvalKit,
+                     MlvuInferred});
 KVG_REGISTER_METRIC(option_alone,
                     {"option_alone", 1, "the first letter A to E that stands alone, in any case",
                      kLmmsEval, MvBenchLetter});

@@ -165,6 +165,12 @@ Result<double> NiahText(const MetricInput& input) {
   return 0;
 }
 
+// VLMEvalKit's edition: two kinds have the option's number, the others a text; lists are texts.
+Result<double> NiahOfKit(const MetricInput& input) {
+  const bool choice = input.kind == "visual-reasoning" || input.kind == "find-image";
+  return choice ? NiahChoice(input) : NiahText(input);
+}
+
 // The question's options have the letters `all_classes`: "A", "B", ...
 Result<double> OptionLetter(const MetricInput& input) {
   std::vector<Text> letters;
@@ -214,6 +220,10 @@ KVG_REGISTER_METRIC(mm_niah_choice,
 KVG_REGISTER_METRIC(mm_niah_text,
                     {"mm_niah_text", 1, "the answer is a whole word of the prediction, normalised",
                      kMmNiah, NiahText});
+KVG_REGISTER_METRIC(mm_niah_vlmevalkit,
+                    {"mm_niah_vlmevalkit", 1,
+                     "mm_niah_choice of visual-reasoning and find-image, else mm_niah_text",
+                     kVlmEvalKit, NiahOfKit});
 KVG_REGISTER_METRIC(mm_niah_counts,
                     {"mm_niah_counts", 1, "share of the numbers of a list that are right", kMmNiah,
                      NiahCounts});

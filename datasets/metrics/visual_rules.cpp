@@ -166,7 +166,34 @@ Result<double> YesOrNoAnywhere(const MetricInput& input) {
   return FindMetric("yes_or_no")->score(input);
 }
 
-// POPE: true positives, false positives, false negatives, answers of yes, questions.
+double EveryOne(const std::vector<double>& scores) {
+  return *std::min_element(scores.begin(), scores.end());
+}
+
+// HallusionBench's index, VD_illusion_INPUT_SET_FIGURE_QUESTION; a model's name and a slash may
+// stand before it. `part` counts from 0.
+Result<std::string> HallusionGroup(const std::string& id, size_t part) {
+  constexpr size_t kParts = 6, kSet = 3;
+  const size_t slash = id.rfind('/') + 1;  // 0 without one
+  const std::vector<std::string> parts = Split(id.substr(slash), '_');
+  if (parts.size() != kParts) {
+    return BadInput(StrCat("is ", Quoted(id),
+                           ", expected HallusionBench's index, such as VD_illusion_0_3_1_2"));
+  }
+  return StrCat(id.substr(0, slash), parts[0], "_", parts[1], "_", parts[kSet], "_", parts[part]);
+}
+MetricSpec HallusionBench(const char* name, const char* description, size_t part) {
+  return {.name = name,
+          .version = 1,
+          .description = description,
+          .reference = kVlmEvalKit,
+          .score = YesOrNoAnywhere,
+          .of_group = EveryOne,
+          .group_of = [part](const std::string& id) { return HallusionGroup(id, part); }};
+}
+
+// POPE: true positives, false positives, false negatives, answers of yes, questions. A question of
+// several categories, which its kind names with commas between them, counts once for each.
 using Cells = std::vector<double>;
 double Ratio(double part, double whole) { return whole > 0 ? part / whole : 0; }
 
@@ -179,8 +206,9 @@ Result<bool> WantsYes(const MetricInput& input) {
 Result<Cells> PopeCells(const MetricInput& input) {
   KVG_ASSIGN(const bool want, WantsYes(input));
   const bool got = YesOrNoOf(Decode(input.prediction)) == U"yes";
-  return Cells{got && want ? 1.0 : 0.0, got && !want ? 1.0 : 0.0, !got && want ? 1.0 : 0.0,
-               got ? 1.0 : 0.0, 1.0};
+  const auto times = static_cast<double>(1 + std::count(input.kind.begin(), input.kind.end(), ','));
+  return Cells{got && want ? times : 0.0, got && !want ? times : 0.0, !got && want ? times : 0.0,
+               got ? times : 0.0, times};
 }
 Result<double> PopeOne(const MetricInput& input) {
   KVG_ASSIGN(const bool want, WantsYes(input));
@@ -386,13 +414,19 @@ KVG_REGISTER_METRIC(yes_or_no_first_pair,
                      .reference = kLmmsEval,
                      .score = YesOrNoFirst,
                      .of_group = AccuracyAndPair});
-KVG_REGISTER_METRIC(pope_f1, {"pope_f1", 1, "F1 of the answer yes over the set", kVlmEvalKit,
+KVG_REGISTER_METRIC(hallusionbench_figures,
+                    HallusionBench("hallusionbench_figures",
+                                   "yes_or_no of every question about a figure: fAcc", 4));
+KVG_REGISTER_METRIC(hallusionbench_questions,
+                    HallusionBench("hallusionbench_questions",
+                                   "yes_or_no of a question about all of its figures: qAcc", 5));
+KVG_REGISTER_METRIC(pope_f1, {"pope_f1", 2, "F1 of the answer yes over the set", kVlmEvalKit,
                               PopeOne, PopeCells, F1});
-KVG_REGISTER_METRIC(pope_precision, {"pope_precision", 1, "precision of the answer yes",
+KVG_REGISTER_METRIC(pope_precision, {"pope_precision", 2, "precision of the answer yes",
                                      kVlmEvalKit, PopeOne, PopeCells, Precision});
-KVG_REGISTER_METRIC(pope_recall, {"pope_recall", 1, "recall of the answer yes", kVlmEvalKit,
+KVG_REGISTER_METRIC(pope_recall, {"pope_recall", 2, "recall of the answer yes", kVlmEvalKit,
                                   PopeOne, PopeCells, Recall});
-KVG_REGISTER_METRIC(pope_yes_ratio, {"pope_yes_ratio", 1, "share of the answers that are yes",
+KVG_REGISTER_METRIC(pope_yes_ratio, {"pope_yes_ratio", 2, "share of the answers that are yes",
                                      kVlmEvalKit, PopeOne, PopeCells, YesRatio});
 KVG_REGISTER_METRIC(equal_without_punctuation,
                     {"equal_without_punctuation", 1, "equal in any case, without ASCII's signs",

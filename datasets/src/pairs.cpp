@@ -153,7 +153,13 @@ Result<PairScores> ScorePairs(const MetricSpec& metric, const std::string& path,
       }
     }
     if (metric.of_group) {
-      KVG_ASSIGN(input.group, GroupOf(object, object.contains("group") ? "group" : "id", origin));
+      const bool told = !metric.group_of && object.contains("group");
+      KVG_ASSIGN(input.group, GroupOf(object, told ? "group" : "id", origin));
+    }
+    if (metric.group_of) {
+      Result<std::string> group = metric.group_of(input.group);
+      if (!group.ok()) return group.error().Wrap(StrCat(origin, ": \"id\""));
+      input.group = *std::move(group);
     }
     if (task != nullptr) {
       input.prediction = PostProcess(task->post, CutAtStop(task->stop, input.prediction));

@@ -21,8 +21,8 @@ _SPECULATIONS = """SELECT model.name AS model, model.fingerprint, form, method.n
   FROM speculation s JOIN model ON model.id = model_id JOIN method ON method.id = method_id
   ORDER BY s.id"""
 
-_PAIRS = """SELECT model, task, method, budget, sample, turn, question, prediction, answers, cell_key
-  FROM result WHERE prediction IS NOT NULL ORDER BY cell_key, sample, turn"""
+_PAIRS = """SELECT model, task, method, budget, sample, group_key, turn, question, prediction, answers,
+  cell_key FROM result WHERE prediction IS NOT NULL ORDER BY cell_key, sample, turn"""
 
 _MAIN = ("method", "variant", "budget", "score", "score_low", "score_high", "delta", "delta_low",
          "delta_high", "p_adjusted", "verdict", "logical_ratio", "resident_ratio", "ttft_ratio",
@@ -154,6 +154,7 @@ class Store:
                 wanted = [others[key]["prediction"]] if others else json.loads(row["answers"])
                 file.write(json.dumps({
                     "id": f"{row['model']}/{row['sample']}", "task": row["task"],
+                    "group": f"{row['model']}/{row['group_key']}",
                     "turn": row["turn"], "question": row["question"] or "",
                     "prediction": row["prediction"], "answers": wanted}) + "\n")
         return len(own)

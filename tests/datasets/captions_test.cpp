@@ -52,6 +52,35 @@ TEST(Captions, RougeIsTheToolkits) {
   }
 }
 
+// One caption and the set; the toolkit's words and those between blanks.
+TEST(Captions, BleuIsTheToolkits) {
+  const Json golden = Golden();
+  for (const auto& [family, key] :
+       {std::pair("coco_bleu_", "bleu"), std::pair("caption_bleu_", "plain_bleu")}) {
+    for (size_t order = 1; order <= 4; ++order) {
+      const MetricSpec* metric = FindMetric(StrCat(family, order));
+      ASSERT_NE(metric, nullptr) << family << order;
+      SetScore set(*metric);
+      for (const Json& picture : golden["pictures"]) {
+        const Result<double> score = set.Add(InputOf(picture));
+        ASSERT_TRUE(score.ok());
+        EXPECT_NEAR(*score, picture[key][order - 1].get<double>(), 1e-12) << picture["prediction"];
+      }
+      EXPECT_NEAR(set.Value(), golden[key][order - 1].get<double>(), 1e-12) << metric->name;
+      EXPECT_FALSE(metric->score({.prediction = "a bus"}).ok());
+    }
+  }
+  EXPECT_NE(golden["bleu"], golden["plain_bleu"]);
+}
+
+TEST(Captions, CiderOfWordsBetweenBlanksIsTheToolkits) {
+  const Json golden = Golden();
+  SetScore set(*FindMetric("caption_cider"));
+  for (const Json& picture : golden["pictures"]) ASSERT_TRUE(set.Add(InputOf(picture)).ok());
+  EXPECT_NEAR(set.Value(), golden["plain_cider"].get<double>(), 1e-9);
+  EXPECT_NE(golden["plain_cider"], golden["cider"]);
+}
+
 TEST(Captions, CiderIsTheToolkitsOverTheWholeSet) {
   const MetricSpec* metric = FindMetric("coco_cider");
   ASSERT_NE(metric, nullptr);

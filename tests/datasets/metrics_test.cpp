@@ -302,11 +302,16 @@ TEST(Metric, AllHaveGoldens) {
       for (const auto& entry : row["scores"].items()) scored.insert(entry.key());
     }
   }
-  scored.insert({"coco_rouge_l", "coco_cider"});  // captions_test.cpp
-  scored.insert("repobench_exact");               // text_tables_test.cpp
-  scored.insert({"math_string", "math_equal"});   // math_equal_test.cpp
+  scored.insert({"coco_rouge_l", "coco_cider", "caption_cider"});  // captions_test.cpp
+  for (const int order : {1, 2, 3, 4}) {
+    scored.insert({StrCat("coco_bleu_", order), StrCat("caption_bleu_", order)});
+  }
+  scored.insert({"hallusionbench_figures", "hallusionbench_questions"});  // pairs_test.cpp
+  scored.insert("repobench_exact");                                       // text_tables_test.cpp
+  scored.insert({"math_string", "math_equal"});                           // math_equal_test.cpp
   // task_golden_test.cpp: outputs of tasks, scored by the references' own code.
-  for (const char* family : {"visual_haystacks", "v_niah", "vl_icl", "mmlongbench", "repobench"}) {
+  for (const char* family : {"visual_haystacks", "v_niah", "vl_icl", "mmlongbench", "repobench",
+                             "lmms_eval", "vlmevalkit", "vlmevalkit_videos"}) {
     const Result<Json> fixture =
         ReadJsonFile(StrCat(KVG_SOURCE_DIR, "/tests/golden/tasks/", family, ".json"));
     ASSERT_TRUE(fixture.ok()) << fixture.error().message;

@@ -8,6 +8,7 @@
 #include <fstream>
 #include <set>
 
+#include "core/json.h"
 #include "core/strings.h"
 #include "src/metric_language.h"
 
@@ -48,6 +49,37 @@ TEST_F(Pairs, MeanAndScoresByLine) {
   EXPECT_THAT(result->scores, ElementsAre(1, 0));
   EXPECT_THAT(result->lines, ElementsAre(1, 3));
   EXPECT_EQ(result->mean, 0.5);
+}
+
+// VLMEvalKit's own rating of the same answers (scripts/goldens/make_yes_or_no_sets).
+TEST_F(Pairs, HallusionBenchAndPopeAreRatedAsVlmEvalKitDoes) {
+  const Result<Json> golden =
+      ReadJsonFile(StrCat(KVG_TEST_DATA, "/golden/metrics/yes_or_no_sets.json"));
+  ASSERT_TRUE(golden.ok()) << golden.error().message;
+  ASSERT_GE(golden->at("sets").size(), 7u);
+  for (const Json& set : golden->at("sets")) {
+    // A model's name before the index, as a run's answers have it.
+    std::string lines, of_run;
+    for (Json pair : set["pairs"]) {
+      lines += pair.dump() + "\n";
+      pair["id"] = "a_model/" + pair["id"].get<std::string>();
+      pair["group"] = "told, but not asked";
+      of_run += pair.dump() + "\n";
+    }
+    for (const auto& [metric, score] : set["scores"].items()) {
+      for (const std::string& content : {lines, of_run}) {
+        const Result<PairScores> result = Score(content, false, metric.c_str());
+        ASSERT_TRUE(result.ok()) << result.error().message;
+        EXPECT_NEAR(result->mean, score.get<double>(), 1e-12) << metric;
+      }
+    }
+  }
+  EXPECT_THAT(ErrorOf(R"({"id": "VD_ocr_1_2_3", "prediction": "yes", "answers": ["yes"]})",
+                      "hallusionbench_figures"),
+              HasSubstr(R"(.jsonl:1: "id": is 'VD_ocr_1_2_3', expected HallusionBench's index)"));
+  EXPECT_THAT(ErrorOf(R"({"group": "g", "prediction": "yes", "answers": ["yes"]})",
+                      "hallusionbench_questions"),
+              HasSubstr("\"id\" is missing"));
 }
 
 TEST_F(Pairs, ErrorsNameLineAndColumn) {

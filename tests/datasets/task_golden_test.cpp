@@ -178,8 +178,11 @@ TEST(TaskGoldens, EverySetHasScoresButTheseFew) {
       "bamboo/private_eval_16k",
       "llava_bench/coco",  // a judge's
       "llava_bench/wild",
+      "llava_bench/vlmevalkit",
       "mlvu/sub_scene",
       "mlvu/summary",
+      "mlvu/vlmevalkit_sub_scene",
+      "mlvu/vlmevalkit_summary",
       "loogle/longdep_qa_judge",
       "loogle/shortdep_qa_judge",
       "coco_caption/lmms_eval",  // a Java program's

@@ -138,6 +138,11 @@ class Judges(unittest.TestCase):
         for line, row in zip(map(json.loads, path.read_text().splitlines()), full):
             self.assertEqual((line["prediction"], line["answers"]),
                              (row["prediction"], json.loads(row["answers"])))
+        groups = self.store.query("SELECT model, sample, group_key FROM result WHERE method = 'full'")
+        groups = groups.to_dict("records") if hasattr(groups, "to_dict") else groups
+        told = {(line["id"], line["group"]) for line in map(json.loads, path.read_text().splitlines())}
+        self.assertEqual(told, {(f"{row['model']}/{row['sample']}", f"{row['model']}/{row['group_key']}")
+                                for row in groups})
         with self.assertRaisesRegex(ValueError, "'streaming_llm': more than one row of a task"):
             self.store.pairs(path, "streaming_llm")
         with self.assertRaisesRegex(ValueError, "'h2o': no answers"):

@@ -40,6 +40,9 @@ struct MetricSpec {
   // Only where several questions count together (all rotations of one, both of a picture): their
   // score, of those of each. The score of a set is the mean over groups. Not with `parts`.
   std::function<double(const std::vector<double>& scores)> of_group = {};
+  // Only with `of_group`, where a part of a line's id names its group (HallusionBench's figures);
+  // else the line says which it is. An error where the id has no such part.
+  std::function<Result<std::string>(const std::string& id)> group_of = {};
   // Only where a sample has no score of its own, because words are weighed by all of the set
   // (CIDEr). `score` is an error then: a run keeps answers, and `kvgauge score` reads them.
   std::function<double(std::span<const MetricInput> set)> of_set = {};

@@ -3,6 +3,7 @@
 lines of JSON and pictures are files here, where the sets are Parquet files with both."""
 
 import ast
+import contextlib
 import copy
 import io
 import json
@@ -16,14 +17,18 @@ import tempfile
 import types
 
 from pictures_reference import functions
+from task_families import vlmevalkit
 from task_goldens import one
 
 REPOSITORY = "EvolvingLMMs-Lab/lmms-eval"
 COMMIT = "75571cfe0fa36ca5ec2e6aa2bb268f9d38295af3"
 HOW = (
     "doc_to_text and process_results of the tasks' utils.py, taken out of their files; MMMU's messages"
-    " by its own doc_to_messages; GQA's exact match by api/metrics.py"
+    " by its own doc_to_messages; GQA's and AI2D's exact match by api/metrics.py, AI2D's filter before it;"
+    " MMBench's rows, which are Parquet there, are VLMEvalKit's table here, each scored by its eval_result"
+    " without a judge as if it were a question of its own; MVBench's set by its aggregation"
 )
+PACKAGES = ("pandas", "PyYAML")
 SHORT = "\nAnswer the question using a single word or phrase."
 LETTER = "\nAnswer with the option's letter from the given choices directly."
 NOTHING = types.SimpleNamespace(choice=lambda options: None)
@@ -41,11 +46,11 @@ def make(root, golden):
     def load(path, *names, **more):
         return functions(tasks / path, set(names), given | more)
 
-    def put(name, rows, prompt, score, kwargs=None, **more):
+    def put(name, rows, prompt, score, kwargs=None, said=SAID, **more):
         prompts = [[f"[picture 1]{prompt(copy.deepcopy(row), kwargs) if kwargs else prompt(copy.deepcopy(row))}"]
                    for row in rows]
         outputs = [one(i, out, lambda row=row, out=out: score(copy.deepcopy(row), out))
-                   for i, row in enumerate(rows) for out in SAID]
+                   for i, row in enumerate(rows) for out in said]
         folder = name.split("/")[0]
         golden.add(name, {"": rows} | PICTURES, prompts, outputs,
                    set={"container": "jsonl", "file": f"{folder}/rows.jsonl"} | more)
@@ -89,6 +94,18 @@ def make(root, golden):
     put("scienceqa/lmms_eval", rows, sqa.sqa_doc_to_text,
         lambda row, out: sqa.sqa_process_results(row, [out])["exact_match"],
         {"format": "default", "pre_prompt": "", "post_prompt": LETTER})
+    ai2d = load("ai2d/utils.py", "ai2d_doc_to_text", "ai2d_doc_to_target", "MultiChoiceRegexFilter", ExtendedRegexFilter=object)
+    rows = [{"question": q, "options": ["a red bus", "Two dogs", "12 "], "answer": a, "image": IMAGE}
+            for q, a in zip(QUESTIONS, ["1", "0", "2"])]
+
+    def ai2d_score(row, out):
+        found = ai2d.MultiChoiceRegexFilter().apply([[out]], [row])
+        return metrics.exact_match_hf_evaluate(found, [ai2d.ai2d_doc_to_target(row, "mcq")], ignore_case=True,
+                                               ignore_punctuation=True)["exact_match"]
+
+    for name in ("ai2d/lmms_eval", "ai2d/lmms_eval_no_mask"):
+        put(name, rows, ai2d.ai2d_doc_to_text, ai2d_score, kwargs_of(tasks / "ai2d/ai2d.yaml"),
+            SAID + [" B. Two dogs", "\u3000\nA.", "C.", "c", "**B**", "b!", "B A.", "\u00c9. x", "a.", " B"])
     mme = load("mme/utils.py", "mme_doc_to_text", "parse_pred_ans", "replace_prompt")
     rows = [{"question": q + " Please answer yes or no.", "answer": a, "category": "color", "question_id": str(i),
              "image": IMAGE} for i, (q, a) in enumerate(zip(QUESTIONS, ["Yes", "No", "Yes"]))]
@@ -125,7 +142,95 @@ def make(root, golden):
         lambda row, out: real.realworldqa_process_results(row, [out])["exact_match"], {"pre_prompt": "", "post_prompt": ""})
     captions(load, golden)
     mmmu_rows(load, golden)
+    mmbench(tasks, load, golden)
     videos(load, golden)
+    short_videos(tasks, load, golden)
+
+
+def kwargs_of(path):
+    """A task's own texts; what its file names of functions is left out."""
+    import yaml
+
+    plain = "".join(line for line in path.read_text().splitlines(True) if "!function" not in line)
+    return yaml.safe_load(plain)["lmms_eval_specific_kwargs"]["default"]
+
+
+def mmbench(tasks, load, golden):
+    import pandas
+    import yaml
+
+    folder = tasks / "mmbench"
+    given = {"pd": pandas, "math": __import__("math"), "os": os, "string": string, "rd": __import__("random"),
+             "eval_logger": types.SimpleNamespace(info=lambda *_: None)}
+    evals = functions(folder / "mmbench_evals.py", {"MMBench_Evaluator"}, given)
+    asks = yaml.safe_load((folder / "mmbench.yaml").read_text())["metadata"]["sys_prompt"]
+    judge = evals.MMBench_Evaluator(sys_prompt=asks)
+    shared = {"hint": None, "C": None, "D": None, "category": "c 1", "l2-category": "l", "source": "s", "split": "dev",
+              "image": vlmevalkit.PICTURE}
+    rows = [
+        shared | {"index": 7, "question": "What is\tshown?", "hint": "Look \"well\".\nTwice", "A": "a bus", "B": "Two dogs",
+                  "answer": "B"},
+        shared | {"index": 1000007, "question": "What is\tshown?", "hint": "Look \"well\".\nTwice", "A": "Two dogs", "B": "a bus",
+                  "answer": "A", "image": "7"},
+        shared | {"index": 8, "question": " Blank in front ", "A": "12", "B": "1,200", "C": "{braces}", "D": "\u00c9t\u00e9\u3002",
+                  "answer": "D", "image": vlmevalkit.OTHER},
+        shared | {"index": 1000008, "question": " Blank in front ", "A": "\u00c9t\u00e9\u3002", "B": "12", "C": "1,200",
+                  "D": "{braces}", "answer": "A", "image": "8"},
+    ]
+    columns = ["index", "question", "hint", "A", "B", "C", "D", "answer", "category", "l2-category", "image"]
+    said = ["B", "A", "(D).", "B)", "D:", ":A", "The answer is (D).", "two dogs", "a bus or Two dogs", "a", "", " ", "\u00e9t\u00e9\u3002",
+            "**B**", "E", "Z", "A man with two dogs and more", "A bus", "A and B", "B, or A.", "None: (A) (B) B", "answer is **b**",
+            "Failed to obtain answer via API. B", "I pick D because of it", "12", "1,200 or 12", "D. \u00c9t\u00e9", "BAD"]
+    for name, file in (("en", "en_utils.py"), ("cn", "cn_utils.py")):
+        own = load(f"mmbench/{file}", "mmbench_doc_to_text", "mmbench_process_results", pd=pandas, mmbench_evaluator=judge)
+        texts = kwargs_of(folder / f"_default_template_mmbench_{name}_yaml")
+        docs = [row | {"L2-category": row["l2-category"]} for row in rows]
+
+        def hit(doc, out, own=own):
+            result = own.mmbench_process_results(doc | {"index": 7}, [out])["gpt_eval_score"]
+            with contextlib.redirect_stdout(io.StringIO()):
+                return float(judge.eval_result([result], "static")[0])
+
+        prompts = ["[picture 1]" + own.mmbench_doc_to_text(doc, texts) for doc in docs]
+        outputs = [one(i // 2, out, lambda doc=doc, out=out: hit(doc, out), i % 2) for i, doc in enumerate(docs) for out in said]
+        golden.add(f"mmbench/lmms_eval_dev_{name}", vlmevalkit.table(rows, columns), [prompts[:2], prompts[2:]], outputs)
+
+
+def short_videos(tasks, load, golden):
+    """MVBench, whose twenty tasks are alike but for their folders, and MLVU."""
+    mv = load("mvbench/utils.py", "mvbench_doc_to_text", "mvbench_process_results", "mvbench_aggregate_results", "mcq_acc")
+    asks = [kwargs_of(path) for path in sorted((tasks / "mvbench").glob("mvbench_*.yaml"))]
+    assert len(asks) == 20 and len({one_of["post_prompt"] for one_of in asks}) == 1
+    rows = [
+        {"video": "v1.mp4", "question": "What happened after the person\ntook the bag?", "answer": "Two dogs.",
+         "candidates": ["A red bus.", "Two dogs.", "12 "]},
+        {"video": "v1.mp4", "question": " Is it {red}? ", "answer": "no", "candidates": ["yes", "no", "no"], "start": 0.0, "end": 8.0},
+    ]
+    said = SAID + ["e", "Best option: (B", "b) or a)", "'B'", "\"(B)\"", "B.\nA red bus", "b. two", "a man, B", "\uff22", " ", "A.B"]
+    outputs, results = [], []
+    for i, row in enumerate(rows):
+        for out in said:
+            results.append(mv.mvbench_process_results(row, [out])["mvbench_accuracy"])
+            outputs.append(one(i, out, results[-1]["score"]))
+    assert any(result["pred_answer"] == "" for result in results)
+    place = f"mvbench_lmms/frames/{asks[0]['sub_task']}"  # for all of them
+    files = {f"{place}/v1.mp4/{i}.jpg": [f"frame {i}"] for i in range(16)}
+    frames = "".join(f"[picture {i + 1}]" for i in range(16))
+    golden.add([f"mvbench/lmms_eval_{text['sub_task']}" for text in asks], {"": [json.dumps(rows)]} | files,
+               [[frames + mv.mvbench_doc_to_text(row, asks[0])] for row in rows], outputs,
+               set={"file": "mvbench_lmms/rows.json", "video": place + "/{video}"},
+               printed=round(mv.mvbench_aggregate_results(results), 2))
+
+    mlvu = load("mlvu/utils.py", "mlvu_doc_to_text", "mlvu_process_results", "extract_characters_regex")
+    texts = kwargs_of(tasks / "mlvu/mlvu_dev.yaml")
+    rows = [{"video_name": "1_plotQA/v1.mp4", "question": q + "\n(A) a red bus\n(B) Two dogs\n(C) 12\n(D) x", "task_type": "plotQA",
+             "answer": a} for q, a in zip(QUESTIONS, "BAC")]
+    frames = "".join(f"[picture {i + 1}]" for i in range(32))
+    outputs = [one(i, out, mlvu.mlvu_process_results(row, [out])["mlvu_percetion_score"]["pred_answer"] == row["answer"])
+               for i, row in enumerate(rows) for out in SAID]
+    golden.add("mlvu/lmms_eval", {"": rows} | {f"mlvu_lmms/frames/1_plotQA/v1.mp4/{i}.jpg": [f"frame {i}"] for i in range(32)},
+               [[frames + mlvu.mlvu_doc_to_text(row, texts)] for row in rows], outputs,
+               set={"container": "jsonl", "file": "mlvu_lmms/rows.jsonl"})
 
 
 def captions(load, golden):

@@ -1,10 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""VLMEvalKit's tables: questions with options, short answers, yes and no, OCRBench, MMMU, Video-MME,
-MVBench."""
+"""VLMEvalKit's tables: questions with options, short answers, yes and no, OCRBench, MMMU, captions,
+LLaVA-Bench, MM-NIAH."""
 
 import base64
+import contextlib
 import copy
+import io
+import json
 import math
+import os
 import re
 import string
 import types
@@ -17,8 +21,10 @@ REPOSITORY = "open-compass/VLMEvalKit"
 COMMIT = "e8e78f05f3080fe28154f2130321f17951c3be94"
 HOW = (
     "build_prompt of the classes, taken out of their files and run over rows whose pictures are paths;"
-    " a table's empty cells are NaN there; can_infer and process_line as they are"
+    " a table's empty cells are NaN there; can_infer, process_line, the scorer of captions and MM-NIAH's"
+    " is_correct as they are; the question of captions is taken out of load_data"
 )
+PACKAGES = ("pycocoevalcap",)
 
 PICTURE = base64.b64encode(b"\x89PNG" + b"a picture's bytes " * 4).decode()
 OTHER = base64.b64encode(b"\x89PNG" + b"another picture's " * 4).decode()
@@ -208,6 +214,63 @@ def short_answers(root, golden):
                [one(0, out, check(closed[0] | {"answer": "2", "prediction": out}, prefetch=True) == "B") for out in said])
 
 
+def captions(root, golden):
+    import ast
+
+    path = root / "vlmeval/dataset/image_caption.py"
+    asked = next(ast.literal_eval(node.left.elts[0]) for node in ast.walk(ast.parse(path.read_text()))
+                 if isinstance(node, ast.BinOp) and isinstance(node.left, ast.List))
+    scorer = functions(path, {"COCO_Caption_Scorer"}, {}).COCO_Caption_Scorer
+    rows = [{"index": 1, "answer": repr(["A red bus.", "the bus is  red", "It's red"]), "image": PICTURE},
+            {"index": 2, "answer": repr(["Two dogs, one cat", "\u00c9t\u00e9\u3000dogs"]), "image": OTHER}]
+
+    def rouge(row, out):
+        with contextlib.redirect_stdout(io.StringIO()):
+            return scorer({"0": [out]}, {"0": ast.literal_eval(row["answer"])}).compute_scores()["ROUGE_L"] / 100
+
+    said = ["A red bus.", "a red bus", "the bus", "", " ", "dogs", "Two dogs, one\ncat", "\u00c9t\u00e9 dogs", "It's  red and the bus"]
+    golden.add("coco_caption/vlmevalkit", table(rows, ["index", "answer", "image"]),
+               [[prompt_of(base_prompt(root), row | {"question": asked})] for row in rows],
+               [one(i, out, rouge(row, out)) for i, row in enumerate(rows) for out in said])
+    rows = [{"index": 1, "question": " What is\nit? ", "gpt4_ans": "A bus.", "caption": "a bus", "category": "conv", "image": PICTURE},
+            {"index": 2, "question": "{Describe} it.", "gpt4_ans": "Two\tdogs", "caption": "x", "category": "detail", "image": "1"}]
+    golden.add("llava_bench/vlmevalkit", table(rows, list(rows[0])), [[prompt_of(base_prompt(root), row)] for row in rows])
+
+
+def mm_niah(root, golden):
+    asks = functions(root / "vlmeval/dataset/image_vqa.py", {"build_prompt@MMNIAH"},
+                     {"osp": os.path, "LMUDataRoot": lambda: "/", "super": lambda: types.SimpleNamespace(
+                         build_prompt=lambda line: base_prompt(root)(Row(), line))}).build_prompt
+    scores = functions(root / "vlmeval/dataset/utils/mmniah.py", {"is_correct", "VQAEval", "has_word"}, {"re": re, "json": json})
+    owner = types.SimpleNamespace(dataset_name="MM_NIAH_VAL")
+    context = "Text <image> between\n<image> {pictures}, \"it's\"."
+    rows = [
+        {"category": "find-text", "question": [context, "Who is it?"], "multi-choice options": [None, None], "answer": "the red bus"},
+        {"category": "infer-choose", "question": ["<image>Only one.", "How\nmany?"], "multi-choice options": [[], []], "answer": "40"},
+        {"category": "count-text", "question": [context, "Count."], "multi-choice options": [None, None], "answer": "[1, 0]"},
+        {"category": "count-image", "question": [context, "Count <image>."], "multi-choice options": [None, None], "answer": "[1,2]"},
+        {"category": "find-image", "question": [context, "Which?"], "multi-choice options": [None, ["a", "b", "c", "d"]], "answer": "1"},
+        {"category": "visual-reasoning", "question": ["At last\n<image>", "Which?"], "multi-choice options": [["left", "right"], None],
+         "answer": "0"},
+    ]
+    said = ["a", "B", "1", "the answer is b.", "**A**", "[1, 0]", "1 0", "1,2", "the red bus", "A red bus!", "forty", "40.", "", "None",
+            "the camera is moving left"]
+    filled, prompts, outputs = [], [], []
+    for i, row in enumerate(rows):
+        pictures = sum(part.count("<image>") for part in row["question"]) + len(row["multi-choice options"][1] or [])
+        shown = ([PICTURE, OTHER] * 3)[:pictures]
+        cells = {"index": i + 1, "image": PICTURE if pictures == 1 else repr(shown)} | row
+        cells |= {"question": repr(row["question"]), "multi-choice options": repr(row["multi-choice options"])}
+        filled.append(cells)
+        prompts.append([prompt_of(asks, cells, [str(n) for n in range(pictures)], owner)])
+        answer = int(row["answer"]) if row["category"] in ("visual-reasoning", "find-image") else row["answer"]
+        outputs += [one(i, out, lambda answer=answer, out=out: scores.is_correct(answer, out)) for out in said]
+    golden.add("mm_niah/vlmevalkit", table(filled, ["index", "category", "question", "multi-choice options", "answer", "image"]),
+               prompts, outputs)
+
+
 def make(root, golden):
     choices(root, golden)
     short_answers(root, golden)
+    captions(root, golden)
+    mm_niah(root, golden)

@@ -1,15 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""VLMEvalKit's Video-MME, LongVideoBench and MVBench, 8 frames, the first two with subtitles as well;
-rows are those of the sets' own files, of which its tables are made (Video-MME's as lines of JSON)."""
+"""VLMEvalKit's Video-MME, LongVideoBench, MVBench and MLVU, 8 frames, the first two with subtitles as
+well; rows are those of the sets' own files, of which its tables are made (Video-MME's as lines of
+JSON)."""
 
 import json
 import os
 import pathlib
 import random
 import re
+import string
 import tempfile
 
 from pictures_reference import functions, picture_names
+from task_families import vlmevalkit
 from task_goldens import one
 
 PACKAGES = ("pysubs2",)
@@ -17,8 +20,9 @@ REPOSITORY = "open-compass/VLMEvalKit"
 COMMIT = "e8e78f05f3080fe28154f2130321f17951c3be94"
 HOW = (
     "build_prompt and qa_template of the classes, taken out of their files, over frames that are named;"
-    " extract_characters_regex and check_ans_with_model without a model as they are; SubRip is read by"
-    " pysubs2"
+    " extract_characters_regex, and check_ans_with_model without a model with its"
+    " extract_answer_from_item, as they are; what evaluate gives the last of options is restated;"
+    " SubRip is read by pysubs2"
 )
 FRAMES = 8
 MVBENCH = """action_antonym action_count action_localization action_prediction action_sequence
@@ -198,14 +202,30 @@ def frames(folder, count=FRAMES):
     return {f"{folder}/{i}.jpg": [f"frame {i}"] for i in range(count)}
 
 
+def rule_of(root, name):
+    """A set's check_ans_with_model without a model, and the item that evaluate hands it."""
+    given = {"can_infer": vlmevalkit.inferring(root).can_infer, "string": string, "pd": vlmevalkit.Missing,
+             "cn_string": lambda _: False, "build_option_str": str}  # both for a judge's prompt
+    infer = functions(root / "vlmeval/dataset/utils/multiple_choice.py",
+                      {"extract_answer_from_item", "build_choices", "build_prompt"}, given)
+    rule = functions(root / f"vlmeval/dataset/utils/{name}.py", {"check_ans_with_model"},
+                     {"extract_answer_from_item": infer.extract_answer_from_item})
+
+    def right(row, truth, out):
+        item = row | {"prediction": out, "answer": string.ascii_uppercase[row["candidates"].index(row["answer"])]}
+        item |= dict(zip(string.ascii_uppercase, row["candidates"]))
+        return rule.check_ans_with_model(out, truth, None, item)
+
+    return right
+
+
 def mvbench(root, golden):
     path = "vlmeval/dataset/mvbench.py"
     module = told(root, path, "MVBench", "build_prompt", "qa_template")
     owner = Owner(module, SYS=constant(root, path, "MVBench", "SYS"))
-    # Without a model the last of its three ways finds no option. Outputs without a letter, which are
-    # within "(b)" and right there, are not among them: they are wrong here.
-    rule = functions(root / "vlmeval/dataset/utils/mvbench.py", {"check_ans_with_model"},
-                     {"extract_answer_from_item": lambda *_: {"opt": "Z"}, "random": random})
+    # Outputs without a letter, which are within "(b)" and right there, are not among these: they are
+    # wrong here.
+    right = rule_of(root, "mvbench")
     rows = [
         {"video": "v1.mp4", "question": "What happened after the person\ntook the bag?", "answer": "Two dogs.",
          "candidates": ["A red bus.", "Two dogs.", "12 "], "start": 0.0, "end": 8.0},
@@ -213,17 +233,48 @@ def mvbench(root, golden):
     ]
     prompts = [[shown(module.build_prompt(owner, row, False))] for row in rows]
     said = ["B", "(B)", "b) Two dogs", "B. Two dogs", "(A) a red bus", "A or B", "(b", "two dogs", "Best option:(B)", "Z", "(C",
-            " B", "B.."]
+            " B", "B..", "The answer is (B).", "I see two dogs. and no bus", "It is no", "the answer is **b**"]
     outputs = []
     for i, row in enumerate(rows):
         truth = module.qa_template(owner, row)[1]
-        outputs += [one(i, out, rule.check_ans_with_model(out, truth, None, {"answer": "B"})) for out in said]
+        outputs += [one(i, out, right(row, truth, out)) for out in said]
     for name in MVBENCH:
         folder = f"mvbench/frames/{name}/v1.mp4"
         golden.add(f"mvbench/{name}", {"": [json.dumps(rows)]} | frames(folder) | timed(folder, 1), prompts, outputs)
+
+
+MLVU = {"plotqa": "1_plotQA", "needle": "2_needle", "ego": "3_ego", "count": "4_count", "order": "5_order",
+        "anomaly_reco": "6_anomaly_reco", "topic_reasoning": "7_topic_reasoning"}
+MLVU_OPEN = {"sub_scene": "8_sub_scene", "summary": "9_summary"}
+
+
+def mlvu(root, golden):
+    path = "vlmeval/dataset/mlvu.py"
+    choice = told(root, path, "MLVU_MCQ", "build_prompt", "qa_template", os=os)
+    right = rule_of(root, "mlvu")
+    rows = [
+        {"video": "v1.mp4", "duration": 246, "question": "What color is it?", "answer": "Two dogs", "question_type": "plotQA",
+         "candidates": ["A red bus", "Two dogs", "12 ", "{x}"]},
+        {"video": "v1.mp4", "duration": 246, "question": " Blank in front\nand a line ", "answer": "no", "question_type": "plotQA",
+         "candidates": ["yes", "no"]},
+    ]
+    said = ["B", "B)", "B) Two dogs", "(B)", "B.", "b)", "A) or B)", "", ")", "Two dogs", " B", "the B) is right", "C)",
+            "The answer is (A).", "It is no", "A or B"]
+    ask = lambda module, row: shown(module.build_prompt(  # noqa: E731
+        Owner(module, SYS="", data_root=""), row | {"prefix": "x"}, False))
+    truths = [choice.qa_template(None, row)[1] for row in rows]
+    outputs = [one(i, out, right(row, truths[i], out)) for i, row in enumerate(rows) for out in said]
+    for name, folder in MLVU.items():
+        golden.add(f"mlvu/vlmevalkit_{name}", {"": [json.dumps(rows)]} | frames(f"mlvu/frames/{folder}/v1.mp4"),
+                   [[ask(choice, row)] for row in rows], outputs, set={"group": ""})
+    free = told(root, path, "MLVU_OpenEnded", "build_prompt", "qa_template", os=os)
+    for name, folder in MLVU_OPEN.items():
+        golden.add(f"mlvu/vlmevalkit_{name}", {"": [json.dumps(rows)]} | frames(f"mlvu/frames/{folder}/v1.mp4"),
+                   [[ask(free, row)] for row in rows], set={"group": ""})
 
 
 def make(root, golden):
     video_mme(root, golden)
     long_video_bench(root, golden)
     mvbench(root, golden)
+    mlvu(root, golden)
