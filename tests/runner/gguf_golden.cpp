@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <set>
 
 #include "core/files.h"
 #include "core/json.h"
@@ -11,6 +12,7 @@
 #include "runner/chat_template.h"
 #include "runner/generate.h"
 #include "runner/tokenizer.h"
+#include "src/checkpoint/gguf/architectures.h"
 #include "src/checkpoint/gguf/blocks.h"
 #include "src/checkpoint/gguf/file.h"
 #include "support/compare.h"
@@ -215,6 +217,29 @@ INSTANTIATE_TEST_SUITE_P(All, GgufVocabulary, ::testing::ValuesIn(FilesOf(true))
 TEST(GgufGolden, HasFixtures) {
   EXPECT_GE(FilesOf(false).size(), 10u);
   EXPECT_GE(FilesOf(true).size(), 7u);
+}
+
+// What is read has a file here, and stands in the table of the documentation.
+TEST(GgufGolden, EveryArchitectureIsProvedAndListed) {
+  std::set<const GgufArchitecture*> proved;
+  for (const std::string& name : FilesOf(false)) {
+    const Result<GgufFile> file = OpenGgufFile(kFolder + name + ".gguf");
+    ASSERT_TRUE(file.ok()) << file.error().message;
+    proved.insert(file->architecture);
+  }
+  const Result<std::string> page = ReadFile(std::string(KVG_SOURCE_DIR) + "/docs/models.md");
+  ASSERT_TRUE(page.ok());
+  for (const GgufArchitecture& architecture : GgufArchitectures()) {
+    EXPECT_TRUE(proved.contains(&architecture))
+        << architecture.name << ", of model_type " << architecture.model_type;
+    const std::string quoted = StrCat("`", architecture.name, "`");
+    EXPECT_TRUE(page->find("| " + quoted) != std::string::npos ||
+                page->find(", " + quoted) != std::string::npos)
+        << quoted;
+  }
+  for (const std::string& name : FilesOf(false)) {
+    EXPECT_NE(page->find("`" + name + "`"), std::string::npos) << name;
+  }
 }
 
 }  // namespace

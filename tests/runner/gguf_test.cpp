@@ -42,6 +42,9 @@ class FileOf {
   FileOf& Key(const std::string& key, uint32_t value) {
     return Text(key).Number(4, 4).Number(value, 4);
   }
+  FileOf& KeyFlag(const std::string& key, bool flag) {
+    return Text(key).Number(7, 4).Number(flag ? 1 : 0, 1);
+  }
   FileOf& KeyFlags(const std::string& key, const std::vector<bool>& flags) {
     Text(key).Number(9, 4).Number(7, 4).Number(flags.size(), 8);
     for (const bool flag : flags) Number(flag ? 1 : 0, 1);
@@ -256,11 +259,173 @@ TEST_F(GgufDirectory, NamesExpertsThatCannotBeParted) {
               AllOf(HasSubstr("'blk.0.ffn_up_exps.weight'"), HasSubstr("already")));
 }
 
+// A file of DeepSeek's that does not say that experts stand in groups.
+FileOf LatentsOf(uint32_t experts, uint32_t gating) {
+  FileOf file;
+  file.Header(1, 16).KeyText("general.architecture", "deepseek2");
+  const std::vector<std::pair<std::string, uint32_t>> keys = {
+      {"block_count", 2},
+      {"context_length", 64},
+      {"embedding_length", 32},
+      {"feed_forward_length", 48},
+      {"attention.head_count", 4},
+      {"attention.head_count_kv", 4},
+      {"attention.key_length", 12},
+      {"attention.value_length", 8},
+      {"attention.kv_lora_rank", 16},
+      {"rope.dimension_count", 4},
+      {"expert_count", experts},
+      {"expert_used_count", 6},
+      {"expert_feed_forward_length", 8},
+      {"expert_shared_count", 1},
+      {"expert_gating_func", gating},
+  };
+  for (const auto& [key, value] : keys) file.Key("deepseek2." + key, value);
+  return file.Tensor("token_embd.weight", {32, 4}, 0, 0).Pad().Data(32 * 4 * 4);
+}
+
+TEST_F(GgufDirectory, GroupsOfExpertsThatEarlierFilesLeaveOut) {
+  struct Case {
+    uint32_t experts, gating;
+    int64_t groups, kept;
+    bool sigmoid;
+  };
+  // V3, V2, V2-Lite, and one that only chooses as V3 does.
+  for (const Case& item : {Case{256, 2, 8, 4, true}, Case{160, 1, 8, 3, false},
+                           Case{64, 1, 1, 1, false}, Case{64, 2, 1, 1, true}}) {
+    Write("m.gguf", LatentsOf(item.experts, item.gating).bytes);
+    const Result<ModelConfig> config = ReadModelConfig(path_);
+    ASSERT_TRUE(config.ok()) << config.error().message;
+    ASSERT_TRUE(config->moe);
+    EXPECT_EQ(config->moe->sigmoid, item.sigmoid);
+    EXPECT_EQ(config->moe->groups, item.groups);
+    EXPECT_EQ(config->moe->top_groups, item.kept);
+    EXPECT_EQ(config->mla->nope_dim, 8);
+    EXPECT_EQ(config->value_dim, 8);
+  }
+}
+
+TEST_F(GgufDirectory, NamesPartsThatDoNotFit) {
+  struct Shape {
+    std::string name;
+    std::vector<uint64_t> dims;
+  };
+  const auto error = [&](const std::string& architecture, const std::vector<Shape>& shapes) {
+    FileOf file;
+    file.Header(shapes.size(), 4).KeyText("general.architecture", architecture);
+    file.Key(architecture + ".attention.head_count", 4);
+    file.Key(architecture + ".attention.head_count_kv", 2);
+    file.Key(architecture + ".expert_count", architecture == "deepseek2" ? 2 : 0);
+    uint64_t offset = 0;
+    for (const Shape& shape : shapes) {
+      file.Tensor(shape.name, shape.dims, 0, offset);
+      uint64_t bytes = 4;
+      for (const uint64_t dim : shape.dims) bytes *= dim;
+      offset += (bytes + 31) / 32 * 32;
+    }
+    Write("m.gguf", file.Pad().Data(offset).bytes);
+    const auto weights = OpenWeights(path_, DType::kF32);
+    EXPECT_FALSE(weights.ok());
+    return weights.ok() ? "" : weights.error().message;
+  };
+  const std::string keys = "blk.0.attn_k_b.weight", values = "blk.0.attn_v_b.weight";
+  EXPECT_THAT(error("deepseek2", {{values, {8, 8, 4}}}),
+              AllOf(HasSubstr(keys), HasSubstr("missing")));
+  EXPECT_THAT(error("deepseek2", {{keys, {4, 8, 3}}, {values, {8, 8, 4}}}),
+              AllOf(HasSubstr(keys), HasSubstr("[3, 8, 4]"), HasSubstr("4 heads")));
+  EXPECT_THAT(error("deepseek2", {{keys, {4, 8, 4}}, {values, {16, 8, 4}}}),
+              AllOf(HasSubstr(values), HasSubstr("8 columns")));
+  EXPECT_THAT(error("falcon", {{"blk.0.attn_qkv.weight", {8, 12}}}),
+              AllOf(HasSubstr("[12, 8]"), HasSubstr("4 heads of queries and of 2")));
+  EXPECT_THAT(error("internlm2", {{"blk.0.attn_q.weight", {8, 16}},
+                                  {"blk.0.attn_k.weight", {8, 8}},
+                                  {"blk.0.attn_v.weight", {8, 4}}}),
+              HasSubstr("rows of 4 heads, and of 2"));
+  EXPECT_THAT(
+      error("granitehybrid", {{"blk.0.ffn_gate.weight", {8, 4}}, {"blk.0.ffn_up.weight", {16, 4}}}),
+      AllOf(HasSubstr("blk.0.ffn_up.weight"), HasSubstr("blk.0.ffn_gate.weight")));
+  EXPECT_THAT(error("chatglm", {{"blk.0.attn_qkv.weight", {8, 9}}}), HasSubstr("[9, 8]"));
+}
+
+// Queries, keys and values in one tensor, and layers that predict further tokens.
+TEST_F(GgufDirectory, PartsAndLeavesOutTensors) {
+  FileOf file;
+  file.Header(2, 5).KeyText("general.architecture", "chatglm");
+  file.Key("chatglm.attention.head_count", 4).Key("chatglm.attention.head_count_kv", 2);
+  file.Key("chatglm.block_count", 2).Key("chatglm.nextn_predict_layers", 1);
+  file.Tensor("blk.0.attn_qkv.bias", {16}, 0, 0);
+  file.Tensor("blk.1.nextn.eh_proj.weight", {8}, 0, 64).Pad();
+  for (int i = 0; i < 24; ++i) {
+    const float value = static_cast<float>(i);
+    file.bytes.append(reinterpret_cast<const char*>(&value), sizeof(value));
+  }
+  Write("m.gguf", file.bytes);
+  const auto weights = OpenWeights(path_, DType::kF32);
+  ASSERT_TRUE(weights.ok()) << weights.error().message;
+  const std::string scope = "model.layers.0.self_attn.";
+  EXPECT_THAT((*weights)->Names(),
+              ElementsAre(scope + "k_proj.bias", scope + "q_proj.bias", scope + "v_proj.bias"));
+  const auto numbers = [&](const std::string& name) {
+    const Result<WeightTensor> tensor = (*weights)->Get(scope + name + ".bias");
+    EXPECT_TRUE(tensor.ok());
+    const float* first = tensor->view.f32();
+    return std::vector<float>(first, first + tensor->view.Numel());
+  };
+  EXPECT_THAT(numbers("q_proj"), ElementsAre(0, 1, 2, 3, 4, 5, 6, 7));
+  EXPECT_THAT(numbers("k_proj"), ElementsAre(8, 9, 10, 11));
+  EXPECT_THAT(numbers("v_proj"), ElementsAre(12, 13, 14, 15));
+}
+
+TEST_F(GgufDirectory, NamesWhatFamiliesMayNotHave) {
+  const auto error = [&](const FileOf& file) {
+    Write("m.gguf", file.bytes);
+    return ConfigError(path_);
+  };
+  const auto end = [](FileOf& file) -> FileOf& {
+    return file.Tensor("token_embd.weight", {8, 4}, 0, 0).Pad().Data(128);
+  };
+  FileOf bamba;
+  bamba.Header(1, 12).KeyText("general.architecture", "granitehybrid");
+  bamba.Key("granitehybrid.block_count", 2).Key("granitehybrid.embedding_length", 8);
+  bamba.Key("granitehybrid.attention.head_count", 2);
+  bamba.KeyNumbers("granitehybrid.attention.head_count_kv", {0, 2});
+  bamba.Key("granitehybrid.ssm.inner_size", 16).Key("granitehybrid.ssm.time_step_rank", 2);
+  bamba.Key("granitehybrid.ssm.state_size", 4).Key("granitehybrid.ssm.conv_kernel", 4);
+  bamba.Key("granitehybrid.ssm.group_count", 1).Key("granitehybrid.vocab_size", 4);
+  bamba.KeyFlag("granitehybrid.rope.scaling.finetuned", true);
+  EXPECT_THAT(error(end(bamba)), AllOf(HasSubstr("rope.scaling.finetuned"), HasSubstr("Bamba")));
+
+  FileOf jamba;
+  jamba.Header(1, 11).KeyText("general.architecture", "jamba").Key("jamba.block_count", 5);
+  jamba.Key("jamba.embedding_length", 8).Key("jamba.attention.head_count", 2);
+  jamba.Key("jamba.expert_count", 2).Key("jamba.ssm.inner_size", 16);
+  jamba.Key("jamba.ssm.time_step_rank", 2).Key("jamba.ssm.state_size", 4);
+  jamba.Key("jamba.ssm.conv_kernel", 4).Key("jamba.feed_forward_length", 8);
+  jamba.KeyNumbers("jamba.attention.head_count_kv", {2, 0, 2, 2, 0});
+  EXPECT_THAT(error(end(jamba)), AllOf(HasSubstr("head_count_kv"), HasSubstr("layer 3")));
+
+  FileOf mpt;
+  mpt.Header(1, 2).KeyText("general.architecture", "mpt").Key("mpt.block_count", 1);
+  EXPECT_THAT(error(end(mpt)), HasSubstr("max_alibi_bias"));
+
+  FileOf dots;
+  dots.Header(1, 7).KeyText("general.architecture", "dots1").Key("dots1.block_count", 1);
+  dots.Key("dots1.embedding_length", 8).Key("dots1.attention.head_count", 2);
+  dots.Key("dots1.expert_count", 2).Key("dots1.expert_gating_func", 1);
+  dots.Key("dots1.feed_forward_length", 8);
+  EXPECT_THAT(error(end(dots)), AllOf(HasSubstr("expert_gating_func"), HasSubstr("sigmoids")));
+}
+
 TEST_F(GgufDirectory, RefusesWhatItDoesNotKnow) {
   FileOf other;
   other.Header(0, 1).KeyText("general.architecture", "lama");
   Write("m.gguf", other.bytes);
-  EXPECT_THAT(ConfigError(path_), AllOf(HasSubstr("'lama'"), HasSubstr("did you mean 'llama'")));
+  EXPECT_THAT(ConfigError(path_), AllOf(HasSubstr("'lama'"), HasSubstr("did you mean 'llama'"),
+                                        HasSubstr("command-r, deepseek2, dots1, ernie4_5")));
+  FileOf mixture;
+  mixture.Header(0, 2).KeyText("general.architecture", "granite").Key("granite.expert_count", 2);
+  Write("m.gguf", mixture.bytes);
+  EXPECT_THAT(ConfigError(path_), HasSubstr("'granite' with experts is not read"));
 
   FileOf key;
   key.Header(1, 2).KeyText("general.architecture", "llama").Key("llama.new_thing", 1);

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <optional>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -11,6 +10,8 @@
 #include "core/json.h"
 #include "core/strings.h"
 #include "src/config/common.h"
+#include "src/config/gguf_metadata.h"
+#include "src/config/gguf_rope.h"
 
 namespace kvgauge {
 namespace {
@@ -35,232 +36,23 @@ constexpr KeyName kReals[] = {
     {"attn_logit_softcapping", "attn_logit_softcapping"},
     {"final_logit_softcapping", "final_logit_softcapping"},
 };
-// What cannot change the forward pass, or follows from the tensors.
-constexpr std::string_view kIgnored[] = {
-    "vocab_size",
-    "tensor_data_layout",
-    "leading_dense_block_count",
-    "interleave_moe_layer_step",
-    "rope.scaling.finetuned",
-    "expert_group_count",
-};
-
 // Keys that a family has in its own way.
 struct OwnKey {
   std::string_view model_type, file;
 };
 constexpr OwnKey kOwnKeys[] = {
-    {"gemma4_text", "attention.head_count_kv"},
-    {"gemma4_text", "expert_used_count"},
-    {"gemma4_text", "rope.freq_base"},
-    {"llama4_text", "attention.sliding_window"},
+    {"gemma4_text", "attention.head_count_kv"}, {"gemma4_text", "expert_used_count"},
+    {"gemma4_text", "rope.freq_base"},          {"granitemoehybrid", "attention.head_count_kv"},
+    {"jamba", "attention.head_count_kv"},       {"llama4_text", "attention.sliding_window"},
+    {"nemotron_h", "attention.head_count_kv"},
 };
-
-// One file's metadata, each key taken once; Finish() looks for what nobody took.
-class Metadata {
- public:
-  Metadata(const GgufFile& file, Json& out) : file_(file), out_(out) {}
-
-  const GgufFile& file() const { return file_; }
-  std::string_view type() const { return file_.architecture->model_type; }
-  // Whether keys of all families say this one for the model's family.
-  bool IsShared(std::string_view key) const {
-    return std::ranges::none_of(
-        kOwnKeys, [&](const OwnKey& own) { return own.model_type == type() && own.file == key; });
-  }
-
-  const GgufValue* Take(std::string_view key) {
-    taken_.insert(StrCat(file_.architecture->name, ".", key));
-    return file_.Find(key);
-  }
-
-  std::optional<int64_t> Int(std::string_view key) {
-    const GgufValue* value = Take(key);
-    if (value == nullptr) return std::nullopt;
-    // Some files say one number for each layer, all of them the same.
-    if (const auto all = value->Ints(); all && !all->empty()) {
-      if (std::ranges::count(*all, all->front()) == std::ssize(*all)) return all->front();
-    }
-    const std::optional<int64_t> number = value->Int();
-    if (!number) Fail(key, "one whole number for all layers");
-    return number;
-  }
-  // One number for each layer, which the file may say once for all of them; empty where it has
-  // none.
-  std::vector<int64_t> LayerInts(std::string_view key, int64_t layers) {
-    const GgufValue* value = Take(key);
-    if (value == nullptr) return {};
-    if (const auto all = value->Ints(); all && std::ssize(*all) == layers) return *all;
-    if (const auto one = value->Int())
-      return std::vector<int64_t>(static_cast<size_t>(layers), *one);
-    Fail(key, StrCat("one whole number, or ", layers, ", one for each layer"));
-    return {};
-  }
-  std::vector<bool> LayerFlags(std::string_view key, int64_t layers) {
-    const GgufValue* value = Take(key);
-    const auto flags = value != nullptr ? value->Bools() : std::nullopt;
-    if (flags && std::ssize(*flags) == layers) return *flags;
-    Fail(key, StrCat(layers, " flags, one for each layer"));
-    return std::vector<bool>(static_cast<size_t>(layers), false);
-  }
-  std::optional<double> Real(std::string_view key) {
-    const GgufValue* value = Take(key);
-    if (value == nullptr) return std::nullopt;
-    const std::optional<double> number = value->Real();
-    if (!number) Fail(key, "a number");
-    return number;
-  }
-  std::string Text(std::string_view key) {
-    const GgufValue* value = Take(key);
-    if (value == nullptr) return "";
-    const std::optional<std::string_view> text = value->Text();
-    if (!text || FindInvalidUtf8(*text) != std::string_view::npos) Fail(key, "a text");
-    return std::string(text.value_or(""));
-  }
-
-  void Set(std::string_view key, Json value) { out_[std::string(key)] = std::move(value); }
-  template <class T>
-  void SetIf(std::string_view key, const std::optional<T>& value) {
-    if (value) Set(key, *value);
-  }
-
-  void Fail(std::string_view key, std::string_view expected) {
-    if (fault_.ok()) {
-      fault_ = BadInput(StrCat(file_.path(), ": key '", file_.architecture->name, ".", key,
-                               "': expected ", expected));
-    }
-  }
-  void Refuse(std::string_view key, std::string_view why) {
-    if (fault_.ok()) {
-      fault_ = Unsupported(
-          StrCat(file_.path(), ": key '", file_.architecture->name, ".", key, "': ", why));
-    }
-  }
-
-  Status Finish() {
-    KVG_TRY(fault_);
-    for (const std::string_view key : kIgnored) Take(key);
-    const std::string scope = StrCat(file_.architecture->name, ".");
-    for (const auto& [key, value] : file_.header.metadata) {
-      if (!key.starts_with(scope) || taken_.contains(key)) continue;
-      return Unsupported(StrCat(file_.path(), ": key ", Quoted(key, 120),
-                                " is not understood, and may change what the model computes"));
-    }
-    return {};
-  }
-
- private:
-  const GgufFile& file_;
-  Json& out_;
-  std::set<std::string> taken_;
-  Status fault_;
-};
-
-// The numbers of a small f32 tensor, or none.
-std::optional<std::vector<double>> Numbers(const GgufFile& file, std::string_view name) {
-  constexpr int64_t kMost = 1 << 14;
-  const GgufTensor* tensor = file.FindTensor(name);
-  if (tensor == nullptr || tensor->shape.size() != 1 || tensor->shape[0] > kMost ||
-      tensor->type->elements != 1) {
-    return std::nullopt;
-  }
-  std::vector<float> floats(static_cast<size_t>(tensor->shape[0]));
-  ReadBlocks(*tensor->type, file.map->bytes().data() + tensor->begin, tensor->shape[0],
-             floats.data());
-  return std::vector<double>(floats.begin(), floats.end());
+// Whether keys of all families say this one for the model's family.
+bool IsShared(std::string_view model_type, std::string_view key) {
+  return std::ranges::none_of(
+      kOwnKeys, [&](const OwnKey& own) { return own.model_type == model_type && own.file == key; });
 }
 
-// Divisors of frequencies that the file has as tensors: those of long and short texts (Phi-3), or
-// one list (Llama-3.1), which is then both.
-void SetListedScaling(Metadata& data, Json scaling) {
-  const auto both = Numbers(data.file(), "rope_freqs.weight");
-  auto longer = Numbers(data.file(), "rope_factors_long.weight");
-  auto shorter = Numbers(data.file(), "rope_factors_short.weight");
-  if (both) longer = shorter = both;
-  if (!longer || !shorter) {
-    return data.Fail("rope.scaling.type", "tensors rope_factors_long and rope_factors_short");
-  }
-  scaling["long_factor"] = *longer;
-  scaling["short_factor"] = *shorter;
-  data.Set("rope_scaling", std::move(scaling));
-}
-
-void SetScaling(Metadata& data) {
-  std::string type = data.Text("rope.scaling.type");
-  std::optional<double> factor = data.Real("rope.scaling.factor");
-  if (const auto old = data.Real("rope.scale_linear"); old && !factor) {
-    factor = old;
-    if (type.empty()) type = "linear";
-  }
-  const auto original = data.Int("rope.scaling.original_context_length");
-  const auto magnitude = data.Real("rope.scaling.attn_factor");
-  const bool lists = data.file().FindTensor("rope_factors_long.weight") != nullptr;
-  if (data.file().FindTensor("rope_freqs.weight") != nullptr) {
-    if (!type.empty() && type != "none") {
-      return data.Refuse("rope.scaling.type", "a scaling beside the list rope_freqs");
-    }
-    return SetListedScaling(data, {{"rope_type", "longrope"}, {"attention_factor", 1.0}});
-  }
-  if (lists) {
-    Json scaling = {{"type", "longrope"}};
-    data.SetIf("original_max_position_embeddings", original);
-    if (data.type() == "phimoe") {
-      if (!magnitude) return data.Fail("rope.scaling.attn_factor", "a factor beside the two lists");
-      scaling["short_mscale"] = scaling["long_mscale"] = *magnitude;
-    } else if (magnitude) {
-      scaling["attention_factor"] = *magnitude;
-    }
-    return SetListedScaling(data, std::move(scaling));
-  }
-  if (magnitude && *magnitude != 1.0) {
-    return data.Refuse("rope.scaling.attn_factor", "a factor beside this scaling");
-  }
-  if (type.empty() || type == "none") {
-    if (factor && *factor != 1.0 && *factor != 0.0)
-      data.Fail("rope.scaling.type", "linear or yarn");
-    return;
-  }
-  if (type != "linear" && type != "yarn") {
-    return data.Fail("rope.scaling.type", "none, linear, yarn or longrope with its tensors");
-  }
-  if (!factor) return data.Fail("rope.scaling.factor", "a factor");
-  Json scaling = {{"rope_type", type}, {"factor", *factor}};
-  if (type == "yarn") {
-    if (original) scaling["original_max_position_embeddings"] = *original;
-    const auto fast = data.Real("rope.scaling.yarn_beta_fast"),
-               slow = data.Real("rope.scaling.yarn_beta_slow");
-    if (fast) scaling["beta_fast"] = *fast;
-    if (slow) scaling["beta_slow"] = *slow;
-    // What every published checkpoint of the family says, and no file.
-    if (data.type() == "gpt_oss") scaling["truncate"] = false;
-  }
-  data.Set("rope_scaling", std::move(scaling));
-}
-
-void SetHeads(Metadata& data) {
-  const auto keys = data.Int("attention.key_length");
-  const auto values = data.Int("attention.value_length");
-  if (keys && values && *keys != *values) {
-    data.Refuse("attention.value_length", "another width than that of keys");
-  }
-  const auto rotated = data.Int("rope.dimension_count");
-  const auto hidden = data.file().Find("embedding_length");
-  const auto heads = data.file().Find("attention.head_count");
-  std::optional<int64_t> width = keys;
-  if (!width && hidden != nullptr && heads != nullptr) {
-    const int64_t count = heads->Int().value_or(0);
-    if (count > 0) width = hidden->Int().value_or(0) / count;
-  }
-  data.SetIf("head_dim", keys);
-  if (!rotated || !width || *rotated == *width) return;
-  if (data.type() == "phi3") {
-    data.Set("partial_rotary_factor", static_cast<double>(*rotated) / static_cast<double>(*width));
-  } else {
-    data.Refuse("rope.dimension_count", "a part of each head that does not turn");
-  }
-}
-
-void SetExperts(Metadata& data) {
+void SetExperts(GgufMetadata& data) {
   const std::string_view type = data.type();
   const auto width = data.Int("feed_forward_length");
   const auto expert_width = data.Int("expert_feed_forward_length");
@@ -276,7 +68,7 @@ void SetExperts(Metadata& data) {
 }
 
 // What no file says and every reader knows of the two families.
-void SetGemma(Metadata& data) {
+void SetGemma(GgufMetadata& data) {
   const std::string_view type = data.type();
   if (type != "gemma2" && type != "gemma3_text") return;
   // The largest model of each scales by the width of a head's share, the others by that of a head.
@@ -298,17 +90,9 @@ void SetGemma(Metadata& data) {
   data.SetIf("sliding_window_pattern", data.Int("attention.sliding_window_pattern"));
 }
 
-// For families whose lists are as long.
-int64_t LayersOf(Metadata& data) {
-  const int64_t layers = data.Int("block_count").value_or(0);
-  if (layers >= 1 && layers <= kMostLayers) return layers;
-  data.Fail("block_count", StrCat("a number from 1 to ", kMostLayers));
-  return 1;
-}
-
 // What no file says and every reader knows of Scout and Maverick: chunks, how queries grow in
 // layers that do not turn, and that the larger model alone has no norms of queries and keys.
-void SetLlama4(Metadata& data) {
+void SetLlama4(GgufMetadata& data) {
   constexpr int64_t kChunk = 8192, kExpertsOfMaverick = 128;
   if (const auto window = data.Int("attention.sliding_window"); window && *window != kChunk) {
     data.Refuse("attention.sliding_window", StrCat(*window, ", where Llama 4 has chunks of 8192"));
@@ -322,7 +106,7 @@ void SetLlama4(Metadata& data) {
 }
 
 // The one number of the layers that are `of` one kind; `key` names it if there are several.
-std::optional<int64_t> OfKind(Metadata& data, std::string_view key,
+std::optional<int64_t> OfKind(GgufMetadata& data, std::string_view key,
                               const std::vector<int64_t>& numbers, const std::vector<bool>& kinds,
                               bool of) {
   std::optional<int64_t> found;
@@ -337,8 +121,8 @@ std::optional<int64_t> OfKind(Metadata& data, std::string_view key,
 }
 
 // The part of a full layer's heads that turns: divisors of what does not are past all positions.
-double TurningPart(Metadata& data) {
-  const auto divisors = Numbers(data.file(), "rope_freqs.weight");
+double TurningPart(GgufMetadata& data) {
+  const auto divisors = GgufNumbers(data.file(), "rope_freqs.weight");
   const auto turning = divisors ? std::ranges::count(*divisors, 1.0) : 0;
   const bool prefix = turning > 0 &&
                       std::all_of(divisors->begin(), divisors->begin() + turning,
@@ -354,7 +138,7 @@ double TurningPart(Metadata& data) {
 }
 
 // Layers behind the first that share a cache may have MLPs twice as wide.
-void SetGemma4Widths(Metadata& data, int64_t layers, int64_t shared) {
+void SetGemma4Widths(GgufMetadata& data, int64_t layers, int64_t shared) {
   constexpr std::string_view kKey = "feed_forward_length";
   const std::vector<int64_t> widths = data.LayerInts(kKey, layers);
   if (widths.empty()) return;
@@ -375,7 +159,7 @@ void SetGemma4Widths(Metadata& data, int64_t layers, int64_t shared) {
 
 // How many heads each kind of layer has and how wide they are. Values are what is projected to keys
 // where a layer has these alone.
-void SetGemma4Heads(Metadata& data, const std::vector<bool>& sliding) {
+void SetGemma4Heads(GgufMetadata& data, const std::vector<bool>& sliding) {
   constexpr std::string_view kHeads = "attention.head_count_kv";
   const std::vector<int64_t> heads = data.LayerInts(kHeads, std::ssize(sliding));
   data.SetIf("num_key_value_heads", OfKind(data, kHeads, heads, sliding, true));
@@ -402,7 +186,7 @@ void SetGemma4Heads(Metadata& data, const std::vector<bool>& sliding) {
   }
 }
 
-void SetGemma4Ropes(Metadata& data) {
+void SetGemma4Ropes(GgufMetadata& data) {
   data.Set("rope_parameters",
            {{"full_attention",
              {{"rope_type", "proportional"},
@@ -416,8 +200,8 @@ void SetGemma4Ropes(Metadata& data) {
   }
 }
 
-void SetGemma4(Metadata& data) {
-  const int64_t layers = LayersOf(data);
+void SetGemma4(GgufMetadata& data) {
+  const int64_t layers = GgufLayers(data);
   const std::vector<bool> sliding = data.LayerFlags("attention.sliding_window_pattern", layers);
   Json kinds = Json::array();
   for (const bool slides : sliding) {
@@ -473,7 +257,7 @@ Result<Json> ConfigOfGguf(const GgufFile& file) {
                  {"torch_dtype", file.StoredType() == DType::kF32   ? "float32"
                                  : file.StoredType() == DType::kF16 ? "float16"
                                                                     : "bfloat16"}};
-  Metadata data(file, config);
+  GgufMetadata data(file, config);
   const GgufTensor* embedding = file.FindTensor("token_embd.weight");
   if (embedding == nullptr || embedding->shape.size() != 2) {
     return BadInput(StrCat(file.path(),
@@ -483,20 +267,22 @@ Result<Json> ConfigOfGguf(const GgufFile& file) {
   data.Set("vocab_size", embedding->shape[0]);
   data.Set("tie_word_embeddings", file.FindTensor("output.weight") == nullptr);
   for (const KeyName& key : kIntegers) {
-    if (data.IsShared(key.file)) data.SetIf(key.config, data.Int(key.file));
+    if (IsShared(data.type(), key.file)) data.SetIf(key.config, data.Int(key.file));
   }
+  if (const auto drafts = file.DraftLayer()) data.Set("num_hidden_layers", *drafts);
   if (config.value("sliding_window", Json()) == 0) config["sliding_window"] = nullptr;
   for (const KeyName& key : kReals) {
-    if (data.IsShared(key.file)) data.SetIf(key.config, data.Real(key.file));
+    if (IsShared(data.type(), key.file)) data.SetIf(key.config, data.Real(key.file));
   }
   const std::string_view type = data.type();
   if (type == "llama" || type == "qwen3" || type == "phimoe") {
-    data.Set("attention_bias", file.FindTensor("blk.0.attn_q.bias") != nullptr);
+    data.Set("attention_bias", file.FindTensor("blk.0.attn_q.bias") != nullptr ||
+                                   file.FindTensor("blk.0.attn_qkv.bias") != nullptr);
   }
   if (type == "phimoe") data.Set("lm_head_bias", file.FindTensor("output.bias") != nullptr);
   if (type == "gemma4_text") {
     SetGemma4(data);
-  } else {
+  } else if (!SetOwnFamily(data) && !SetStateFamily(data)) {
     SetHeads(data);
     SetExperts(data);
     SetGemma(data);

@@ -22,6 +22,13 @@ bool IsOneOfSeveral(std::string_view path) {
   return path.size() > kTail && path.substr(path.size() - 9).starts_with("-of-");
 }
 
+// A matrix that is f32 in every file: routers, norms of heads, convolutions, numbers of states.
+bool IsSmall(std::string_view name) {
+  return name.find(".ffn_gate_inp") != std::string_view::npos || name.ends_with("_norm.weight") ||
+         name.ends_with(".ssm_conv1d.weight") || name.ends_with(".ssm_a") ||
+         name.ends_with(".ssm_d");
+}
+
 }  // namespace
 
 Result<std::optional<std::string>> FindGguf(const std::string& path) {
@@ -61,6 +68,13 @@ const GgufTensor* GgufFile::FindTensor(std::string_view name) const {
   return found != header.tensors.end() && found->name == name ? &*found : nullptr;
 }
 
+std::optional<int64_t> GgufFile::DraftLayer() const {
+  const GgufValue *layers = Find("block_count"), *ahead = Find("nextn_predict_layers");
+  if (layers == nullptr || ahead == nullptr) return std::nullopt;
+  const int64_t all = layers->Int().value_or(0), drafts = ahead->Int().value_or(0);
+  return drafts > 0 && drafts < all ? std::optional<int64_t>(all - drafts) : std::nullopt;
+}
+
 std::string GgufFile::WeightFormat() const {
   std::map<std::string_view, uint64_t> bytes;
   for (const GgufTensor& tensor : header.tensors) {
@@ -78,7 +92,7 @@ DType GgufFile::StoredType() const {
   bool f16 = false, f32 = false, other = false;
   for (const GgufTensor& tensor : header.tensors) {
     if (tensor.shape.size() < 2) continue;  // vectors are f32 in every file
-    if (tensor.name.ends_with("ffn_gate_inp.weight")) continue;
+    if (IsSmall(tensor.name)) continue;
     f16 = f16 || tensor.type->name == "f16";
     f32 = f32 || tensor.type->name == "f32";
     other = other || (tensor.type->name != "f16" && tensor.type->name != "f32");
@@ -107,7 +121,7 @@ Result<GgufFile> OpenGgufFile(const std::string& path) {
   if (!name) return BadInput(StrCat(path, ": key '", kKey, "' is missing or not a text"));
   const GgufValue* experts = file.header.Find(StrCat(*name, ".expert_count"));
   const bool mixture = experts != nullptr && experts->Int().value_or(0) > 0;
-  file.architecture = FindGgufArchitecture(*name, mixture);
+  file.architecture = FindGgufArchitecture(*name, mixture, file.header);
   if (file.architecture == nullptr) {
     const std::vector<std::string> known = GgufArchitectureNames();
     return Unsupported(StrCat(

@@ -3,8 +3,10 @@
 // a Hugging Face checkpoint of the same model has them.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -27,9 +29,15 @@ struct GgufFile {
   const GgufArchitecture* architecture = nullptr;
 
   const std::string& path() const { return map->path(); }
+  const std::shared_ptr<const MappedFile>& PartOf(const GgufTensor&) const { return map; }
+  std::span<const uint8_t> BytesOf(const GgufTensor& tensor) const {
+    return PartOf(tensor)->bytes().subspan(tensor.begin, tensor.end - tensor.begin);
+  }
   // Of "<architecture>.<key>"; null when it is not there.
   const GgufValue* Find(std::string_view key) const;
   const GgufTensor* FindTensor(std::string_view name) const;
+  // The first of the layers behind the last that predict further tokens; nothing without any.
+  std::optional<int64_t> DraftLayer() const;
   // "gguf: q4_k, q6_k, f32": the types of its tensors, that of most bytes first.
   std::string WeightFormat() const;
   // The type to compute in where nobody says: that of the matrices, bf16 of quantised ones.

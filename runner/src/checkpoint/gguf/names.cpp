@@ -5,6 +5,7 @@
 #include <charconv>
 
 #include "core/strings.h"
+#include "src/checkpoint/gguf/architectures.h"
 
 namespace kvgauge {
 namespace {
@@ -25,105 +26,6 @@ constexpr GgufName kAttention[] = {
     {"attn_k_norm", "self_attn.k_norm"},
 };
 
-constexpr GgufName kLlama[] = {
-    {"ffn_norm", "post_attention_layernorm"},
-    {"ffn_gate", "mlp.gate_proj"},
-    {"ffn_up", "mlp.up_proj"},
-    {"ffn_down", "mlp.down_proj"},
-};
-
-constexpr GgufName kLlama4[] = {
-    {"ffn_norm", "post_attention_layernorm"},
-    {"ffn_gate", "feed_forward.gate_proj"},
-    {"ffn_up", "feed_forward.up_proj"},
-    {"ffn_down", "feed_forward.down_proj"},
-    {"ffn_gate_inp", "feed_forward.router"},
-    {"ffn_gate_exps", "feed_forward.experts.#.gate_proj"},
-    {"ffn_up_exps", "feed_forward.experts.#.up_proj"},
-    {"ffn_down_exps", "feed_forward.experts.#.down_proj"},
-    {"ffn_gate_shexp", "feed_forward.shared_expert.gate_proj"},
-    {"ffn_up_shexp", "feed_forward.shared_expert.up_proj"},
-    {"ffn_down_shexp", "feed_forward.shared_expert.down_proj"},
-};
-
-// Phi-3.5-MoE's too.
-constexpr GgufName kMixtral[] = {
-    {"ffn_norm", "post_attention_layernorm"},
-    {"ffn_gate_inp", "block_sparse_moe.gate"},
-    {"ffn_gate_exps", "block_sparse_moe.experts.#.w1"},
-    {"ffn_up_exps", "block_sparse_moe.experts.#.w3"},
-    {"ffn_down_exps", "block_sparse_moe.experts.#.w2"},
-};
-
-constexpr GgufName kQwenMoe[] = {
-    {"ffn_norm", "post_attention_layernorm"},     {"ffn_gate_inp", "mlp.gate"},
-    {"ffn_gate_exps", "mlp.experts.#.gate_proj"}, {"ffn_up_exps", "mlp.experts.#.up_proj"},
-    {"ffn_down_exps", "mlp.experts.#.down_proj"},
-};
-
-constexpr GgufName kGptOss[] = {
-    {"attn_sinks.weight", "self_attn.sinks"}, {"post_attention_norm", "post_attention_layernorm"},
-    {"ffn_gate_inp", "mlp.router"},           {"ffn_gate_exps", "mlp.experts.#.gate_proj"},
-    {"ffn_up_exps", "mlp.experts.#.up_proj"}, {"ffn_down_exps", "mlp.experts.#.down_proj"},
-};
-
-constexpr GgufName kGemma[] = {
-    {"post_attention_norm", "post_attention_layernorm"},
-    {"ffn_norm", "pre_feedforward_layernorm"},
-    {"post_ffw_norm", "post_feedforward_layernorm"},
-    {"ffn_gate", "mlp.gate_proj"},
-    {"ffn_up", "mlp.up_proj"},
-    {"ffn_down", "mlp.down_proj"},
-};
-
-// What it has beside kGemma. Its experts are stacked, gates in front of what they open or apart
-// from it.
-constexpr GgufName kGemma4[] = {
-    {"layer_output_scale.weight", "layer_scalar"},
-    {"inp_gate", "per_layer_input_gate"},
-    {"proj", "per_layer_projection"},
-    {"post_norm", "post_per_layer_input_norm"},
-    {"pre_ffw_norm_2", "pre_feedforward_layernorm_2"},
-    {"post_ffw_norm_1", "post_feedforward_layernorm_1"},
-    {"post_ffw_norm_2", "post_feedforward_layernorm_2"},
-    {"ffn_gate_inp", "router.proj"},
-    {"ffn_gate_inp.scale", "router.scale"},
-    {"ffn_gate_up_exps", "experts.#.gate_proj", "experts.#.up_proj"},
-    {"ffn_gate_exps", "experts.#.gate_proj"},
-    {"ffn_up_exps", "experts.#.up_proj"},
-    {"ffn_down_exps", "experts.#.down_proj"},
-    {"ffn_down_exps.scale", "router.per_expert_scale"},
-};
-
-constexpr GgufName kPhi3[] = {
-    {"attn_qkv", "self_attn.qkv_proj"},
-    {"ffn_norm", "post_attention_layernorm"},
-    {"ffn_up", "mlp.gate_up_proj"},
-    {"ffn_down", "mlp.down_proj"},
-};
-
-constexpr GgufArchitecture kArchitectures[] = {
-    {.name = "gemma", .model_type = "gemma", .norms_plus_one = true, .layer = kLlama},
-    {.name = "gemma2", .model_type = "gemma2", .norms_plus_one = true, .layer = kGemma},
-    {.name = "gemma3", .model_type = "gemma3_text", .norms_plus_one = true, .layer = kGemma},
-    {.name = "gemma4", .model_type = "gemma4_text", .layer = kGemma, .more = kGemma4},
-    {.name = "gemma4",
-     .model_type = "gemma4_text",
-     .mixture = true,
-     .layer = kGemma,
-     .more = kGemma4},
-    {.name = "gpt-oss", .model_type = "gpt_oss", .mixture = true, .layer = kGptOss},
-    {.name = "llama", .model_type = "llama", .paired = true, .layer = kLlama},
-    {.name = "llama", .model_type = "mixtral", .mixture = true, .paired = true, .layer = kMixtral},
-    {.name = "llama4", .model_type = "llama4_text", .mixture = true, .layer = kLlama4},
-    {.name = "phi3", .model_type = "phi3", .layer = kPhi3},
-    {.name = "phimoe", .model_type = "phimoe", .mixture = true, .layer = kMixtral},
-    {.name = "qwen2", .model_type = "qwen2", .layer = kLlama},
-    {.name = "qwen3", .model_type = "qwen3", .layer = kLlama},
-    {.name = "qwen3moe", .model_type = "qwen3_moe", .mixture = true, .layer = kQwenMoe},
-    {.name = "smollm3", .model_type = "smollm3", .paired = true, .layer = kLlama},
-};
-
 const GgufName* FindName(std::span<const GgufName> names, std::string_view file) {
   const auto found = std::ranges::find(names, file, &GgufName::file);
   return found == names.end() ? nullptr : &*found;
@@ -134,12 +36,22 @@ const GgufName* FindInLayer(const GgufArchitecture& architecture, std::string_vi
   return found != nullptr ? found : FindName(architecture.more, file);
 }
 
-// "blk.12.rest": 12 and "rest".
-struct NumberedName {
-  int64_t layer;
-  std::string_view rest;
-};
-std::optional<NumberedName> SplitLayer(std::string_view name) {
+const GgufMade* FindMade(const GgufArchitecture& architecture, std::string_view part) {
+  const auto found = std::ranges::find_if(architecture.made, [&](const GgufMade& made) {
+    return std::ranges::find(made.parts, part) != made.parts.end();
+  });
+  return found == architecture.made.end() ? nullptr : &*found;
+}
+
+std::string NameIn(const GgufArchitecture& architecture, std::string_view scope,
+                   std::string_view checkpoint, std::string_view kind) {
+  if (!checkpoint.starts_with('@')) return StrCat(scope, checkpoint, kind);
+  return StrCat(scope, architecture.state, checkpoint.substr(1), kind);
+}
+
+}  // namespace
+
+std::optional<NumberedName> SplitGgufLayer(std::string_view name) {
   constexpr std::string_view kScope = "blk.";
   if (!name.starts_with(kScope)) return std::nullopt;
   name.remove_prefix(kScope.size());
@@ -154,18 +66,18 @@ std::optional<NumberedName> SplitLayer(std::string_view name) {
   return NumberedName{layer, name.substr(digits + 1)};
 }
 
-}  // namespace
-
-const GgufArchitecture* FindGgufArchitecture(std::string_view name, bool mixture) {
-  for (const GgufArchitecture& architecture : kArchitectures) {
-    if (architecture.name == name && architecture.mixture == mixture) return &architecture;
+const GgufArchitecture* FindGgufArchitecture(std::string_view name, bool mixture,
+                                             const GgufHeader& header) {
+  for (const GgufArchitecture& architecture : GgufArchitectures()) {
+    if (architecture.name != name || architecture.mixture != mixture) continue;
+    if (architecture.fits == nullptr || architecture.fits(header)) return &architecture;
   }
   return nullptr;
 }
 
 std::vector<std::string> GgufArchitectureNames() {
   std::vector<std::string> names;
-  for (const GgufArchitecture& architecture : kArchitectures) {
+  for (const GgufArchitecture& architecture : GgufArchitectures()) {
     if (names.empty() || names.back() != architecture.name) names.emplace_back(architecture.name);
   }
   return names;
@@ -173,33 +85,50 @@ std::vector<std::string> GgufArchitectureNames() {
 
 std::optional<GgufPlace> PlaceOfGgufTensor(const GgufArchitecture& architecture,
                                            std::string_view name) {
-  const size_t dot = name.rfind('.');
-  if (dot == std::string_view::npos) return std::nullopt;
-  const std::string_view stem = name.substr(0, dot), kind = name.substr(dot);
   GgufPlace place;
-  std::string_view part = stem;
   std::string scope;  // "model.layers.12."
-  const GgufName* found = FindName(kTop, stem);
-  if (found == nullptr) {
-    const std::optional<NumberedName> layer = SplitLayer(stem);
-    if (!layer) return std::nullopt;
-    part = layer->rest;
-    scope = StrCat("model.layers.", layer->layer, ".");
-    // One with its ending says all of the name.
-    if (const GgufName* whole = FindInLayer(architecture, StrCat(part, kind))) {
-      place.name = StrCat(scope, whole->checkpoint);
+  std::string_view rest = name;
+  const std::optional<NumberedName> layer = SplitGgufLayer(name);
+  if (layer) {
+    rest = layer->rest;
+    scope = StrCat(architecture.layers, layer->layer, ".");
+    // One with its ending, or without any, says all of the name.
+    const GgufName* whole = FindInLayer(architecture, rest);
+    if (whole != nullptr && (whole->whole || rest.find('.') != std::string_view::npos)) {
+      place.name = NameIn(architecture, scope, whole->checkpoint, "");
+      place.form = whole->form;
       return place;
     }
+  }
+  const size_t dot = rest.rfind('.');
+  if (dot == std::string_view::npos) return std::nullopt;
+  const std::string_view part = rest.substr(0, dot), kind = rest.substr(dot);
+  if (kind != ".weight" && kind != ".bias") return std::nullopt;
+  place.paired = architecture.paired && (part == "attn_q" || part == "attn_k");
+  const GgufName* found = nullptr;
+  if (!layer) {
+    found = FindName(architecture.top, part);
+    if (found == nullptr) found = FindName(kTop, part);
+  } else if ((place.made = FindMade(architecture, part)) != nullptr) {
+    place.name = StrCat(scope, place.made->checkpoint, kind);
+    return place;
+  } else {
     found = FindInLayer(architecture, part);
     if (found == nullptr) found = FindName(kAttention, part);
+    if (found == nullptr && part == "attn_qkv") {
+      place.name = StrCat(scope, "self_attn.", part, kind);
+      place.fused = true;
+      return place;
+    }
   }
-  if (found == nullptr || (kind != ".weight" && kind != ".bias")) return std::nullopt;
-  place.name = StrCat(scope, found->checkpoint, kind);
+  if (found == nullptr) return std::nullopt;
+  place.name = NameIn(architecture, scope, found->checkpoint, kind);
   if (!found->second.empty()) place.second = StrCat(scope, found->second, kind);
   place.stacked = place.name.find('#') != std::string::npos;
-  place.paired = architecture.paired && (part == "attn_q" || part == "attn_k");
-  place.plus_one = architecture.norms_plus_one && part.ends_with("_norm") && kind == ".weight";
+  place.plus_one = architecture.norms_plus_one && part.ends_with("_norm") && part != "ssm_norm" &&
+                   kind == ".weight";
   place.unrounded = part == "ffn_gate_inp";
+  if (kind == ".weight") place.form = found->form;
   return place;
 }
 

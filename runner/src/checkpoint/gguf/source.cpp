@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The tensors of a GGUF file as those of a checkpoint.
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -9,38 +10,33 @@
 
 #include "core/strings.h"
 #include "src/checkpoint/gguf/file.h"
+#include "src/checkpoint/gguf/origins.h"
 #include "src/checkpoint/weights_common.h"
 
 namespace kvgauge {
 namespace {
 
-constexpr int64_t kMostExperts = 1 << 16;
-
-// Where a tensor of the checkpoint comes from.
-struct Origin {
-  const GgufTensor* tensor = nullptr;
-  GgufPlace place;
-  int64_t expert = 0;          // where the place is stacked
-  int64_t half = 0;            // where an expert's rows are two tensors: which of the two
-  int64_t heads = 0;           // where it is paired
-  std::vector<int64_t> shape;  // that of the checkpoint
-};
-
-// The row of the file that is row `row` of the checkpoint, where heads of `rows` rows stand in
-// pairs: element j of half t is row 2 j + t there.
-int64_t PairedRow(int64_t row, int64_t rows) {
-  const int64_t half = rows / 2, in_head = row % rows;
-  return row - in_head + in_head % half * 2 + in_head / half;
-}
-
 std::optional<DType> PlainType(const BlockType& type) {
   return DTypeFromName(type.name);  // blocks have names of their own
 }
 
+// That of all parts; nothing where they differ, or lie in blocks.
+std::optional<DType> PlainType(const GgufOrigin& origin) {
+  const std::optional<DType> first = PlainType(*origin.parts[0]->type);
+  const bool same = std::ranges::all_of(
+      origin.parts, [&](const GgufTensor* part) { return PlainType(*part->type) == first; });
+  return same ? first : std::nullopt;
+}
+
 class GgufSource final : public WeightSource {
  public:
-  GgufSource(GgufFile file, std::map<std::string, Origin> tensors, DType dtype)
-      : file_(std::move(file)), tensors_(std::move(tensors)), dtype_(dtype) {}
+  GgufSource(GgufFile file, DType dtype) : file_(std::move(file)), dtype_(dtype) {}
+
+  // The origins view this file.
+  Status FindOrigins() {
+    KVG_ASSIGN(tensors_, FindGgufOrigins(file_));
+    return {};
+  }
 
   std::vector<std::string> Names() const override {
     std::vector<std::string> names;
@@ -60,19 +56,25 @@ class GgufSource final : public WeightSource {
   Result<std::optional<WeightBlocks>> GetBlocks(const std::string& name) const override {
     const auto found = tensors_.find(name);
     if (found == tensors_.end()) return NoSuchTensor(file_.path(), name, Names());
-    const Origin& origin = found->second;
+    const GgufOrigin& origin = found->second;
     WeightBlocks blocks;
     blocks.rows.format = FormatOf(origin);
     if (!blocks.rows.format) return std::optional<WeightBlocks>();
-    blocks.owner = file_.map;
-    const BlockType& type = *origin.tensor->type;
+    blocks.owner = OwnerOf(origin);
+    const BlockType& type = *origin.parts[0]->type;
     const int64_t rows = origin.shape[0], row_bytes = origin.shape[1] / type.elements * type.bytes;
-    const uint8_t* content = Content(origin).data();
-    const int64_t head_rows = origin.heads > 0 ? rows / origin.heads : 0;
+    std::vector<const uint8_t*> contents;
+    for (size_t part = 0; part < origin.parts.size(); ++part) {
+      contents.push_back(Content(origin, part).data());
+    }
     blocks.rows.blocks.reserve(static_cast<size_t>(rows));
     for (int64_t row = 0; row < rows; ++row) {
-      const int64_t from = origin.place.paired ? PairedRow(row, head_rows) : row;
-      blocks.rows.blocks.push_back(content + from * row_bytes);
+      if (origin.order.in_place()) {
+        blocks.rows.blocks.push_back(contents[0] + row * row_bytes);
+        continue;
+      }
+      const RowOrder::Place at = origin.order.Of(row);
+      blocks.rows.blocks.push_back(contents[at.run->part] + at.row * row_bytes);
     }
     return std::optional<WeightBlocks>(std::move(blocks));
   }
@@ -80,14 +82,16 @@ class GgufSource final : public WeightSource {
   Result<WeightTensor> Get(const std::string& name) const override {
     const auto found = tensors_.find(name);
     if (found == tensors_.end()) return NoSuchTensor(file_.path(), name, Names());
-    const Origin& origin = found->second;
+    const GgufOrigin& origin = found->second;
     const DType type = TypeOf(origin);
     if (IsView(origin)) {
-      return WeightTensor{ContiguousView(Content(origin).data(), type, origin.shape), file_.map};
+      return WeightTensor{ContiguousView(Content(origin, 0).data(), type, origin.shape),
+                          OwnerOf(origin)};
     }
-    const int64_t rows = origin.shape.size() < 2 && !origin.place.paired ? 1 : origin.shape[0];
     int64_t elements = 1;
     for (const int64_t size : origin.shape) elements *= size;
+    int64_t rows = origin.shape.size() < 2 ? 1 : origin.shape[0];
+    if (!origin.order.in_place()) rows = origin.order.groups * origin.order.rows_of_group();
     const auto buffer = std::make_shared<Buffer>(HostBuffer(elements * SizeOf(type)));
     MakeRows(origin, type, rows, elements / rows, static_cast<uint8_t*>(buffer->data()));
     return WeightTensor{ContiguousView(buffer->data(), type, origin.shape), buffer};
@@ -95,17 +99,23 @@ class GgufSource final : public WeightSource {
 
   void Release(const std::string& name) const override {
     const auto found = tensors_.find(name);
-    if (found != tensors_.end()) ReleasePages(Content(found->second));
+    if (found == tensors_.end()) return;
+    for (size_t part = 0; part < found->second.parts.size(); ++part) {
+      ReleasePages(Content(found->second, part));
+    }
   }
 
-  std::string OriginOf(const std::string&) const override { return file_.path(); }
+  std::string OriginOf(const std::string& name) const override {
+    const auto found = tensors_.find(name);
+    return found == tensors_.end() ? file_.path() : file_.PartOf(*found->second.parts[0])->path();
+  }
 
   std::string Fingerprint() const override {
     std::call_once(fingerprint_once_, [this] {
       FingerprintBuilder builder("gguf 1");
       for (const GgufTensor& tensor : file_.header.tensors) {
         builder.AddTensor(tensor.name, tensor.type->name, tensor.shape);
-        builder.AddContent(file_.map->bytes().subspan(tensor.begin, tensor.end - tensor.begin));
+        builder.AddContent(file_.BytesOf(tensor));
       }
       fingerprint_ = builder.Finish();
     });
@@ -113,52 +123,99 @@ class GgufSource final : public WeightSource {
   }
 
  private:
-  std::span<const uint8_t> Content(const Origin& origin) const {
-    const GgufTensor& tensor = *origin.tensor;
-    const int64_t halves = origin.place.second.empty() ? 1 : 2;
-    const int64_t parts = origin.place.stacked ? tensor.shape[0] * halves : 1;
-    const uint64_t bytes = (tensor.end - tensor.begin) / static_cast<uint64_t>(parts);
-    const auto before = static_cast<uint64_t>(origin.expert * halves + origin.half);
-    return file_.map->bytes().subspan(tensor.begin + before * bytes, bytes);
+  std::span<const uint8_t> Content(const GgufOrigin& origin, size_t part) const {
+    const std::span<const uint8_t> all = file_.BytesOf(*origin.parts[part]);
+    const size_t bytes = all.size() / static_cast<size_t>(origin.slices);
+    return all.subspan(static_cast<size_t>(origin.slice) * bytes, bytes);
   }
+
+  std::shared_ptr<const void> OwnerOf(const GgufOrigin& origin) const {
+    if (origin.parts.size() == 1) return file_.PartOf(*origin.parts[0]);
+    std::vector<std::shared_ptr<const MappedFile>> maps;
+    for (const GgufTensor* part : origin.parts) maps.push_back(file_.PartOf(*part));
+    return std::make_shared<const std::vector<std::shared_ptr<const MappedFile>>>(std::move(maps));
+  }
+
+  // Whether numbers are others than the file's.
+  static bool Changes(const GgufOrigin& origin) { return origin.plus_one || origin.logarithm; }
 
   // Whether the file's bytes are the tensor's.
-  static bool IsView(const Origin& origin) {
-    return PlainType(*origin.tensor->type) && !origin.place.paired && !origin.place.plus_one;
+  static bool IsView(const GgufOrigin& origin) {
+    return PlainType(origin) && origin.order.in_place() && !Changes(origin);
   }
 
-  static std::optional<BlockFormat> FormatOf(const Origin& origin) {
-    if (origin.shape.size() != 2 || origin.place.plus_one || origin.place.unrounded) {
-      return std::nullopt;
+  static std::optional<BlockFormat> FormatOf(const GgufOrigin& origin) {
+    if (origin.shape.size() != 2 || Changes(origin) || origin.unrounded) return std::nullopt;
+    const bool same = std::ranges::all_of(
+        origin.parts, [&](const GgufTensor* part) { return part->type == origin.parts[0]->type; });
+    if (!same || std::ranges::any_of(origin.order.runs, &RowRun::across)) return std::nullopt;
+    return origin.parts[0]->type->format;
+  }
+
+  DType TypeOf(const GgufOrigin& origin) const {
+    if (Changes(origin)) return DType::kF32;
+    if (const std::optional<DType> plain = PlainType(origin)) return *plain;
+    return origin.unrounded || origin.shape.size() < 2 ? DType::kF32 : dtype_;
+  }
+
+  // All numbers of the parts of which a run goes across, which no row of them has; empty of others.
+  std::vector<std::vector<float>> ReadAcross(const GgufOrigin& origin, int64_t columns) const {
+    std::vector<std::vector<float>> out(origin.parts.size());
+    for (const RowRun& run : origin.order.runs) {
+      if (!run.across) continue;
+      const BlockType& blocks = *origin.parts[run.part]->type;
+      const uint8_t* content = Content(origin, run.part).data();
+      const int64_t rows = origin.order.groups * columns;
+      std::vector<float>& numbers = out[run.part];
+      numbers.resize(static_cast<size_t>(rows * run.rows));
+#pragma omp parallel for schedule(static)
+      for (int64_t row = 0; row < rows; ++row) {
+        ReadBlocks(blocks, content + row * (run.rows / blocks.elements * blocks.bytes), run.rows,
+                   numbers.data() + row * run.rows);
+      }
     }
-    return origin.tensor->type->format;
+    return out;
   }
 
-  DType TypeOf(const Origin& origin) const {
-    if (origin.place.plus_one) return DType::kF32;
-    if (const std::optional<DType> plain = PlainType(*origin.tensor->type)) return *plain;
-    return origin.place.unrounded || origin.shape.size() < 2 ? DType::kF32 : dtype_;
-  }
-
-  // All rows, each read from where the file has it.
-  void MakeRows(const Origin& origin, DType type, int64_t rows, int64_t columns,
-                uint8_t* out) const {
-    const std::span<const uint8_t> content = Content(origin);
-    const BlockType& blocks = *origin.tensor->type;
+  // Row `row` of `columns` numbers, read from where the file has it.
+  void ReadRow(const GgufOrigin& origin, const std::vector<std::vector<float>>& across, int64_t row,
+               int64_t columns, std::span<float> out) const {
+    size_t part = 0;
+    int64_t from = row;
+    if (!origin.order.in_place()) {
+      const RowOrder::Place at = origin.order.Of(row);
+      part = at.run->part;
+      from = at.row;
+      if (at.run->across) {
+        const float* group = across[part].data() + at.group * columns * at.run->rows;
+        for (int64_t i = 0; i < columns; ++i) {
+          out[static_cast<size_t>(i)] = group[i * at.run->rows + at.in_run];
+        }
+        return;
+      }
+    }
+    const BlockType& blocks = *origin.parts[part]->type;
     const int64_t row_bytes = columns / blocks.elements * blocks.bytes;
-    const float less = origin.place.plus_one ? 1.0f : 0.0f;
-    const int64_t head_rows = origin.heads > 0 ? rows / origin.heads : 0;
+    ReadBlocks(blocks, Content(origin, part).data() + from * row_bytes, columns, out.data());
+  }
+
+  void MakeRows(const GgufOrigin& origin, DType type, int64_t rows, int64_t columns,
+                uint8_t* out) const {
+    const std::vector<std::vector<float>> across = ReadAcross(origin, columns);
+    const float less = origin.plus_one ? 1.0f : 0.0f;
 #pragma omp parallel
     {
       std::vector<float> numbers(static_cast<size_t>(columns));
 #pragma omp for schedule(static)
       for (int64_t row = 0; row < rows; ++row) {
-        const int64_t from = origin.place.paired ? PairedRow(row, head_rows) : row;
-        ReadBlocks(blocks, content.data() + from * row_bytes, columns, numbers.data());
+        ReadRow(origin, across, row, columns, numbers);
         uint8_t* to = out + row * columns * SizeOf(type);
         if (type == DType::kF32) {
           auto* floats = reinterpret_cast<float*>(to);
-          for (int64_t i = 0; i < columns; ++i) floats[i] = numbers[static_cast<size_t>(i)] - less;
+          for (int64_t i = 0; i < columns; ++i) {
+            const float value = numbers[static_cast<size_t>(i)] - less;
+            floats[i] = origin.logarithm ? std::log(-value) : value;
+          }
           continue;
         }
         auto* halves = reinterpret_cast<uint16_t*>(to);
@@ -171,76 +228,19 @@ class GgufSource final : public WeightSource {
   }
 
   GgufFile file_;
-  std::map<std::string, Origin> tensors_;
+  std::map<std::string, GgufOrigin> tensors_;
   DType dtype_;
   mutable std::once_flag fingerprint_once_;
   mutable std::string fingerprint_;
 };
 
-// Heads of queries or of keys, of a tensor whose rows are paired.
-Result<int64_t> HeadsOf(const GgufFile& file, const GgufTensor& tensor) {
-  const bool keys = tensor.name.find("attn_k.") != std::string::npos;
-  const GgufValue* value = keys ? file.Find("attention.head_count_kv") : nullptr;
-  if (value == nullptr) value = file.Find("attention.head_count");
-  const int64_t heads = value != nullptr ? value->Int().value_or(0) : 0;
-  if (heads >= 1 && tensor.shape[0] % heads == 0 && tensor.shape[0] / heads % 2 == 0) return heads;
-  return BadInput(StrCat(file.path(), ": tensor ", Quoted(tensor.name, 120), " has ",
-                         tensor.shape[0], " rows, expected ", heads,
-                         " heads of an even number of rows each"));
-}
-
 }  // namespace
 
 Result<std::unique_ptr<WeightSource>> OpenGgufWeights(const std::string& path, DType dtype) {
   KVG_ASSIGN(GgufFile file, OpenGgufFile(path));
-  std::map<std::string, Origin> tensors;
-  for (const GgufTensor& tensor : file.header.tensors) {
-    if (IsGgufRopeTensor(tensor.name)) continue;  // the configuration has them
-    const std::optional<GgufPlace> place = PlaceOfGgufTensor(*file.architecture, tensor.name);
-    const std::string where = StrCat(path, ": tensor ", Quoted(tensor.name, 120));
-    if (!place) {
-      return BadInput(StrCat(where, " is none that ", file.architecture->name,
-                             " is known to have; a model that ignores weights gives wrong logits"));
-    }
-    Origin origin{.tensor = &tensor, .place = *place, .shape = tensor.shape};
-    if (place->paired) {
-      KVG_ASSIGN(origin.heads, HeadsOf(file, tensor));
-    }
-    if (place->paired && tensor.shape.size() < 2 && tensor.type->elements > 1) {
-      return Unsupported(StrCat(where, ": a bias in blocks of ", tensor.type->elements));
-    }
-    if (!place->stacked) {
-      tensors.emplace(place->name, std::move(origin));
-      continue;
-    }
-    const size_t rank = place->name.ends_with(".bias") ? 2 : 3;
-    if (tensor.shape.size() != rank || tensor.shape[0] > kMostExperts) {
-      return BadInput(StrCat(where, " has ", tensor.shape.size(), " dimensions, the first ",
-                             tensor.shape[0], "; expected ", rank, ": at most ", kMostExperts,
-                             " experts, rows", rank == 3 ? " and columns" : ""));
-    }
-    if (!place->second.empty() && tensor.shape[1] % 2 != 0) {
-      return BadInput(StrCat(where, " has ", tensor.shape[1],
-                             " rows for each expert, expected an even number: those of gates and "
-                             "as many of what they open"));
-    }
-    origin.shape.erase(origin.shape.begin());
-    if (!place->second.empty()) origin.shape[0] /= 2;
-    for (origin.expert = 0; origin.expert < tensor.shape[0]; ++origin.expert) {
-      origin.half = 0;
-      for (const std::string* name : {&place->name, &place->second}) {
-        if (name->empty()) continue;
-        const size_t at = name->find('#');
-        const std::string own = StrCat(name->substr(0, at), origin.expert, name->substr(at + 1));
-        if (!tensors.emplace(own, origin).second) {
-          return BadInput(StrCat(where, ": another tensor is ", Quoted(own, 120), " already"));
-        }
-        ++origin.half;
-      }
-    }
-  }
-  return std::unique_ptr<WeightSource>(
-      std::make_unique<GgufSource>(std::move(file), std::move(tensors), dtype));
+  auto source = std::make_unique<GgufSource>(std::move(file), dtype);
+  KVG_TRY(source->FindOrigins());
+  return std::unique_ptr<WeightSource>(std::move(source));
 }
 
 }  // namespace kvgauge
