@@ -11,6 +11,7 @@
 #include "methods/layouts/mla_latent.h"
 #include "methods/layouts/shared_directions.h"
 #include "methods/method.h"
+#include "methods/question_reader.h"
 #include "methods/rewriting_thin.h"
 
 namespace kvgauge {
@@ -267,6 +268,25 @@ Status CheckFarDistance(const Method& method, const Pipeline& p, const ModelShap
         StrCat(Owner(StageKind::kRead, *method.read), " chooses as if all that is far were ",
                distance, " tokens away, and ", Owner(StageKind::kStore, *method.store), " ", found,
                "; use store.plain with position=clipped and position_limit=", distance));
+  }
+  return {};
+}
+
+// Keys whose places a reader chooses are turned when they are read, and by no other rule.
+Status CheckReadPlaces(const Method& method, const Pipeline& p, const ModelShape& shape) {
+  if (dynamic_cast<const QuestionReader*>(p.read.get()) == nullptr || shape.rotary_dim == 0) {
+    return {};
+  }
+  for (int64_t l = 0; l < shape.layers; ++l) {
+    const Result<StorePlan> plan = p.store->Plan(shape.OfLayer(l), l);
+    if (!plan.ok()) continue;
+    const KeyTurn& turn = plan->turn;
+    if (turn.raw && turn.position == PositionPolicy::kOriginal) continue;
+    return BadInput(StrCat(Owner(StageKind::kRead, *method.read),
+                           " says by which positions keys turn when they are read, and ",
+                           Owner(StageKind::kStore, *method.store),
+                           turn.raw ? " has another rule" : " keeps them turned",
+                           "; use store.plain with position=read"));
   }
   return {};
 }
@@ -604,6 +624,7 @@ Status CheckAll(const Method& method, const ModelShape& shape, const Budget& bud
   KVG_TRY(CheckSharedChoices(method, p, after));
   KVG_TRY(CheckAbsorbs(method, p));
   KVG_TRY(CheckFarDistance(method, p, after));
+  KVG_TRY(CheckReadPlaces(method, p, after));
   KVG_TRY(CheckPlace(method, p, after));
   return CheckBudget(method, p, after, budget, prompt_tokens);
 }

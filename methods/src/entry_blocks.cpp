@@ -21,34 +21,74 @@ int64_t EntryBlocks::size(int64_t block) const {
   return ends[at] - (block == 0 ? 0 : ends[at - 1]);
 }
 
+int64_t EntryBlocks::longest() const {
+  int64_t most = 0;
+  for (int64_t b = 0; b < count(); ++b) most = std::max(most, size(b));
+  return most;
+}
+
+void EntryBlocks::AllocateKeys(LayerView& view) {
+  const int64_t numbers = count() * view.shape().query_heads * view.shape().key_dim;
+  keys = view.ops().memory->Allocate(numbers * SizeOf(DType::kF32));
+}
+
+std::vector<int32_t> EntryBlocks::InRows(int64_t width) const {
+  std::vector<int32_t> places;
+  for (int64_t b = 0; b < count(); ++b) {
+    const int64_t n = size(b), begin = first + ends[static_cast<size_t>(b)] - n;
+    for (int64_t i = 0; i < width; ++i) {
+      places.push_back(i < n ? static_cast<int32_t>(begin + i) : -1);
+    }
+  }
+  return places;
+}
+
+void EntryBlocks::StandTogether(LayerView& view) {
+  if (ends.empty()) return;
+  Ops& ops = view.ops();
+  const int64_t dim = view.shape().key_dim, group = view.shape().group(), wide = longest();
+  AllocateKeys(view);
+  std::vector<float> shares;
+  for (int64_t b = 0; b < count(); ++b) {
+    shares.insert(shares.end(), static_cast<size_t>(wide), 1.0f / static_cast<float>(size(b)));
+  }
+  const Tensor index = Upload(view, InRows(wide));
+  const Tensor share = Upload(view, shares).Reshape({count(), 1, wide});
+  const Tensor rows = view.Scratch(DType::kF32, {count() * wide, dim});
+  const Tensor means = view.Scratch(DType::kF32, {count(), dim});
+  const Tensor all = keys.As(DType::kF32, {count(), view.shape().query_heads * dim});
+  for (int64_t h = 0; h < view.shape().query_heads; ++h) {
+    if (h % group == 0) {
+      ops.select->Gather(view.RawKeys(h / group), index, rows);
+      ops.linear->MatMulNN(share, rows.Reshape({count(), wide, dim}), 1.0f,
+                           means.Reshape({count(), 1, dim}));
+    }
+    ops.rows->Convert(means, Columns(all, h * dim, (h + 1) * dim));
+  }
+}
+
 void EntryBlocks::Stand(LayerView& view, const Tensor& sums, int64_t representatives,
                         int64_t distance) {
   if (ends.empty()) return;
   Ops& ops = view.ops();
   const ModelShape& shape = view.shape();
   const int64_t heads = shape.query_heads, dim = shape.key_dim, group = shape.group();
-  int64_t widest = 0;
-  for (int64_t b = 0; b < count(); ++b) widest = std::max(widest, size(b));
+  const int64_t widest = longest();
   const int64_t stand = std::min(representatives, widest);
-  // Blocks as rows of equal width, -1 behind the end of a shorter one.
-  std::vector<int32_t> places, owners, counts;
+  std::vector<int32_t> owners, counts;
   std::vector<float> shares;
   for (int64_t b = 0; b < count(); ++b) {
-    const int64_t n = size(b), begin = first + ends[static_cast<size_t>(b)] - n;
-    for (int64_t i = 0; i < widest; ++i) {
-      places.push_back(i < n ? static_cast<int32_t>(begin + i) : -1);
-    }
-    owners.insert(owners.end(), static_cast<size_t>(n), static_cast<int32_t>(b));
-    counts.push_back(static_cast<int32_t>(std::min(stand, n)));
+    owners.insert(owners.end(), static_cast<size_t>(size(b)), static_cast<int32_t>(b));
+    counts.push_back(static_cast<int32_t>(std::min(stand, size(b))));
     shares.push_back(1.0f / static_cast<float>(counts.back()));
   }
-  keys = ops.memory->Allocate(count() * heads * dim * SizeOf(DType::kF32));
+  AllocateKeys(view);
   block_of = ops.memory->Allocate(entries() * SizeOf(DType::kI32));
   ops.memory->Copy(View(owners, {entries()}), block_of.As(DType::kI32, {entries()}));
   std::vector<float> units(static_cast<size_t>(widest * widest));
   for (int64_t i = 0; i < widest; ++i) units[static_cast<size_t>(i * widest + i)] = 1.0f;
 
-  const Tensor index = Upload(view, places), many = Upload(view, counts);
+  const Tensor index = Upload(view, InRows(widest)), many = Upload(view, counts);
   const Tensor unit = Upload(view, units).Reshape({widest, widest});
   const Tensor share = Upload(view, shares);
   const Tensor rows = view.Scratch(DType::kF32, {count() * widest, dim});

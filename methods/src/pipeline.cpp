@@ -9,6 +9,7 @@
 #include "methods/encoding_thin.h"
 #include "methods/method.h"
 #include "methods/narrowing_reader.h"
+#include "methods/question_reader.h"
 #include "methods/thoughts.h"
 #include "src/composition.h"
 
@@ -237,6 +238,12 @@ Status CheckNarrow(const Method& method) {
   }
   const std::unique_ptr<Stage> read = MakeStage(*method.read);
   const auto* reader = dynamic_cast<const Reader*>(read.get());
+  if (dynamic_cast<const QuestionReader*>(reader) != nullptr) {
+    return BadInput(StrCat(NameOf(*method.read->spec),
+                           " says once for a question what its rows read and where that stands, "
+                           "and ",
+                           narrow, " would leave gaps in it; leave out one of the two"));
+  }
   if (dynamic_cast<const BiasingReader*>(reader) == nullptr && !reader->corrects()) return {};
   return BadInput(StrCat(NameOf(*method.read->spec), " makes up for what it does not read, and ",
                          narrow, " would read less than it counts on; leave out one of the two"));

@@ -3,7 +3,8 @@
 //
 // `slot` counts positions in the cache (StreamingLLM, arXiv:2309.17453), `clipped` keeps a key's
 // own position, but never further than `position_limit` from the query (LM-Infinite,
-// arXiv:2308.16137). Both keep keys before rotation.
+// arXiv:2308.16137), `read` keeps it, too, unless a reader says where what it reads stands (ReKV,
+// arXiv:2503.00540). All three keep keys before rotation.
 #include "methods/layouts/plain.h"
 
 #include "core/strings.h"
@@ -18,6 +19,7 @@ class PlainStore final : public Store {
       : position_(params.Text("position") == "slot"      ? PositionPolicy::kSlot
                   : params.Text("position") == "clipped" ? PositionPolicy::kClipped
                                                          : PositionPolicy::kOriginal),
+        raw_(params.Text("position") != "original"),
         position_limit_(params.Int("position_limit")) {}
 
   Status Check(const ModelShape&) const override {
@@ -26,13 +28,12 @@ class PlainStore final : public Store {
   }
 
   Result<StorePlan> Plan(const ModelShape&, int64_t) const override {
-    return PlanOf(Plain(), {.raw = position_ != PositionPolicy::kOriginal,
-                            .position = position_,
-                            .position_limit = position_limit_});
+    return PlanOf(Plain(), {.raw = raw_, .position = position_, .position_limit = position_limit_});
   }
 
  private:
   PositionPolicy position_;
+  bool raw_;
   int64_t position_limit_;
 };
 
@@ -41,7 +42,7 @@ KVG_REGISTER_STAGE({
     .id = "plain",
     .summary = "entries as they are, in the cache's type",
     .bytes = "(key_dim + value_dim) * bytes of the cache's type",
-    .params = {ChoiceParam("position", "original", {"original", "slot", "clipped"},
+    .params = {ChoiceParam("position", "original", {"original", "slot", "clipped", "read"},
                            "where a key's angle comes from"),
                IntParam("position_limit", 0, 0, 1 << 30,
                         "clipped: the furthest a key can be from the query")},

@@ -75,6 +75,10 @@ inline std::vector<std::string> KeepingAll(const std::string& id) {
     }
     // Who chooses by another number reads what is near.
     if (overrides.size() == before && local) overrides.emplace_back("read.local=100000");
+    // Frames are near nothing: they are chosen by their number.
+    for (const ParamSpec& param : method.read->spec->params) {
+      if (param.name == "picks") overrides.emplace_back("read.picks=1048576");
+    }
   }
   if (method.narrow) overrides.emplace_back("narrow.share=1");
   // Nothing is as far away as that.

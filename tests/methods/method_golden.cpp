@@ -340,6 +340,13 @@ EngineSample PicturedSample(const Json& one, const WeightSource& expected, int64
     rows += span.count;
     turn.spans.push_back(span);
   }
+  // Where the question comes behind the pictures.
+  const auto asked = one.value("context_tokens", int64_t{0});
+  if (asked > 0) {
+    sample.context.assign(turn.ids.begin(), turn.ids.begin() + asked);
+    turn.ids.erase(turn.ids.begin(), turn.ids.begin() + asked);
+    std::swap(sample.context_spans, turn.spans);
+  }
   sample.turns = {turn};
   auto visuals = std::make_shared<SampleVisuals>();
   visuals->hidden_size = hidden_size;
@@ -361,6 +368,7 @@ TEST_P(VisualGolden, TheCacheHoldsWhatTheAuthorsKeep) {
     ASSERT_TRUE(budget.ok()) << budget.error().message;
     int64_t compared = 0;
     EngineOptions options;
+    if (one.contains("context_tokens")) options.compress_at = CompressAt::kContext;
     if (one.contains("chunk_tokens")) {
       options.compress_at = CompressAt::kChunk;
       options.chunk_tokens = one.at("chunk_tokens").get<int64_t>();

@@ -91,7 +91,9 @@ TEST_F(TurnsTest, ReadersKnowTheContextAtEveryQuestion) {
       Shipped("infllm", {"read.block=16", "read.picks=2", "read.sinks=4", "read.local=16",
                          "store.position_limit=15"}),
       Shipped("emllm", {"read.tokens=24", "read.chunk=16", "read.least=4", "read.most=24",
-                        "read.sinks=4", "read.local=16", "store.position_limit=15"})};
+                        "read.sinks=4", "read.local=16", "store.position_limit=15"}),
+      Shipped("rekv", {"read.picks=2", "read.question=16", "read.block=16", "read.sinks=4",
+                       "read.local=16"})};
   const EngineOptions options = {.compress_at = CompressAt::kContext};
   for (const Method& method : readers) {
     const Contender contender = {.method = &method, .model = &model_};
@@ -106,6 +108,31 @@ TEST_F(TurnsTest, ReadersKnowTheContextAtEveryQuestion) {
       EXPECT_LT(alone.record.read_share, 0.9) << method.id;
       EXPECT_EQ(all.record.read_share, alone.record.read_share) << method.id;
     }
+  }
+}
+
+// The rows of a question read what they choose, however many passes they come in; the answer reads
+// it, too, and the next question chooses again.
+TEST_F(TurnsTest, AQuestionsRowsReadWhatTheyChoose) {
+  const std::vector<std::string> sizes = {"read.picks=2", "read.block=16", "read.sinks=4",
+                                          "read.local=4", "read.question=8"};
+  const Method method = Shipped("rekv", sizes);
+  const Contender contender = {.method = &method, .model = &model_};
+  const EngineOptions options = {.compress_at = CompressAt::kContext};
+  const Cells cells = RunEngine({contender, At(full_, 1)}, options, {Conversation(false)});
+  const CellResult& cell = cells.at({0, 0});
+  ASSERT_TRUE(cell.status.ok()) << cell.status.error().message;
+  // 4 first entries, 16 behind the last whole block and two blocks of 180, the question, and what
+  // was answered before: three steps of a last answer of four.
+  const auto held = [](int64_t step) { return static_cast<double>(180 + 7 + step); };
+  const double all = held(1) + held(2) + held(3);
+  EXPECT_NEAR(cell.record.read_share, (all - 3 * (180 - 4 - 16 - 32)) / all, 1e-9);
+  // All blocks: the full cache, but for the rounding of turning keys.
+  const Method whole = Shipped("rekv", {"read.picks=1000", "read.block=16"});
+  const Contender reads_all = {.method = &whole, .model = &model_};
+  const CellResult same = RunEngine({reads_all}, options, {Conversation(false)}).at({0, 0});
+  for (size_t turn = 0; turn < 3; ++turn) {
+    EXPECT_EQ(same.turns[turn].ids, cells.at({0, 1}).turns[turn].ids);
   }
 }
 

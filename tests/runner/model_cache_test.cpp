@@ -111,6 +111,64 @@ class Watcher final : public LayerHook {
   KvCache& cache_;
 };
 
+// Reads some entries of a cache as if there were no others.
+class SideBySideReads final : public LayerHook {
+ public:
+  SideBySideReads(KvCache& cache, std::vector<int32_t> entries)
+      : cache_(cache), entries_(std::move(entries)) {}
+  void BeforeAttend(int64_t layer, const Tensor&) override {
+    const int64_t tokens = cache_.tokens(), words = (tokens + 63) / 64;
+    std::vector<int64_t> bits(static_cast<size_t>(4 * words));
+    std::vector<int32_t> places(static_cast<size_t>(tokens));
+    for (int32_t i = 0; i < tokens; ++i) places[static_cast<size_t>(i)] = i;
+    std::vector<int32_t> read = entries_;
+    for (auto i = static_cast<int32_t>(held_); i < tokens; ++i) read.push_back(i);
+    for (size_t i = 0; i < read.size(); ++i) {
+      places[static_cast<size_t>(read[i])] = static_cast<int32_t>(tokens - std::ssize(read) + i);
+      for (int64_t h = 0; h < 4; ++h) {
+        bits[static_cast<size_t>(h * words + read[i] / 64)] |=
+            static_cast<int64_t>(uint64_t{1} << (read[i] % 64));
+      }
+    }
+    cache_.SetRead(layer, Tensor(bits.data(), DType::kI64, {4, words}), {}, View(places, {tokens}));
+  }
+  void AfterAttend(int64_t, const Tensor&, const Tensor&, const Tensor&) override {}
+
+ private:
+  KvCache& cache_;
+  const std::vector<int32_t> entries_;
+  const int64_t held_ = cache_.tokens();
+};
+
+// Keys that turn by other places than their own: the same as a cache that holds nothing else, where
+// queries and keys turn by slots. For one row, and for many.
+TEST_F(ModelCacheTest, WhatIsReadMayStandSideBySide) {
+  std::vector<int32_t> some = {0, 1, 2};
+  for (int32_t i = 40; i < 75; ++i) some.push_back(i);
+  for (const int64_t end : {101, 140}) {
+    KvCache read = model_->NewCache(160), slots = model_->NewCache(160);
+    Run(*model_, read, 100);
+    Run(*model_, slots, 100);
+    StoreAll(read, RawPlan(PositionPolicy::kOriginal));
+    for (int64_t layer = 0; layer < 2; ++layer) {
+      std::vector<HeadPlan> plan(2);
+      plan[0].keep = plan[1].keep = View(some, {std::ssize(some)});
+      ASSERT_TRUE(slots.Reduce(layer, plan).ok());
+    }
+    StoreAll(slots, RawPlan(PositionPolicy::kSlot));
+    KvCache plain = read.Fork();
+    SideBySideReads hook(read, some);
+    const std::vector<float> got = Run(*model_, read, end, &hook);
+    EXPECT_TRUE(AllWithin(got, Run(*model_, slots, end), 2e-5)) << end;
+    EXPECT_FALSE(AllWithin(got, Run(*model_, plain, end), 1e-3)) << end;
+    // What was said of one pass does not hold for the next.
+    EXPECT_EQ(Run(*model_, read, end + 1).size(), got.size());
+    const KvSegment& segment = read.Layer(0)[0].segments[0];
+    EXPECT_EQ(segment.rotation[50], 50);
+    EXPECT_EQ(segment.read, nullptr);
+  }
+}
+
 TEST_F(ModelCacheTest, HooksSeeEveryLayerAndChangeNothing) {
   KvCache plain = model_->NewCache(160), watched = model_->NewCache(160);
   Watcher watcher(watched);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Blocks of neighbouring entries that all heads of a layer read together, and the keys that stand
-// for them (InfLLM).
+// for them (InfLLM, ReKV).
 #pragma once
 
 #include <cstdint>
@@ -32,12 +32,21 @@ struct EntryBlocks final : Reader::State {
   // with the largest of `sums` [query_heads, width], all where it has fewer: keys become the means
   // of their keys before rotation. Queries will be turned as if they stood at `distance`.
   void Stand(LayerView& view, const Tensor& sums, int64_t representatives, int64_t distance);
+  // The same where all entries of a block stand for it, and Scores is given queries before their
+  // rotation. Mark then has nothing to go by.
+  void StandTogether(LayerView& view);
   // What each block's keys give the newest queries, [query_heads, key_dim], summed over the heads:
   // [1, blocks].
   Tensor Scores(LayerView& view, const Tensor& q) const;
   // Lets all heads read these blocks, [n] i32, and what is in none. words as Reader::Select has
   // them.
   void Mark(LayerView& view, const Tensor& blocks, const Tensor& words) const;
+
+ private:
+  void AllocateKeys(LayerView& view);
+  // Entries of blocks as rows of that width, -1 behind the end of a shorter one.
+  std::vector<int32_t> InRows(int64_t width) const;
+  int64_t longest() const;
 };
 
 }  // namespace kvgauge

@@ -108,8 +108,7 @@ void CacheLayer::Count(const Tensor& positions, const Tensor& zeros,
     }
   }
   last_rows_ = rows;
-  read_words_.clear();
-  read_biases_.clear();
+  ForgetRead();
   Publish();
 }
 
@@ -204,7 +203,10 @@ void CacheLayer::Publish() {
         segment.values = values.coded_pages();
         KVG_CHECK(values.skip() == segment.skip, "keys and values in other slots");
       }
-      if (entries_.turn.raw) segment.rotation = RotationsFrom(head, first) - segment.skip;
+      if (entries_.turn.raw) {
+        const int32_t* const own = RotationsFrom(head, first);
+        segment.rotation = (read_turns_ != nullptr ? read_turns_ + first : own) - segment.skip;
+      }
       if (head.has_positions && segment.skip == 0) {
         segment.positions = head.positions.data<int32_t>() + first;
       }
@@ -224,9 +226,14 @@ void CacheLayer::Publish() {
 // That say of each slot whether it is read.
 int64_t CacheLayer::WordsOf(const KvSegment& segment) { return (segment.slots() + 63) / 64; }
 
-void CacheLayer::SetRead(const Tensor& words, const Tensor& bias) {
+void CacheLayer::ForgetRead() {
   read_words_.clear();
   read_biases_.clear();
+  read_turns_ = nullptr;
+}
+
+void CacheLayer::SetRead(const Tensor& words, const Tensor& bias, const Tensor& places) {
+  ForgetRead();
   if (!words.empty()) {
     const int64_t columns = (width() + 63) / 64;
     KVG_CHECK(words.dtype == DType::kI64 && words.rank == 2 && words.IsContiguous() &&
@@ -253,8 +260,23 @@ void CacheLayer::SetRead(const Tensor& words, const Tensor& bias) {
       }
     }
     if (!bias.empty()) PlaceBias(bias);
+    if (!places.empty()) PlaceTurns(places);
   }
   Publish();
+}
+
+void CacheLayer::PlaceTurns(const Tensor& places) {
+  KVG_CHECK(entries_.turn.raw && entries_.turn.position == PositionPolicy::kOriginal,
+            "keys that are turned, or turn by another rule");
+  KVG_CHECK(places.dtype == DType::kI32 && places.rank == 1 && places.shape[0] == width(),
+            "places must be i32 [longest head]");
+  const int64_t numbers = kKvPageEntries + width();
+  if (turn_memory_.size_bytes() < 4 * numbers) turn_memory_ = ops().memory->Allocate(8 * numbers);
+  const Tensor memory = turn_memory_.As(DType::kI32, {numbers});
+  // Slots that are skipped turn, too.
+  ops().memory->Clear(memory.Slice(0, kKvPageEntries));
+  ops().memory->Copy(places, memory.Slice(kKvPageEntries, numbers));
+  read_turns_ = memory.i32() + kKvPageEntries;
 }
 
 void CacheLayer::PlaceBias(const Tensor& bias) {

@@ -47,7 +47,7 @@ class CacheLayer {
   // Where Write puts the new entries of each head; false, and nothing, where they are transformed,
   // or go to pages of another kind than setup() says.
   bool AddTargets(std::vector<KvTarget>* targets) const;
-  void SetRead(const Tensor& words, const Tensor& bias);  // copies
+  void SetRead(const Tensor& words, const Tensor& bias, const Tensor& places);  // copies
 
   // Executes the plan where the entries lie, if it drops and merges a few float ones whose pages
   // are this layer's alone: otherwise false. An error leaves the layer as it was.
@@ -172,6 +172,9 @@ class CacheLayer {
   static int64_t WordsOf(const KvSegment& segment);
   // Puts the biases of a SetRead where each part's slots are.
   void PlaceBias(const Tensor& bias);
+  void PlaceTurns(const Tensor& places);
+  // What a SetRead said is forgotten.
+  void ForgetRead();
   // Tells segments what their entries gain by where they are. Publish does so.
   void PublishDistances();
   // Whether an entry's place in the cache is its position.
@@ -197,6 +200,8 @@ class CacheLayer {
   std::vector<const uint64_t*> read_words_;  // [kv_heads][parts][group]
   Buffer bias_memory_;
   std::vector<const float*> read_biases_;  // likewise
+  Buffer turn_memory_;
+  const int32_t* read_turns_ = nullptr;  // of entry 0, behind a page of zeros; null: their own
   const DistanceTable* distances_ = nullptr;
   Buffer distance_memory_;                     // [query_heads, ..]
   std::vector<const float*> distance_starts_;  // as read_biases_

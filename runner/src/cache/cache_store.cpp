@@ -134,8 +134,7 @@ Status CacheLayer::Adopt(std::unique_ptr<LayerLayout> layout, std::span<CacheLay
   }
   KVG_TRY(AssignRotations());
   Status sealed = Seal();
-  read_words_.clear();
-  read_biases_.clear();
+  ForgetRead();
   ForgetDistances();
   Publish();
   PlaceDistances();
@@ -188,8 +187,7 @@ Status CacheLayer::RepresentSide(KvSide side, bool turn, LayerPart& before) {
 }
 
 void CacheLayer::Republish() {
-  read_words_.clear();
-  read_biases_.clear();
+  ForgetRead();
   last_rows_ = 0;
   ForgetDistances();
   Publish();
@@ -200,8 +198,7 @@ Status CacheLayer::Seal() {
   bool changed = false;
   Status status = layout_->Seal(entries_, &changed);
   if (!changed) return status;
-  read_words_.clear();
-  read_biases_.clear();
+  ForgetRead();
   ForgetDistances();
   Publish();
   PlaceDistances();

@@ -346,8 +346,9 @@ bool KvCache::AddTargets(int64_t layer, std::vector<KvTarget>* targets) const {
 
 std::span<const KvHead> KvCache::Layer(int64_t layer) const { return layers_[layer]->views(); }
 
-void KvCache::SetRead(int64_t layer, const Tensor& words, const Tensor& bias) {
-  layers_[layer]->SetRead(words, bias);
+void KvCache::SetRead(int64_t layer, const Tensor& words, const Tensor& bias,
+                      const Tensor& places) {
+  layers_[layer]->SetRead(words, bias, places);
 }
 
 int64_t KvCache::state_count() const { return states_ ? states_->count() : 0; }

@@ -350,7 +350,8 @@ Status Compressor::Impl::Compress(const PromptState& state, const PromptScores* 
 bool Compressor::Impl::ContinueFrom(const Impl& other, KvCache& cache, bool in_turns) {
   // What the reader found out about the prompt's rows cannot be found anew.
   const Needs needs = pipeline_.read != nullptr ? pipeline_.read->needs() : Needs();
-  if (needs.window > 0 || needs.column_sums || needs.surprise || !needs.query_moments.empty()) {
+  if (needs.most_window() > 0 || needs.column_sums || needs.surprise ||
+      !needs.query_moments.empty()) {
     return false;
   }
   for (const auto& state : other.reduce_states_) {
@@ -462,6 +463,7 @@ Status Compressor::Impl::AfterRows() {
       const Stopwatch watch(ops_, seconds().score, During::kStep);
       KVG_TRY(question_->Age(StepSource(), *pipeline_.score, *cache_));
     }
+    if (reads_.asks()) KVG_TRY(row_reads_.status());
     KVG_TRY(Seal(During::kStep));
     return Place(During::kStep);
   });

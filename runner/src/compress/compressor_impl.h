@@ -41,6 +41,8 @@ class Compressor::Impl final : public LayerHook {
       question_ =
           std::make_unique<QuestionRows>(model.cache_config(), shape_, needs_, model.devices());
     if (step_.slides()) last_rows_ = std::make_unique<LastRows>(step_, question_.get());
+    KVG_CHECK(!reads_.asks() || (question_ == nullptr && last_rows_ == nullptr),
+              "a reader that asks evicts nothing");
   }
 
   Status Compress(const PromptState& state, const PromptScores* scores, KvCache& cache);
@@ -50,6 +52,10 @@ class Compressor::Impl final : public LayerHook {
   bool ContinueFrom(const Impl& other, KvCache& cache, bool in_turns);
   Status AfterStep();
   LayerHook* question_hook() {
+    if (reads_.asks()) {
+      row_reads_.Begin(StepSource(), *cache_);
+      return &row_reads_;
+    }
     if (last_rows_ == nullptr) return question_.get();
     last_rows_->Begin(*cache_);
     return last_rows_.get();
@@ -187,7 +193,8 @@ class Compressor::Impl final : public LayerHook {
   double attend_start_s_ = 0;
   StepReads reads_;
   Recorder recorder_;
-  CarriedSums carried_;                      // from chunk to chunk of a prompt
+  RowReads row_reads_{reads_, recorder_.seconds().score};  // where the reader asks for these rows
+  CarriedSums carried_;                                    // from chunk to chunk of a prompt
   const PrefillCapture* carries_ = nullptr;  // of the chunk that is being compressed, with others
 };
 

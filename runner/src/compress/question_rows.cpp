@@ -49,6 +49,16 @@ void QuestionRows::AfterAttend(int64_t layer, const Tensor& q, const Tensor& log
   });
 }
 
+void RowReads::BeforeAttend(int64_t layer, const Tensor& q) {
+  if (layer == 0) status_ = {};
+  if (!status_.ok()) return;
+  status_ = Guarded([&]() -> Status {
+    KVG_CHECK(source_.prompt != nullptr, "a question of tokens that are not known");
+    reads_.ChooseForRows(source_, *cache_, layer, q, source_.prompt->size(), seconds_);
+    return {};
+  });
+}
+
 Status QuestionRows::Age(const ViewSource& source, const Scorer& scorer, KvCache& cache) {
   KVG_TRY(status_);
   for (int64_t layer = 0; layer < config_.layer_count(); ++layer) {

@@ -6,6 +6,7 @@
 
 #include "methods/stages.h"
 #include "runner/capture.h"
+#include "src/compress/reads.h"
 #include "src/compress/view.h"
 
 namespace kvgauge {
@@ -67,6 +68,30 @@ class LastRows final : public LayerHook {
   StepCapture& step_;
   LayerHook* inner_;
   const KvCache* cache_ = nullptr;
+};
+
+// The hook of the same passes where a reader chooses by these rows what they read.
+class RowReads final : public LayerHook {
+ public:
+  // `seconds`: what choosing takes is added there.
+  RowReads(StepReads& reads, double& seconds) : reads_(reads), seconds_(seconds) {}
+  // Before each pass. The sequence's prompt ends with the question.
+  void Begin(const ViewSource& source, KvCache& cache) {
+    source_ = source;
+    cache_ = &cache;
+  }
+  // What failed in the newest pass.
+  const Status& status() const { return status_; }
+
+  void BeforeAttend(int64_t layer, const Tensor& q) override;
+  void AfterAttend(int64_t, const Tensor&, const Tensor&, const Tensor&) override {}
+
+ private:
+  StepReads& reads_;
+  double& seconds_;
+  ViewSource source_;
+  KvCache* cache_ = nullptr;
+  Status status_;
 };
 
 }  // namespace kvgauge

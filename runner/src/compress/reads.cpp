@@ -15,6 +15,7 @@ StepReads::StepReads(const Reader* reader, const Placement& place, const ModelSh
       joining_(dynamic_cast<const JoiningReader*>(reader)),
       biasing_(dynamic_cast<const BiasingReader*>(reader)),
       absorbing_(dynamic_cast<const AbsorbingReader*>(reader)),
+      asked_(dynamic_cast<const QuestionReader*>(reader)),
       takes_turns_(dynamic_cast<const TurnTakingReader*>(reader) != nullptr),
       shape_(shape),
       devices_(devices),
@@ -106,11 +107,42 @@ void StepReads::Choose(const ViewSource& source, KvCache& cache, int64_t layer, 
   bool chosen = false;
   if (reader_ != nullptr) {
     const Stopwatch watch(devices_.of(layer), seconds, During::kStep);
-    chosen = ChooseEntries(source, cache, layer, q[0]);
+    chosen = ChooseEntries(source, cache, layer, q);
   }
   if (chosen) return;
   step_whole_[static_cast<size_t>(layer)] = held;
   tiers_.AddWhole(cache, layer);
+}
+
+void StepReads::Show(CacheView& view) {
+  const auto index = static_cast<size_t>(view.layer());
+  reader_->Append(view, indexed_[index], *states_[index]);
+  indexed_[index].assign(view.lengths().begin(), view.lengths().end());
+}
+
+bool StepReads::ChooseOnce(CacheView& view, KvCache& cache, const Tensor& q, bool anew,
+                           const Tensor& words) {
+  const Tensor places = view.Scratch(DType::kI32, {view.width()});
+  view.ops().memory->Copy(view.Positions(0, 0), places);
+  Reader::State& state = *states_[static_cast<size_t>(view.layer())];
+  if (!asked_->Choose(view, state, q, anew, words, places)) return false;
+  cache.SetRead(view.layer(), words, {}, cache.raw_keys(view.layer()) ? places : Tensor());
+  return true;
+}
+
+void StepReads::ChooseForRows(const ViewSource& source, KvCache& cache, int64_t layer,
+                              const Tensor& q, int64_t question_end, double& seconds) {
+  const Stopwatch watch(devices_.of(layer), seconds, During::kStep);
+  CacheView view(source, layer);
+  const int64_t begin = view.tokens() - q.shape[0];
+  if (question_end != question_end_) {
+    question_end_ = question_end;
+    question_begin_ = begin;
+  }
+  Show(view);
+  const Tensor words = view.Scratch(DType::kI64, {shape_.query_heads, (view.width() + 63) / 64});
+  // A pass that found no memory is begun again, and then chooses the same.
+  ChooseOnce(view, cache, q, begin == question_begin_, words);
 }
 
 // False where all is read.
@@ -118,19 +150,20 @@ bool StepReads::ChooseEntries(const ViewSource& source, KvCache& cache, int64_t 
                               const Tensor& q) {
   const auto index = static_cast<size_t>(layer);
   CacheView view(source, layer);
-  reader_->Append(view, indexed_[index], *states_[index]);
-  indexed_[index].assign(view.lengths().begin(), view.lengths().end());
+  Show(view);
   const Tensor words = view.Scratch(DType::kI64, {shape_.query_heads, (view.width() + 63) / 64});
   const auto leader = static_cast<size_t>(reader_->LedBy(layer));
   Tensor bias;
-  if (biasing_ == nullptr) {
-    chosen_[index] = reader_->Select(view, *states_[leader], q, words);
+  if (asked_ != nullptr) {
+    chosen_[index] = ChooseOnce(view, cache, q, false, words);
+  } else if (biasing_ == nullptr) {
+    chosen_[index] = reader_->Select(view, *states_[leader], q[0], words);
   } else {
     bias = view.Scratch(DType::kF32, {shape_.query_heads, view.width()});
-    chosen_[index] = biasing_->Choose(view, *states_[leader], q, words, bias);
+    chosen_[index] = biasing_->Choose(view, *states_[leader], q[0], words, bias);
   }
   if (!chosen_[index]) return false;
-  cache.SetRead(layer, words, bias);
+  if (asked_ == nullptr) cache.SetRead(layer, words, bias);
   const Tensor before = counts_[0].Of(layer), counted = counts_[1].Of(layer);
   view.ops().select->CountBits(words, before, counted);
   Tensor joined;

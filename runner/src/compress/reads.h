@@ -10,6 +10,7 @@
 
 #include "methods/absorbing_reader.h"
 #include "methods/biasing_reader.h"
+#include "methods/question_reader.h"
 #include "src/compress/tier_counts.h"
 #include "src/compress/view.h"
 
@@ -43,6 +44,11 @@ class StepReads {
   // grows by what the choice takes.
   void Choose(const ViewSource& source, KvCache& cache, int64_t layer, const Tensor& q,
               double& seconds);
+  // The same for rows of a question, q [rows, query_heads, key_dim], where the reader asks for
+  // them: what they read counts in no step. The question ends behind `question_end` tokens.
+  bool asks() const { return asked_ != nullptr; }
+  void ChooseForRows(const ViewSource& source, KvCache& cache, int64_t layer, const Tensor& q,
+                     int64_t question_end, double& seconds);
   // After attention over what was chosen: out [query_heads, value_dim].
   bool corrects(int64_t layer) const;
   // q as of Choose; log_sum_exp: [query_heads, 1], needed where it joins().
@@ -65,11 +71,16 @@ class StepReads {
  private:
   void AllocateCounts();
   bool ChooseEntries(const ViewSource& source, KvCache& cache, int64_t layer, const Tensor& q);
+  // Lets a reader that asks choose by these rows. words: as of its Choose.
+  bool ChooseOnce(CacheView& view, KvCache& cache, const Tensor& q, bool anew, const Tensor& words);
+  // What came since the last time is shown to the reader.
+  void Show(CacheView& view);
 
   const Reader* reader_;
   const JoiningReader* joining_;  // the same, or null
   const BiasingReader* biasing_;  // likewise
   const AbsorbingReader* absorbing_;
+  const QuestionReader* asked_;
   const bool takes_turns_;
   const ModelShape& shape_;
   const LayerDevices devices_;
@@ -81,6 +92,7 @@ class StepReads {
   std::vector<double> step_whole_, step_held_;  // [layers]; a layer may come twice in a step
   LayerNumbers counts_[2];  // [query_heads] i64 until the last step, and with this one
   bool step_chosen_ = false;
+  int64_t question_begin_ = 0, question_end_ = -1;  // of the newest question whose rows chose
   TierCounts tiers_;
 };
 
