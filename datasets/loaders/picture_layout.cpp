@@ -48,6 +48,7 @@ Status ReadTemplates(const Params& params, PictureLayout& layout) {
     KVG_ASSIGN(*made, PromptTemplate::Parse(params.Text(name), StrCat(".", name)));
   }
   for (const auto& [name, field] : {std::pair{"answers", &layout.answers},
+                                    {"more_answers", &layout.more_answers},
                                     {"id", &layout.id},
                                     {"length", &layout.length},
                                     {"kind", &layout.kind},
@@ -156,6 +157,7 @@ std::vector<ParamSpec> PictureLayoutParams() {
       FreeText("flatten", "fields with an object or a literal list; entries become NAME_ENTRY"),
       FreeText("drop", "a text that is taken out of every field"),
       FreeText("answers", "field with the answer"),
+      FreeText("more_answers", "field with another one that is right, too; it may be missing"),
       ChoiceParam("answer_kind", "text", std::move(kinds),
                   "text; literal: a Python list; json; or the right option by letter, index, text"),
       FreeText("answer_field", "field of each answer's text, where answers are objects"),
@@ -217,6 +219,10 @@ Result<PictureLayout> ReadPictureLayout(const Params& params) {
 Status CheckPictureLayout(const Params& params) {
   KVG_ASSIGN(const PictureLayout layout, ReadPictureLayout(params));
   if (!layout.answers) return BadInput(".answers: missing; expected the field with the answers");
+  if (layout.more_answers && params.Text("answer_kind") != "text") {
+    return BadInput(StrCat(".more_answers: other answers are texts, and .answer_kind is ",
+                           params.Text("answer_kind"), "; use text"));
+  }
   if (layout.images.empty() && !layout.has_video) {
     return BadInput(".images: missing, and so is .video; this source shows pictures");
   }

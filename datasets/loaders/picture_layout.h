@@ -71,7 +71,7 @@ struct PictureLayout {
   std::vector<std::string> literals, flattened;
   std::string drop;  // taken out of every text of the record
   // The rest.
-  std::optional<Field> answers, id, length, kind, group, depth;
+  std::optional<Field> answers, more_answers, id, length, kind, group, depth;
   std::string answer_field;
   AnswerKind answer_kind = AnswerKind::kText;
   int64_t group_modulo = 0;

@@ -529,8 +529,13 @@ class PictureBuilder {
       }
       question.answers.push_back(*std::move(text));
     }
-    if (!AllBlank(question.answers)) return {};
-    return fields_.Wrong(name, "is empty: no prediction could be right");
+    if (AllBlank(question.answers)) {
+      return fields_.Wrong(name, "is empty: no prediction could be right");
+    }
+    if (!layout_.more_answers || !fields_.Has(layout_.more_answers->name)) return {};
+    KVG_ASSIGN(std::string more, fields_.Text(layout_.more_answers->name));
+    if (!more.empty()) question.answers.push_back(std::move(more));
+    return {};
   }
 
   Result<size_t> RightOption(const Json& value) const {

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // WUPS: how near the words of two short answers stand in WordNet.
+#include <algorithm>
 #include <memory>
+#include <string_view>
+#include <unordered_set>
 
 #include "metrics/text.h"
 #include "metrics/wordnet.h"
@@ -42,18 +45,53 @@ std::vector<std::string> Words(const std::string& utf8) {
   return words;
 }
 
+using ToWords = std::vector<std::string> (*)(const std::string& utf8);
+
+Result<double> Best(const MetricInput& input, double threshold, ToWords to_words) {
+  KVG_ASSIGN(const std::shared_ptr<const WordNet> net, WordNet::Shared());
+  const std::vector<std::string> got = to_words(input.prediction);
+  double best = 0;
+  for (const std::string& answer : input.answers) {
+    const std::vector<std::string> want = to_words(answer);
+    best = std::max(
+        best, std::min(OneWay(*net, got, want, threshold), OneWay(*net, want, got, threshold)));
+  }
+  return best;
+}
+
 std::function<Result<double>(const MetricInput&)> Wups(double threshold) {
-  return [threshold](const MetricInput& input) -> Result<double> {
-    KVG_ASSIGN(const std::shared_ptr<const WordNet> net, WordNet::Shared());
-    const std::vector<std::string> got = Words(input.prediction);
-    double best = 0;
-    for (const std::string& answer : input.answers) {
-      const std::vector<std::string> want = Words(answer);
-      best = std::max(
-          best, std::min(OneWay(*net, got, want, threshold), OneWay(*net, want, got, threshold)));
-    }
-    return best;
-  };
+  return [threshold](const MetricInput& input) { return Best(input, threshold, Words); };
+}
+
+// Words that NExT-QA's scorer leaves out.
+constexpr std::string_view kStopWords =
+    "i me my myself we our ours ourselves you you're you've you'll you'd your yours yourself "
+    "yourselves he him his himself she she's her hers herself it it's its itself they them their "
+    "theirs themselves what which who whom this that that'll these those am is are was were be "
+    "been being have has had having do does did doing a an the and but if or because as until "
+    "while to from of at for with about into through during again further then here there when "
+    "where why how all any each most other some such only own so than too very s t can will just "
+    "don don't should should've now d ll m o re ve y ain aren aren't couldn couldn't didn didn't "
+    "doesn doesn't hadn hadn't hasn hasn't haven haven't isn isn't ma mightn mightn't mustn "
+    "mustn't needn needn't shan shan't shouldn shouldn't wasn wasn't weren weren't won won't "
+    "wouldn wouldn't";
+
+std::vector<std::string> WordsThatCount(const std::string& utf8) {
+  static const std::unordered_set<std::string> stops = [] {
+    const std::vector<std::string> all = Words(std::string(kStopWords));
+    return std::unordered_set<std::string>(all.begin(), all.end());
+  }();
+  std::vector<std::string> words = Words(utf8);
+  std::erase_if(words, [](const std::string& word) { return stops.contains(word); });
+  return words;
+}
+
+// Answers to binary and counting questions are right or not.
+Result<double> NextQa(const MetricInput& input) {
+  if (input.kind != "DB" && input.kind != "DC") return Best(input, 0, WordsThatCount);
+  const std::vector<std::string> got = WordsThatCount(input.prediction);
+  const auto same = [&](const std::string& answer) { return WordsThatCount(answer) == got; };
+  return std::ranges::any_of(input.answers, same) ? 1.0 : 0.0;
 }
 
 constexpr const char* kReference =
@@ -64,6 +102,13 @@ constexpr const char* kReference =
 
 KVG_REGISTER_METRIC(wups,
                     {"wups", 1, "WUPS without a threshold. Needs WordNet", kReference, Wups(0)});
+KVG_REGISTER_METRIC(wups_nextqa,
+                    {"wups_nextqa", 1,
+                     "WUPS of NExT-QA: without stop words; binary and counting questions (kinds DB "
+                     "and DC) are right or wrong. Needs WordNet",
+                     "lmms-eval nextqa_process_results, commit 75571cf, its WUPS without a "
+                     "threshold; words split at white space, and lemmas left to the data",
+                     NextQa});
 KVG_REGISTER_METRIC(wups_09,
                     {"wups_09", 1, "WUPS: words less than 0.9 alike count a tenth. Needs WordNet",
                      kReference, Wups(0.9)});

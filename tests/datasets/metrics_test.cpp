@@ -89,7 +89,8 @@ TEST_P(MetricGolden, EqualsThePackages) {
 INSTANTIATE_TEST_SUITE_P(Files, MetricGolden,
                          ::testing::Values("text", "code", "retrieval", "classification", "chinese",
                                            "wordnet", "functions", "leval", "cloze", "babilong",
-                                           "order", "code_levenshtein", "pictures", "choices"),
+                                           "order", "code_levenshtein", "pictures", "choices",
+                                           "nextqa"),
                          [](const auto& file) { return std::string(file.param); });
 
 TEST(Metric, HandWorkedCases) {
@@ -296,7 +297,7 @@ TEST(Metric, AllHaveGoldens) {
   std::set<std::string> scored;
   for (const char* file : {"text", "code", "retrieval", "classification", "chinese", "wordnet",
                            "corpus", "functions", "leval", "cloze", "babilong", "order", "hand",
-                           "code_levenshtein", "pictures", "choices", "visual_sets"}) {
+                           "code_levenshtein", "pictures", "choices", "visual_sets", "nextqa"}) {
     const Json golden = Golden(file);
     for (const Json& row : golden["cases"]) {
       for (const auto& entry : row["scores"].items()) scored.insert(entry.key());

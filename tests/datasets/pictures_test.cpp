@@ -284,6 +284,23 @@ TEST_F(Pictures, AVideoIsAFolderOfFrames) {
   EXPECT_THAT(Fault(source), HasSubstr("no folder of frames"));
 }
 
+// A further answer counts where a record has one.
+TEST_F(Pictures, AnswersOfTwoFields) {
+  for (int i = 0; i < 2; ++i) Write(StrCat("s/frames/v1/", i, ".jpg"), Bytes('a', 50 + i));
+  Write("s/t.csv", "video,question,answer,other,type\nv1,q,a dog,a cat,DO\nv1,q,no,,DB\n");
+  Json source = {{"file", "s/t.csv"},           {"container", "csv"}, {"context", "{video}"},
+                 {"video", "s/frames/{video}"}, {"frame_count", 2},   {"question", "{question}"},
+                 {"answers", "answer"},         {"kind", "type"},     {"more_answers", "other"}};
+  std::vector<Sample> samples = Samples(source);
+  EXPECT_THAT(samples.at(0).questions[0].answers, testing::ElementsAre("a dog", "a cat"));
+  EXPECT_EQ(samples.at(0).questions[0].kind, "DO");
+  EXPECT_THAT(samples.at(1).questions[0].answers, testing::ElementsAre("no"));
+  source["more_answers"] = "missing";
+  EXPECT_THAT(Samples(source).at(0).questions[0].answers, testing::ElementsAre("a dog"));
+  source["answer_kind"] = "literal";
+  EXPECT_THAT(Fault(source), HasSubstr("more_answers: other answers are texts"));
+}
+
 // What is wrong with a file of subtitles is a fault of its row; no such file is none.
 TEST_F(Pictures, SubtitlesOfAVideo) {
   for (int i = 0; i < 4; ++i) Write(StrCat("s/frames/v1/", i, ".jpg"), Bytes('a', 50 + i));
