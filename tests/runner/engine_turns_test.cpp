@@ -127,6 +127,12 @@ TEST_F(TurnsTest, AQuestionsRowsReadWhatTheyChoose) {
   const auto held = [](int64_t step) { return static_cast<double>(180 + 7 + step); };
   const double all = held(1) + held(2) + held(3);
   EXPECT_NEAR(cell.record.read_share, (all - 3 * (180 - 4 - 16 - 32)) / all, 1e-9);
+  // An answer of one token has no step, and its question's rows have read less all the same.
+  EngineSample brief = Conversation(false);
+  for (EngineTurn& turn : brief.turns) turn.max_new_tokens = 1;
+  const CellResult one = RunEngine({contender}, options, {brief}).at({0, 0});
+  EXPECT_EQ(one.record.steps, 0);
+  EXPECT_EQ(one.record.engagement, Engagement::kEngaged) << one.record.reason;
   // All blocks: the full cache, but for the rounding of turning keys.
   const Method whole = Shipped("rekv", {"read.picks=1000", "read.block=16"});
   const Contender reads_all = {.method = &whole, .model = &model_};

@@ -180,7 +180,7 @@ CompressionRecord Recorder::Record(const KvCache& cache, const StepReads& reads,
   CompressionRecord record = record_;
   AddMergedOnDevice(record.merged);
   const double read = reads.read(), held_entries = reads.held();
-  const bool read_less = read < held_entries;
+  const bool read_less = read < held_entries || reads.rows_chose();
   if (record.steps > 0 && shape_.layers > 0) {
     record.reads_per_step =
         read / static_cast<double>(record.steps * shape_.layers * shape_.query_heads);

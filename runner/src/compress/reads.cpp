@@ -142,7 +142,7 @@ void StepReads::ChooseForRows(const ViewSource& source, KvCache& cache, int64_t 
   Show(view);
   const Tensor words = view.Scratch(DType::kI64, {shape_.query_heads, (view.width() + 63) / 64});
   // A pass that found no memory is begun again, and then chooses the same.
-  ChooseOnce(view, cache, q, begin == question_begin_, words);
+  rows_chose_ |= ChooseOnce(view, cache, q, begin == question_begin_, words);
 }
 
 // False where all is read.

@@ -49,6 +49,7 @@ class StepReads {
   bool asks() const { return asked_ != nullptr; }
   void ChooseForRows(const ViewSource& source, KvCache& cache, int64_t layer, const Tensor& q,
                      int64_t question_end, double& seconds);
+  bool rows_chose() const { return rows_chose_; }  // whether such rows ever read less than all
   // After attention over what was chosen: out [query_heads, value_dim].
   bool corrects(int64_t layer) const;
   // q as of Choose; log_sum_exp: [query_heads, 1], needed where it joins().
@@ -92,6 +93,7 @@ class StepReads {
   std::vector<double> step_whole_, step_held_;  // [layers]; a layer may come twice in a step
   LayerNumbers counts_[2];  // [query_heads] i64 until the last step, and with this one
   bool step_chosen_ = false;
+  bool rows_chose_ = false;
   int64_t question_begin_ = 0, question_end_ = -1;  // of the newest question whose rows chose
   TierCounts tiers_;
 };
