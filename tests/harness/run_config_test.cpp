@@ -64,5 +64,13 @@ TEST(RunConfig, TheBoardNamesEveryMethodOfTextModels) {
   }
 }
 
+TEST(RunConfig, ModelsAreNamedByTheirPaths) {
+  for (const char* path :
+       {"a/m", "a/m/", "a/m/config.json", "a/m.json", "a/m.gguf", "a/m-00001-of-00003.gguf"}) {
+    EXPECT_EQ(NameOfPath(path), "m") << path;
+  }
+  EXPECT_EQ(NameOfPath("a/model-v0.2"), "model-v0.2");
+}
+
 }  // namespace
 }  // namespace kvgauge

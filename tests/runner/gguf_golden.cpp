@@ -10,13 +10,14 @@
 #include "core/json.h"
 #include "core/strings.h"
 #include "runner/chat_template.h"
-#include "runner/generate.h"
 #include "runner/tokenizer.h"
 #include "src/checkpoint/gguf/architectures.h"
 #include "src/checkpoint/gguf/blocks.h"
 #include "src/checkpoint/gguf/file.h"
 #include "support/compare.h"
 #include "support/fixtures.h"
+#include "support/logits.h"
+#include "support/packed_text.h"
 #include "support/test_ops.h"
 
 namespace kvgauge {
@@ -52,20 +53,6 @@ TEST(GgufGolden, BlocksToTheBit) {
   }
 }
 
-// Logits of all ids.
-std::vector<float> LogitsOf(Model& model, Ops& ops, const std::vector<int32_t>& ids) {
-  KvCache cache = model.NewCache(std::ssize(ids));
-  std::vector<float> got;
-  const Status status = Prefill(model, Prompt::FromTokens(ids), cache, Model::kChunkRows, true,
-                                [&](const Tensor& rows) -> Status {
-                                  const std::vector<float> some = HostFloats(ops, rows);
-                                  got.insert(got.end(), some.begin(), some.end());
-                                  return {};
-                                });
-  EXPECT_TRUE(status.ok());
-  return got;
-}
-
 class GgufModel : public ::testing::TestWithParam<std::string> {};
 
 // Weights that stay in blocks save memory and change nothing.
@@ -95,7 +82,7 @@ TEST_P(GgufModel, BlocksInMemoryChangeNoBit) {
       if (blocks && backend == "cpu") {
         EXPECT_LT((*packed)->weight_bytes(), (*unpacked)->weight_bytes());
       }
-      EXPECT_TRUE(SameBits(LogitsOf(**packed, *ops, ids), LogitsOf(**unpacked, *ops, ids)));
+      EXPECT_TRUE(SameBits(AllLogits(**packed, *ops, ids), AllLogits(**unpacked, *ops, ids)));
       if (backend == "reference") break;  // once is enough of the slow one
     }
   }
@@ -154,7 +141,7 @@ TEST_P(GgufModel, LogitsAreTheReferences) {
     EXPECT_TRUE((*model)->config().weight_format.starts_with("gguf: "));
     // Rounding moves a close choice of experts.
     if (dtype != DType::kF32 && (*model)->config().moe) continue;
-    const std::vector<float> got = LogitsOf(**model, *ops, ids);
+    const std::vector<float> got = AllLogits(**model, *ops, ids);
     const double range = double{*high} - double{*low};
     EXPECT_TRUE(AllWithin(got, want, range * (dtype == DType::kF32 ? 1e-4 : 5e-2)));
   }
@@ -163,16 +150,6 @@ TEST_P(GgufModel, LogitsAreTheReferences) {
 INSTANTIATE_TEST_SUITE_P(All, GgufModel, ::testing::ValuesIn(FilesOf(false)));
 
 class GgufVocabulary : public ::testing::TestWithParam<std::string> {};
-
-std::string TextOf(const Json& json) {
-  if (json.is_string()) return json.get<std::string>();
-  const Json parts = json.contains("parts") ? json["parts"] : Json::array({json["repeat"]});
-  std::string out;
-  for (const Json& part : parts) {
-    for (int i = 0; i < part[1].get<int>(); ++i) out += part[0].get<std::string>();
-  }
-  return out;
-}
 
 TEST_P(GgufVocabulary, IdsAreThoseOfTheCheckpoint) {
   const std::string name = GetParam().substr(std::string("vocab_").size());
@@ -186,7 +163,7 @@ TEST_P(GgufVocabulary, IdsAreThoseOfTheCheckpoint) {
   const Result<Json> cases = ReadJsonFile(directory + "/cases.json");
   ASSERT_TRUE(cases.ok() && cases->size() >= 150);
   for (const Json& item : *cases) {
-    const std::string text = TextOf(item["text"]);
+    const std::string text = UnpackedText(item["text"]);
     for (const bool special : {true, false}) {
       for (const bool parse : {true, false}) {
         const EncodeOptions options{.add_special = special, .parse_special = parse};

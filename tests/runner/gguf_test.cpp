@@ -3,7 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -15,6 +14,7 @@
 #include "runner/tokenizer.h"
 #include "runner/weights.h"
 #include "src/checkpoint/gguf/header.h"
+#include "support/gguf_file.h"
 
 namespace kvgauge {
 namespace {
@@ -23,63 +23,11 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// A file as the format says, in parts that a test may make wrong.
-class FileOf {
- public:
-  FileOf& Number(uint64_t value, int width) {
-    for (int i = 0; i < width; ++i) bytes.push_back(static_cast<char>(value >> (8 * i)));
-    return *this;
-  }
-  FileOf& Text(const std::string& text) {
-    Number(text.size(), 8);
-    bytes += text;
-    return *this;
-  }
-  FileOf& Header(uint64_t tensors, uint64_t keys, uint32_t version = 3) {
-    bytes += "GGUF";
-    return Number(version, 4).Number(tensors, 8).Number(keys, 8);
-  }
-  FileOf& Key(const std::string& key, uint32_t value) {
-    return Text(key).Number(4, 4).Number(value, 4);
-  }
-  FileOf& KeyFlag(const std::string& key, bool flag) {
-    return Text(key).Number(7, 4).Number(flag ? 1 : 0, 1);
-  }
-  FileOf& KeyFlags(const std::string& key, const std::vector<bool>& flags) {
-    Text(key).Number(9, 4).Number(7, 4).Number(flags.size(), 8);
-    for (const bool flag : flags) Number(flag ? 1 : 0, 1);
-    return *this;
-  }
-  FileOf& KeyNumbers(const std::string& key, const std::vector<uint32_t>& numbers) {
-    Text(key).Number(9, 4).Number(4, 4).Number(numbers.size(), 8);
-    for (const uint32_t number : numbers) Number(number, 4);
-    return *this;
-  }
-  FileOf& KeyText(const std::string& key, const std::string& value) {
-    return Text(key).Number(8, 4).Text(value);
-  }
-  FileOf& Tensor(const std::string& name, const std::vector<uint64_t>& dims, uint32_t type,
-                 uint64_t offset) {
-    Text(name).Number(dims.size(), 4);
-    for (const uint64_t dim : dims) Number(dim, 8);
-    return Number(type, 4).Number(offset, 8);
-  }
-  FileOf& Pad(size_t alignment = 32) {
-    while (bytes.size() % alignment != 0) bytes.push_back('\0');
-    return *this;
-  }
-  FileOf& Data(size_t count) {
-    bytes += std::string(count, '\0');
-    return *this;
-  }
-  std::string bytes;
-};
-
 Result<GgufHeader> ParseGguf(const std::string& bytes) {
   return ParseGgufHeader({reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()}, "m.gguf");
 }
 
-std::string GgufError(const FileOf& file) {
+std::string GgufError(const GgufBytes& file) {
   const Result<GgufHeader> parsed = ParseGguf(file.bytes);
   EXPECT_FALSE(parsed.ok());
   if (parsed.ok()) return "";
@@ -87,8 +35,8 @@ std::string GgufError(const FileOf& file) {
   return parsed.error().message;
 }
 
-FileOf SoundFile() {
-  FileOf file;
+GgufBytes SoundFile() {
+  GgufBytes file;
   file.Header(2, 3).KeyText("general.architecture", "llama").Key("llama.block_count", 7);
   file.Text("list").Number(9, 4).Number(8, 4).Number(2, 8).Text("a").Text("bc");
   file.Tensor("b", {64, 2}, 8, 32).Tensor("a", {3}, 0, 0).Pad().Data(32 + 4 * 34);
@@ -96,7 +44,7 @@ FileOf SoundFile() {
 }
 
 TEST(GgufHeader, ReadsKeysAndPlaces) {
-  const FileOf file = SoundFile();
+  const GgufBytes file = SoundFile();
   const Result<GgufHeader> header = ParseGguf(file.bytes);
   ASSERT_TRUE(header.ok()) << header.error().message;
   EXPECT_EQ(header->Find("general.architecture")->Text(), "llama");
@@ -119,30 +67,31 @@ TEST(GgufHeader, EveryCutIsRefused) {
 }
 
 TEST(GgufHeader, NamesWhatIsWrong) {
-  FileOf file;
+  GgufBytes file;
   file.bytes = "GGML and more of it";
   EXPECT_THAT(GgufError(file), HasSubstr("no GGUF file"));
-  EXPECT_THAT(GgufError(FileOf().Header(0, 0, 1)), HasSubstr("version 1"));
-  EXPECT_THAT(GgufError(FileOf().Header(0, 0, 3 << 24)), HasSubstr("big-endian"));
-  EXPECT_THAT(GgufError(FileOf().Header(uint64_t{1} << 60, 0)), HasSubstr("more than"));
-  EXPECT_THAT(GgufError(FileOf().Header(0, uint64_t{1} << 60)), HasSubstr("more than"));
-  EXPECT_THAT(GgufError(FileOf().Header(0, 2).Key("a", 1).Key("a", 1)), HasSubstr("'a' is there"));
-  EXPECT_THAT(GgufError(FileOf().Header(0, 1).Text("a").Number(13, 4).Number(0, 8)),
+  EXPECT_THAT(GgufError(GgufBytes().Header(0, 0, 1)), HasSubstr("version 1"));
+  EXPECT_THAT(GgufError(GgufBytes().Header(0, 0, 3 << 24)), HasSubstr("big-endian"));
+  EXPECT_THAT(GgufError(GgufBytes().Header(uint64_t{1} << 60, 0)), HasSubstr("more than"));
+  EXPECT_THAT(GgufError(GgufBytes().Header(0, uint64_t{1} << 60)), HasSubstr("more than"));
+  EXPECT_THAT(GgufError(GgufBytes().Header(0, 2).Key("a", 1).Key("a", 1)),
+              HasSubstr("'a' is there"));
+  EXPECT_THAT(GgufError(GgufBytes().Header(0, 1).Text("a").Number(13, 4).Number(0, 8)),
               AllOf(HasSubstr("'a'"), HasSubstr("unknown type 13")));
   // The lengths of a text and of a list wrap when bytes are counted.
-  EXPECT_THAT(GgufError(FileOf().Header(0, 1).Text("a").Number(8, 4).Number(~uint64_t{0}, 8)),
+  EXPECT_THAT(GgufError(GgufBytes().Header(0, 1).Text("a").Number(8, 4).Number(~uint64_t{0}, 8)),
               HasSubstr("beyond the end"));
-  EXPECT_THAT(GgufError(FileOf().Header(0, 1).Text("a").Number(9, 4).Number(10, 4).Number(
+  EXPECT_THAT(GgufError(GgufBytes().Header(0, 1).Text("a").Number(9, 4).Number(10, 4).Number(
                   uint64_t{1} << 61, 8)),
               HasSubstr("beyond the end"));
-  EXPECT_THAT(GgufError(FileOf().Header(0, 1).Text("a").Number(9, 4).Number(9, 4).Number(1, 8)),
+  EXPECT_THAT(GgufError(GgufBytes().Header(0, 1).Text("a").Number(9, 4).Number(9, 4).Number(1, 8)),
               HasSubstr("array of arrays"));
 }
 
 // One tensor and data enough for most claims.
 std::string TensorError(const std::string& name, const std::vector<uint64_t>& dims, uint32_t type,
                         uint64_t offset) {
-  FileOf file;
+  GgufBytes file;
   file.Header(1, 0).Tensor(name, dims, type, offset).Pad().Data(256);
   return GgufError(file);
 }
@@ -161,14 +110,14 @@ TEST(GgufHeader, NamesTheTensorThatLies) {
   EXPECT_THAT(TensorError("t", {256}, 16, 0), AllOf(HasSubstr("'t'"), HasSubstr("iq2_xxs")));
   EXPECT_THAT(TensorError("t", {256}, 777, 0), HasSubstr("unknown type 777"));
   EXPECT_THAT(TensorError("", {8}, 0, 0), HasSubstr("tensor 0"));
-  FileOf file;
+  GgufBytes file;
   file.Header(2, 0).Tensor("a", {16}, 0, 0).Tensor("b", {8}, 0, 32).Pad().Data(256);
   EXPECT_THAT(GgufError(file),
               AllOf(HasSubstr("'b'"), HasSubstr("begins inside"), HasSubstr("'a'")));
-  FileOf twice;
+  GgufBytes twice;
   twice.Header(2, 0).Tensor("a", {8}, 0, 0).Tensor("a", {8}, 0, 32).Pad().Data(256);
   EXPECT_THAT(GgufError(twice), HasSubstr("twice"));
-  FileOf aligned;
+  GgufBytes aligned;
   aligned.Header(0, 1).Key("general.alignment", 24);
   EXPECT_THAT(GgufError(aligned), AllOf(HasSubstr("general.alignment"), HasSubstr("24")));
 }
@@ -202,14 +151,13 @@ TEST_F(GgufDirectory, HoldsOneFormat) {
   std::filesystem::remove(path_ + "/model.safetensors");
   Write("b.gguf", SoundFile().bytes);
   EXPECT_THAT(ConfigError(path_), HasSubstr("2 GGUF files"));
-  EXPECT_THAT(ConfigError(path_ + "/model-00001-of-00002.gguf"), HasSubstr("one of several"));
 }
 
 // A file of Gemma 4 whose two layers have MLPs of these widths, the second one with a cache of the
 // first.
-FileOf TwoLayersOf(const std::vector<uint32_t>& widths, const std::vector<bool>& sliding,
-                   uint32_t full_values = 16) {
-  FileOf file;
+GgufBytes TwoLayersOf(const std::vector<uint32_t>& widths, const std::vector<bool>& sliding,
+                      uint32_t full_values = 16) {
+  GgufBytes file;
   file.Header(1, 8).KeyText("general.architecture", "gemma4").Key("gemma4.block_count", 2);
   file.Key("gemma4.attention.key_length", 16);
   file.Key("gemma4.attention.value_length", full_values);
@@ -220,7 +168,7 @@ FileOf TwoLayersOf(const std::vector<uint32_t>& widths, const std::vector<bool>&
 }
 
 TEST_F(GgufDirectory, NamesWhatLayersMayNotHave) {
-  const auto error = [&](const FileOf& file) {
+  const auto error = [&](const GgufBytes& file) {
     Write("m.gguf", file.bytes);
     return ConfigError(path_);
   };
@@ -230,7 +178,7 @@ TEST_F(GgufDirectory, NamesWhatLayersMayNotHave) {
   EXPECT_THAT(error(TwoLayersOf({4, 8}, {true, true})),
               AllOf(HasSubstr("rope.dimension_count"), HasSubstr("rope_freqs")));
 
-  FileOf chunks;
+  GgufBytes chunks;
   chunks.Header(1, 5).KeyText("general.architecture", "llama4").Key("llama4.block_count", 2);
   chunks.Key("llama4.expert_count", 2).Key("llama4.attention.sliding_window", 0);
   chunks.Key("llama4.embedding_length", 8);
@@ -240,7 +188,7 @@ TEST_F(GgufDirectory, NamesWhatLayersMayNotHave) {
 
 TEST_F(GgufDirectory, NamesExpertsThatCannotBeParted) {
   const auto error = [&](const std::vector<std::pair<std::string, uint64_t>>& rows) {
-    FileOf file;
+    GgufBytes file;
     file.Header(rows.size(), 2).KeyText("general.architecture", "gemma4");
     file.Key("gemma4.expert_count", 2);
     uint64_t offset = 0;
@@ -260,8 +208,8 @@ TEST_F(GgufDirectory, NamesExpertsThatCannotBeParted) {
 }
 
 // A file of DeepSeek's that does not say that experts stand in groups.
-FileOf LatentsOf(uint32_t experts, uint32_t gating) {
-  FileOf file;
+GgufBytes LatentsOf(uint32_t experts, uint32_t gating) {
+  GgufBytes file;
   file.Header(1, 16).KeyText("general.architecture", "deepseek2");
   const std::vector<std::pair<std::string, uint32_t>> keys = {
       {"block_count", 2},
@@ -311,7 +259,7 @@ TEST_F(GgufDirectory, NamesPartsThatDoNotFit) {
     std::vector<uint64_t> dims;
   };
   const auto error = [&](const std::string& architecture, const std::vector<Shape>& shapes) {
-    FileOf file;
+    GgufBytes file;
     file.Header(shapes.size(), 4).KeyText("general.architecture", architecture);
     file.Key(architecture + ".attention.head_count", 4);
     file.Key(architecture + ".attention.head_count_kv", 2);
@@ -349,7 +297,7 @@ TEST_F(GgufDirectory, NamesPartsThatDoNotFit) {
 
 // Queries, keys and values in one tensor, and layers that predict further tokens.
 TEST_F(GgufDirectory, PartsAndLeavesOutTensors) {
-  FileOf file;
+  GgufBytes file;
   file.Header(2, 5).KeyText("general.architecture", "chatglm");
   file.Key("chatglm.attention.head_count", 4).Key("chatglm.attention.head_count_kv", 2);
   file.Key("chatglm.block_count", 2).Key("chatglm.nextn_predict_layers", 1);
@@ -377,14 +325,14 @@ TEST_F(GgufDirectory, PartsAndLeavesOutTensors) {
 }
 
 TEST_F(GgufDirectory, NamesWhatFamiliesMayNotHave) {
-  const auto error = [&](const FileOf& file) {
+  const auto error = [&](const GgufBytes& file) {
     Write("m.gguf", file.bytes);
     return ConfigError(path_);
   };
-  const auto end = [](FileOf& file) -> FileOf& {
+  const auto end = [](GgufBytes& file) -> GgufBytes& {
     return file.Tensor("token_embd.weight", {8, 4}, 0, 0).Pad().Data(128);
   };
-  FileOf bamba;
+  GgufBytes bamba;
   bamba.Header(1, 12).KeyText("general.architecture", "granitehybrid");
   bamba.Key("granitehybrid.block_count", 2).Key("granitehybrid.embedding_length", 8);
   bamba.Key("granitehybrid.attention.head_count", 2);
@@ -395,7 +343,7 @@ TEST_F(GgufDirectory, NamesWhatFamiliesMayNotHave) {
   bamba.KeyFlag("granitehybrid.rope.scaling.finetuned", true);
   EXPECT_THAT(error(end(bamba)), AllOf(HasSubstr("rope.scaling.finetuned"), HasSubstr("Bamba")));
 
-  FileOf jamba;
+  GgufBytes jamba;
   jamba.Header(1, 11).KeyText("general.architecture", "jamba").Key("jamba.block_count", 5);
   jamba.Key("jamba.embedding_length", 8).Key("jamba.attention.head_count", 2);
   jamba.Key("jamba.expert_count", 2).Key("jamba.ssm.inner_size", 16);
@@ -404,11 +352,11 @@ TEST_F(GgufDirectory, NamesWhatFamiliesMayNotHave) {
   jamba.KeyNumbers("jamba.attention.head_count_kv", {2, 0, 2, 2, 0});
   EXPECT_THAT(error(end(jamba)), AllOf(HasSubstr("head_count_kv"), HasSubstr("layer 3")));
 
-  FileOf mpt;
+  GgufBytes mpt;
   mpt.Header(1, 2).KeyText("general.architecture", "mpt").Key("mpt.block_count", 1);
   EXPECT_THAT(error(end(mpt)), HasSubstr("max_alibi_bias"));
 
-  FileOf dots;
+  GgufBytes dots;
   dots.Header(1, 7).KeyText("general.architecture", "dots1").Key("dots1.block_count", 1);
   dots.Key("dots1.embedding_length", 8).Key("dots1.attention.head_count", 2);
   dots.Key("dots1.expert_count", 2).Key("dots1.expert_gating_func", 1);
@@ -417,23 +365,23 @@ TEST_F(GgufDirectory, NamesWhatFamiliesMayNotHave) {
 }
 
 TEST_F(GgufDirectory, RefusesWhatItDoesNotKnow) {
-  FileOf other;
+  GgufBytes other;
   other.Header(0, 1).KeyText("general.architecture", "lama");
   Write("m.gguf", other.bytes);
   EXPECT_THAT(ConfigError(path_), AllOf(HasSubstr("'lama'"), HasSubstr("did you mean 'llama'"),
                                         HasSubstr("command-r, deepseek2, dots1, ernie4_5")));
-  FileOf mixture;
+  GgufBytes mixture;
   mixture.Header(0, 2).KeyText("general.architecture", "granite").Key("granite.expert_count", 2);
   Write("m.gguf", mixture.bytes);
   EXPECT_THAT(ConfigError(path_), HasSubstr("'granite' with experts is not read"));
 
-  FileOf key;
+  GgufBytes key;
   key.Header(1, 2).KeyText("general.architecture", "llama").Key("llama.new_thing", 1);
   key.Tensor("token_embd.weight", {8, 4}, 0, 0).Pad().Data(128);
   Write("m.gguf", key.bytes);
   EXPECT_THAT(ConfigError(path_), AllOf(HasSubstr("llama.new_thing"), HasSubstr("understood")));
 
-  FileOf tensor;
+  GgufBytes tensor;
   tensor.Header(1, 1).KeyText("general.architecture", "llama");
   tensor.Tensor("blk.0.surprise.weight", {8}, 0, 0).Pad().Data(32);
   Write("m.gguf", tensor.bytes);
@@ -441,7 +389,7 @@ TEST_F(GgufDirectory, RefusesWhatItDoesNotKnow) {
   ASSERT_FALSE(weights.ok());
   EXPECT_THAT(weights.error().message, HasSubstr("'blk.0.surprise.weight'"));
 
-  FileOf vocabulary;
+  GgufBytes vocabulary;
   vocabulary.Header(0, 3).KeyText("general.architecture", "llama");
   vocabulary.KeyText("tokenizer.ggml.model", "gpt2").KeyText("tokenizer.ggml.pre", "new-one");
   Write("m.gguf", vocabulary.bytes);

@@ -14,6 +14,7 @@
 #include "src/text/tokenizer/decoder_steps.h"
 #include "src/text/tokenizer/split.h"
 #include "src/text/tokenizer/unicode.h"
+#include "support/packed_text.h"
 
 namespace kvgauge {
 namespace {
@@ -34,17 +35,6 @@ Json Read(const std::string& path) {
   Result<Json> json = ReadJsonFile(path);
   EXPECT_TRUE(json.ok()) << (json.ok() ? "" : json.error().message);
   return json.ok() ? *json : Json();
-}
-
-// "x", {"repeat": [x, n]} or {"parts": [[x, n], ...]}.
-std::string TextOf(const Json& json) {
-  if (json.is_string()) return json.get<std::string>();
-  const Json parts = json.contains("parts") ? json["parts"] : Json::array({json["repeat"]});
-  std::string out;
-  for (const Json& part : parts) {
-    for (int i = 0; i < part[1].get<int>(); ++i) out += part[0].get<std::string>();
-  }
-  return out;
 }
 
 std::vector<int32_t> IdsOf(const Json& json) {
@@ -98,20 +88,20 @@ TEST_P(TokenizerGolden, EncodesAndDecodes) {
   const Json cases = Read(directory_ + "/cases.json");
   ASSERT_GE(cases.size(), 150u);
   for (const Json& item : cases) {
-    const std::string text = TextOf(item["text"]);
+    const std::string text = UnpackedText(item["text"]);
     const auto with = tokenizer_->Encode(text);
     const auto plain = tokenizer_->Encode(text, {.add_special = false});
     ASSERT_TRUE(with.ok() && plain.ok());
     ExpectIds(*with, IdsOf(item["ids"]), text);
     const std::vector<int32_t> want = IdsOf(item["ids_plain"]);
     ExpectIds(*plain, want, text);
-    const std::string decoded = TextOf(item["decoded"]);
+    const std::string decoded = UnpackedText(item["decoded"]);
     EXPECT_EQ(tokenizer_->Decode(want, false), Clean(decoded)) << Quoted(text);
     if (item.contains("decoded_clean")) {
-      EXPECT_EQ(CleanUpSpaces(decoded), TextOf(item["decoded_clean"]));
+      EXPECT_EQ(CleanUpSpaces(decoded), UnpackedText(item["decoded_clean"]));
     }
     const std::string skipped =
-        item.contains("decoded_skip") ? TextOf(item["decoded_skip"]) : decoded;
+        item.contains("decoded_skip") ? UnpackedText(item["decoded_skip"]) : decoded;
     EXPECT_EQ(tokenizer_->Decode(IdsOf(item["ids"]), true), Clean(skipped)) << Quoted(text);
     for (const bool skip : {false, true}) {
       EXPECT_EQ(StreamAll(*tokenizer_, want, skip), tokenizer_->Decode(want, skip));
@@ -129,8 +119,8 @@ TEST_P(TokenizerGolden, DecodesIdsThatNoTextGives) {
   ASSERT_FALSE(cases.empty());
   for (const Json& item : cases) {
     const std::vector<int32_t> ids = IdsOf(item["ids"]);
-    EXPECT_EQ(tokenizer_->Decode(ids, false), Clean(TextOf(item["decoded"]))) << item;
-    EXPECT_EQ(tokenizer_->Decode(ids, true), Clean(TextOf(item["decoded_skip"]))) << item;
+    EXPECT_EQ(tokenizer_->Decode(ids, false), Clean(UnpackedText(item["decoded"]))) << item;
+    EXPECT_EQ(tokenizer_->Decode(ids, true), Clean(UnpackedText(item["decoded_skip"]))) << item;
     for (const bool skip : {false, true}) {
       EXPECT_EQ(StreamAll(*tokenizer_, ids, skip), tokenizer_->Decode(ids, skip)) << item;
     }
@@ -169,7 +159,8 @@ TEST(SplitGolden, PatternsCutAsTheReferenceDoes) {
   for (const Json& item : golden["cases"]) {
     const Json& pattern = golden["patterns"][item["pattern"].get<std::string>()];
     const Json steps = pattern.is_array() ? pattern : Json::array({pattern});
-    EXPECT_EQ(SplitBy(steps, TextOf(item["input"])), item["pieces"].get<std::vector<std::string>>())
+    EXPECT_EQ(SplitBy(steps, UnpackedText(item["input"])),
+              item["pieces"].get<std::vector<std::string>>())
         << item;
   }
 }

@@ -511,7 +511,13 @@ std::string NameOfPath(const std::string& path) {
   if (p.filename().empty()) p = p.parent_path();
   if (p.filename() == "config.json") p = p.parent_path();
   const bool file = p.extension() == ".json" || p.extension() == ".gguf";
-  return file ? p.stem().string() : p.filename().string();
+  const std::string name = file ? p.stem().string() : p.filename().string();
+  // "-00001-of-00003" of a model in several files names the first of them, and not the model.
+  constexpr size_t kDigits = 5;
+  constexpr std::string_view kFirst = "-00001-of-";
+  const bool several = p.extension() == ".gguf" && name.size() > kFirst.size() + kDigits &&
+                       name.substr(name.size() - kDigits - kFirst.size()).starts_with(kFirst);
+  return several ? name.substr(0, name.size() - kDigits - kFirst.size()) : name;
 }
 
 std::string RunModel::directory() const {

@@ -18,7 +18,7 @@
 namespace kvgauge {
 
 // ".../ref-gqa" and ".../ref-gqa/config.json" are "ref-gqa", ".../bench-s.json" is "bench-s",
-// ".../tiny.gguf" is "tiny".
+// ".../tiny.gguf" and ".../tiny-00001-of-00003.gguf" are "tiny".
 std::string NameOfPath(const std::string& path);
 
 struct RunModel {

@@ -9,17 +9,40 @@
 #include <vector>
 
 #include "core/strings.h"
+#include "src/checkpoint/gguf/parts.h"
 
 namespace kvgauge {
 namespace {
 
 constexpr std::string_view kEnding = ".gguf";
 
-// "model-00001-of-00003.gguf".
-bool IsOneOfSeveral(std::string_view path) {
-  path.remove_suffix(kEnding.size());
-  constexpr size_t kTail = std::string_view("-00001-of-00003").size();
-  return path.size() > kTail && path.substr(path.size() - 9).starts_with("-of-");
+struct OpenedGguf {
+  std::shared_ptr<const MappedFile> map;
+  GgufHeader header;
+};
+
+Result<OpenedGguf> OpenOne(const std::string& path) {
+  OpenedGguf file;
+  KVG_ASSIGN(file.map, MappedFile::Open(path));
+  KVG_ASSIGN(file.header, ParseGgufHeader(file.map->bytes(), path));
+  return file;
+}
+
+// What a file says of how many hold its model must be what its name says.
+Result<int64_t> CountByName(const OpenedGguf& file, const std::optional<GgufPartName>& name) {
+  const std::string& path = file.map->path();
+  KVG_ASSIGN(const int64_t count, CountGgufParts(file.header, path));
+  if (!name && count > 1) {
+    return BadInput(StrCat(path, ": key 'split.count' is ", count,
+                           ", so the file is one of several, whose first must be called ",
+                           GgufPartName{.stem = "NAME", .count = count}.PathOf(1)));
+  }
+  if (name && name->count != count) {
+    return BadInput(StrCat(path, ": by its name the file is one of ", name->count,
+                           ", but by its key 'split.count' one of ", count,
+                           "; a file that holds a whole model must have another name"));
+  }
+  return count;
 }
 
 // A matrix that is f32 in every file: routers, norms of heads, convolutions, numbers of states.
@@ -41,10 +64,13 @@ Result<std::optional<std::string>> FindGguf(const std::string& path) {
   for (std::filesystem::directory_iterator it(path, error), end; !error && it != end;
        it.increment(error)) {
     const std::string name = it->path().filename().string();
-    if (name.ends_with(kEnding)) found.push_back(name);
+    if (!name.ends_with(kEnding)) continue;
+    const std::optional<GgufPartName> part = ParseGgufPartName(name);
+    found.push_back(part ? part->PathOf(1) : name);
   }
   if (found.empty()) return std::optional<std::string>();
   std::sort(found.begin(), found.end());
+  found.erase(std::unique(found.begin(), found.end()), found.end());
   if (found.size() > 1) {
     return BadInput(StrCat(path, ": ", found.size(), " GGUF files are here (", Join(found, ", "),
                            "); name the one to read"));
@@ -102,14 +128,34 @@ DType GgufFile::StoredType() const {
 }
 
 Result<GgufFile> OpenGgufHeader(const std::string& path) {
-  if (IsOneOfSeveral(path)) {
-    return Unsupported(StrCat(path,
-                              ": one of several files that hold a model, which is not read; join "
-                              "them into one (gguf-split --merge)"));
+  const std::optional<GgufPartName> name = ParseGgufPartName(path);
+  if (name && name->number != 1) {
+    return BadInput(StrCat(path, ": part ", name->number, " of the ", name->count,
+                           " files of a model; name the first one, ", name->PathOf(1)));
   }
+  const auto missing = [&](int64_t part) {
+    return BadInput(StrCat(name->PathOf(part), ": part ", part, " of the ", name->count,
+                           " files of a model is missing; all of them must be in one directory"));
+  };
+  if (name && name->count > 1 && !FileExists(path)) return missing(1);
+  KVG_ASSIGN(OpenedGguf first, OpenOne(path));
+  KVG_ASSIGN(const int64_t count, CountByName(first, name));
   GgufFile file;
-  KVG_ASSIGN(file.map, MappedFile::Open(path));
-  KVG_ASSIGN(file.header, ParseGgufHeader(file.map->bytes(), path));
+  file.parts.push_back(std::move(first.map));
+  if (count == 1) {
+    file.header = std::move(first.header);
+    return file;
+  }
+  std::vector<GgufPart> parts;
+  parts.push_back({path, std::move(first.header)});
+  for (int64_t part = 2; part <= count; ++part) {
+    const std::string next = name->PathOf(part);
+    if (!FileExists(next)) return missing(part);
+    KVG_ASSIGN(OpenedGguf other, OpenOne(next));
+    file.parts.push_back(std::move(other.map));
+    parts.push_back({next, std::move(other.header)});
+  }
+  KVG_ASSIGN(file.header, JoinGgufParts(std::move(parts)));
   return file;
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A GGUF file as a checkpoint: its metadata, and its tensors under the names and in the shapes that
-// a Hugging Face checkpoint of the same model has them.
+// A GGUF file, or the several files of one model, as a checkpoint: its metadata, and its tensors
+// under the names and in the shapes that a Hugging Face checkpoint of the same model has them.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +9,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "core/dtype.h"
 #include "core/files.h"
@@ -20,16 +21,19 @@
 namespace kvgauge {
 
 // The GGUF file that `path` is, or the one that the directory `path` holds; nothing where it has
-// none. Several of them, or one beside safetensors, are an error.
+// none. The first file stands for a model in several. Several models, or one beside safetensors,
+// are an error.
 Result<std::optional<std::string>> FindGguf(const std::string& path);
 
 struct GgufFile {
-  std::shared_ptr<const MappedFile> map;
-  GgufHeader header;
+  std::vector<std::shared_ptr<const MappedFile>> parts;  // mostly one
+  GgufHeader header;                                     // of all parts
   const GgufArchitecture* architecture = nullptr;
 
-  const std::string& path() const { return map->path(); }
-  const std::shared_ptr<const MappedFile>& PartOf(const GgufTensor&) const { return map; }
+  const std::string& path() const { return parts[0]->path(); }
+  const std::shared_ptr<const MappedFile>& PartOf(const GgufTensor& tensor) const {
+    return parts[tensor.part];
+  }
   std::span<const uint8_t> BytesOf(const GgufTensor& tensor) const {
     return PartOf(tensor)->bytes().subspan(tensor.begin, tensor.end - tensor.begin);
   }
@@ -44,7 +48,8 @@ struct GgufFile {
   DType StoredType() const;
 };
 
-// The header alone, whatever the architecture: that of a file of a vocabulary may be any.
+// The header alone, whatever the architecture: that of a file of a vocabulary may be any. The first
+// of several files brings the others, which stand beside it.
 Result<GgufFile> OpenGgufHeader(const std::string& path);
 // The file must be of an architecture that is read.
 Result<GgufFile> OpenGgufFile(const std::string& path);

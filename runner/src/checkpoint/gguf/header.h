@@ -75,6 +75,7 @@ struct GgufTensor {
   // Bytes [begin, end) of the whole file.
   uint64_t begin = 0;
   uint64_t end = 0;
+  size_t part = 0;  // which file has it, where several hold a model
 };
 
 struct GgufHeader {
