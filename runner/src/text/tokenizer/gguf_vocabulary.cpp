@@ -11,7 +11,7 @@
 #include "core/sha256.h"
 #include "core/strings.h"
 #include "src/checkpoint/gguf/file.h"
-#include "src/text/tokenizer/byte_level_class.h"
+#include "src/text/tokenizer/gguf_cuts.h"
 #include "src/text/tokenizer/loaders.h"
 
 namespace kvgauge {
@@ -123,66 +123,11 @@ Result<std::unique_ptr<Tokenizer>> MakeFramed(const GgufHeader& header, const Wo
 
 // --- byte-level ---
 
-// Words by case, with what is written behind an apostrophe.
-constexpr std::string_view kByCase =
-    "[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]*"
-    "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|"
-    "[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]+"
-    "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|"
-    "\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+";
-
-struct ByteLevelRule {
-  std::string_view name;  // tokenizer.ggml.pre
-  HotPattern pattern;
-  bool nfc = false;
-  bool digits_apart = false;  // each digit is cut off before the pattern looks
-  bool whole_tokens = false;  // a piece that is a token is that token
-  bool bos_by_default = false;
-  std::string_view regex = "";  // instead of the pattern
-};
-constexpr ByteLevelRule kRules[] = {
-    {"gpt-2", HotPattern::kGpt2},
-    {.name = "gpt-4o", .pattern = HotPattern::kGpt2, .regex = kByCase},
-    {"llama-bpe", HotPattern::kLlama3, false, false, true, true},
-    {"llama-v3", HotPattern::kLlama3, false, false, true, true},
-    {"llama3", HotPattern::kLlama3, false, false, true, true},
-    {.name = "llama4", .pattern = HotPattern::kGpt2, .bos_by_default = true, .regex = kByCase},
-    {"qwen2", HotPattern::kQwen2, true},
-    {"smollm", HotPattern::kGpt2, false, true},
-};
-
-Result<const ByteLevelRule*> FindRule(const GgufHeader& header, const std::string& path) {
+Result<const GgufCuts*> CutsOf(const GgufHeader& header, const std::string& path) {
   const std::string key = KeyOf("pre");
   const GgufValue* value = header.Find(key);
-  const std::string name(value != nullptr ? value->Text().value_or("") : "");
-  std::vector<std::string> known;
-  for (const ByteLevelRule& rule : kRules) {
-    if (rule.name == name) return &rule;
-    known.emplace_back(rule.name);
-  }
-  return Unsupported(StrCat(path, ": key '", key, "': ", Quoted(name, 60),
-                            ", a way to cut texts that is not known", DidYouMean(name, known),
-                            "; known are ", Join(known, ", ")));
-}
-
-Status SetSteps(const ByteLevelRule& rule, PipelineParts& parts) {
-  if (!rule.digits_apart && rule.regex.empty()) {
-    return SetByteLevelSteps(rule.pattern, rule.nfc, false, parts);
-  }
-  KVG_ASSIGN(parts.normalizer, Normalizer::Parse(Json(), "normalizer"));
-  Json cut = {{"type", "Digits"}, {"individual_digits", true}};
-  if (!rule.regex.empty()) {
-    cut = {{"type", "Split"},
-           {"pattern", {{"Regex", rule.regex}}},
-           {"behavior", "Isolated"},
-           {"invert", false}};
-  }
-  const Json bytes = {
-      {"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", rule.regex.empty()}};
-  const Json steps = Json::array({std::move(cut), bytes});
-  KVG_ASSIGN(parts.pre_tokenizer,
-             PreTokenizer::Parse({{"type", "Sequence"}, {"pretokenizers", steps}}, "steps"));
-  return {};
+  return FindGgufCuts(value != nullptr ? value->Text().value_or("") : "",
+                      StrCat(path, ": key '", key, "'"));
 }
 
 Result<std::vector<BpeMerge>> ReadMerges(const GgufHeader& header, const std::string& path) {
@@ -204,16 +149,17 @@ Result<std::vector<BpeMerge>> ReadMerges(const GgufHeader& header, const std::st
 
 Result<std::unique_ptr<Tokenizer>> LoadByteLevel(const GgufHeader& header, const Words& words,
                                                  const std::string& path) {
-  KVG_ASSIGN(const ByteLevelRule* rule, FindRule(header, path));
+  KVG_ASSIGN(const GgufCuts* cuts, CutsOf(header, path));
   PipelineParts parts;
   KVG_TRY(AddWords(words, path, parts));
-  KVG_TRY(SetSteps(*rule, parts));
+  KVG_ASSIGN(parts.normalizer, Normalizer::Parse(NormalizerOf(*cuts), "normalizer"));
+  KVG_ASSIGN(parts.pre_tokenizer, PreTokenizer::Parse(PreTokenizerOf(*cuts), "steps"));
   KVG_ASSIGN(const std::vector<BpeMerge> merges, ReadMerges(header, path));
   KVG_ASSIGN(parts.model, MakeBpe(*parts.vocabulary, merges,
-                                  {.byte_level = true, .ignore_merges = rule->whole_tokens}, path));
+                                  {.byte_level = true, .ignore_merges = cuts->whole_tokens}, path));
   parts.decoder = Decoder::ByteLevel();
-  parts.kind = StrCat("byte-level BPE (GGUF; ", rule->name, ")");
-  return MakeFramed(header, words, rule->bos_by_default, std::move(parts));
+  parts.kind = StrCat("byte-level BPE (GGUF; ", cuts->name, ")");
+  return MakeFramed(header, words, cuts->bos_by_default, std::move(parts));
 }
 
 // --- merges of characters ---
