@@ -60,6 +60,7 @@ TEST_F(CliTest, HelpTexts) {
                               "bench latency",
                               "bench capacity",
                               "bench speculate",
+                              "bench load",
                               "bench kernels",
                               "bench vision",
                               "submit",

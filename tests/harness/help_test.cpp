@@ -57,9 +57,9 @@ TEST(Help, ACheckRefusesWhatARunWould) {
   EXPECT_FALSE(Check("probe models/ref-gqa").ok());
   EXPECT_FALSE(Check("frobnicate").ok());
   // One name for the backend, everywhere.
-  for (const char* command :
-       {"bench kernels", "bench vision", "bench runner", "bench lockstep",
-        "bench latency models/ref-gqa", "generate models/ref-gqa --prompt x", "run quickstart"}) {
+  for (const char* command : {"bench kernels", "bench vision", "bench runner", "bench lockstep",
+                              "bench load models/ref-gqa", "bench latency models/ref-gqa",
+                              "generate models/ref-gqa --prompt x", "run quickstart"}) {
     EXPECT_TRUE(Check(StrCat(command, " --backend cpu")).ok()) << command;
     EXPECT_FALSE(Check(StrCat(command, " --device cpu")).ok()) << command;
   }

@@ -12,6 +12,7 @@
 #include "core/strings.h"
 #include "core/threads.h"
 #include "runner/engine.h"
+#include "src/bench/median.h"
 #include "src/cli/print.h"
 #include "src/model/method_flags.h"
 #include "src/model/model_flags.h"
@@ -39,11 +40,6 @@ struct Measured {
   std::vector<Answer> answers;  // by sample, then contender
   std::vector<PhaseSeconds> seconds;
 };
-
-double Median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values.empty() ? 0 : values[values.size() / 2];
-}
 
 std::string Digest(const KvCache& cache) {
   Sha256 hash;

@@ -13,17 +13,13 @@
 #include "images/encode.h"
 #include "images/preprocess.h"
 #include "runner/vision.h"
+#include "src/bench/median.h"
 #include "src/cli/commands.h"
 #include "src/cli/print.h"
 #include "src/model/shipped_files.h"
 
 namespace kvgauge {
 namespace {
-
-double MiddleOf(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
 
 // Pixels of `count` pictures as the tower takes them, each one tile or a grid of a megapixel.
 std::vector<PixelValues> RandomPixels(const VisionSpec& spec, int64_t count) {
@@ -135,7 +131,7 @@ Result<double> JpegMs(const VisionSpec& spec, int repetitions) {
     KVG_TRY(Preprocess(preprocessor, decoded));
     taken_ms.push_back(1e3 * (NowSeconds() - start_s));
   }
-  return MiddleOf(taken_ms);
+  return Median(taken_ms);
 }
 
 struct VisionCell {
@@ -169,10 +165,10 @@ Result<VisionCell> MeasureTower(const std::string& path, const std::string& dtyp
   VisionCell cell = {.model = std::filesystem::path(path).stem().string(), .dtype = dtype};
   cell.pictures = pictures;
   cell.rows = warm[0].layout.rows;
-  cell.tower_ms = 1e3 * MiddleOf(tower_s);
+  cell.tower_ms = 1e3 * Median(tower_s);
   cell.tflops =
       static_cast<double>(pictures) * (work.products + work.attention) / (1e9 * cell.tower_ms);
-  cell.product_tflops = MiddleOf(product_tflops);
+  cell.product_tflops = Median(product_tflops);
   KVG_ASSIGN(cell.jpeg_ms, JpegMs(tower->spec(), options.repetitions));
   return cell;
 }

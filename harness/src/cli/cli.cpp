@@ -11,6 +11,7 @@
 #include "core/near_names.h"
 #include "core/strings.h"
 #include "methods/plugin.h"
+#include "src/bench/bench_load.h"
 #include "src/cli/command_table.h"
 #include "src/cli/commands.h"
 #include "src/cli/help.h"
@@ -50,6 +51,21 @@ void AddBenchKernels(CLI::App& bench, CommandTable& table) {
   AddDeviceFlags(*command, options->backend, options->threads);
   AddJsonFlag(*command, options->json);
   table.Add(command, [options] { return RunBenchKernels(*options); });
+}
+
+void AddBenchLoad(CLI::App& bench, CommandTable& table) {
+  auto options = std::make_shared<BenchLoadOptions>();
+  CLI::App* command = bench.add_subcommand(
+      "load",
+      "How long a checkpoint takes to load, beside reading its files, and in how much memory");
+  AddModelFlags(*command, options->model);
+  command
+      ->add_option("--repetitions", options->repetitions,
+                   "with files in memory, and as many from storage, of which the median counts")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1000));
+  AddJsonFlag(*command, options->json);
+  table.Add(command, [options] { return RunBenchLoad(*options); });
 }
 
 void AddBenchVision(CLI::App& bench, CommandTable& table) {
@@ -302,9 +318,10 @@ void AddBenchSpeculate(CLI::App& bench, CommandTable& table) {
 }
 
 void AddBench(CommandTable& table) {
-  CLI::App* bench = table.app.add_subcommand("bench",
-                                             "Measure latency and capacity of methods, rows in "
-                                             "lockstep, the runner, kernels, vision towers");
+  CLI::App* bench =
+      table.app.add_subcommand("bench",
+                               "Measure latency and capacity of methods, rows in "
+                               "lockstep, the runner, loading, kernels, vision towers");
   bench->require_subcommand(1);
   auto options = std::make_shared<BenchRunnerOptions>();
   CLI::App* command = bench->add_subcommand(
@@ -339,6 +356,7 @@ void AddBench(CommandTable& table) {
   AddBenchLatency(*bench, table);
   AddBenchCapacity(*bench, table);
   AddBenchSpeculate(*bench, table);
+  AddBenchLoad(*bench, table);
   AddBenchKernels(*bench, table);
   AddBenchVision(*bench, table);
 }

@@ -114,6 +114,8 @@ constexpr CommandHelp kHelp[] = {
     {"bench runner", "",
      "bench runner --dtype bf16 --prefill 512 --depth 0,2048\n"
      "bench runner --model models/ref-gqa --repetitions 5"},
+    {"bench load", "",
+     "bench load models/ref-gqa\nbench load ~/models/llama-q4_k_m.gguf --weights-memory unpacked"},
     {"bench kernels", "", "bench kernels --entries 32768\nbench kernels --backend cuda"},
     {"bench vision", "",
      "bench vision --pictures 1,8\nbench vision --model ~/models/SmolVLM-256M --dtype bf16,f32"},

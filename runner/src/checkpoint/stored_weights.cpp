@@ -113,6 +113,7 @@ class StoredSource final : public WeightSource {
   Result<WeightTensor> Get(const std::string& name) const override {
     KVG_ASSIGN(const Located* located, Find(name));
     KVG_ASSIGN(const DType dtype, TypeOf(*located));
+    ReadSoon(*located);
     const Content content = ContentOf(*located);
     return WeightTensor{ContiguousView(content.bytes.data(), dtype, ViewShape(*located)),
                         content.owner};
@@ -120,6 +121,7 @@ class StoredSource final : public WeightSource {
 
   Result<RawTensor> GetStored(const std::string& name) const override {
     KVG_ASSIGN(const Located* located, Find(name));
+    ReadSoon(*located);
     const Content content = ContentOf(*located);
     return RawTensor{located->entry.dtype_name, located->entry.shape, content.bytes, content.owner};
   }
@@ -127,9 +129,7 @@ class StoredSource final : public WeightSource {
   void Release(const std::string& name) const override {
     const auto found = tensors_.find(name);
     if (found == tensors_.end()) return;
-    const Located& located = found->second;
-    ReleasePages(located.file->bytes().subspan(located.entry.begin,
-                                               located.entry.end - located.entry.begin));
+    ReleasePages(StoredBytes(found->second));
   }
 
   std::string OriginOf(const std::string& name) const override {
@@ -144,6 +144,7 @@ class StoredSource final : public WeightSource {
       for (const auto& [name, located] : tensors_) {
         builder.AddTensor(name, located.entry.dtype_name, located.entry.shape);
         builder.AddContent(ContentOf(located).bytes);
+        ReleasePages(StoredBytes(located));
       }
       fingerprint_ = builder.Finish();
     });
@@ -156,6 +157,13 @@ class StoredSource final : public WeightSource {
     if (found == tensors_.end()) return NoSuchTensor(place_, name, Names());
     return &found->second;
   }
+
+  static std::span<const uint8_t> StoredBytes(const Located& located) {
+    return located.file->bytes().subspan(located.entry.begin,
+                                         located.entry.end - located.entry.begin);
+  }
+
+  void ReadSoon(const Located& located) const { ahead_.Reach(*located.file, StoredBytes(located)); }
 
   static Result<DType> TypeOf(const Located& located) {
     const StoredEntry& entry = located.entry;
@@ -178,6 +186,7 @@ class StoredSource final : public WeightSource {
 
   std::string place_;
   std::map<std::string, Located> tensors_;
+  mutable ReadAhead ahead_;
   mutable std::once_flag fingerprint_once_;
   mutable std::string fingerprint_;
 };

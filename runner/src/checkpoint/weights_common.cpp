@@ -4,6 +4,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "core/check.h"
 #include "core/strings.h"
 
@@ -14,6 +16,9 @@ constexpr uint64_t kWholeBytes = uint64_t{1} << 20;
 constexpr uint64_t kEndBytes = uint64_t{16} << 10;  // head and tail
 constexpr uint64_t kSamples = 32;
 constexpr uint64_t kSampleBytes = uint64_t{4} << 10;
+// What is asked of storage at once, and how far before it is used.
+constexpr size_t kPieceBytes = size_t{4} << 20;
+constexpr size_t kPiecesAhead = 16;
 
 }  // namespace
 
@@ -75,6 +80,22 @@ Tensor ContiguousView(const void* data, DType dtype, std::span<const int64_t> sh
     view.shape[0] = view.stride[0] = 1;
   }
   return view;
+}
+
+void ReadAhead::Reach(const MappedFile& file, std::span<const uint8_t> part) {
+  if (part.empty()) return;
+  const std::span<const uint8_t> all = file.bytes();
+  const auto first = static_cast<size_t>(part.data() - all.data()) / kPieceBytes;
+  const size_t last = first + part.size() / kPieceBytes + 1 + kPiecesAhead;
+  const std::lock_guard lock(mutex_);
+  std::vector<bool>& asked = asked_[&file];
+  asked.resize(all.size() / kPieceBytes + 1);
+  for (size_t i = first; i < std::min(last, asked.size()); ++i) {
+    if (asked[i]) continue;
+    asked[i] = true;
+    const size_t begin = i * kPieceBytes, size = std::min(kPieceBytes, all.size() - begin);
+    madvise(const_cast<uint8_t*>(all.data()) + begin, size, MADV_WILLNEED);
+  }
 }
 
 void ReleasePages(std::span<const uint8_t> part) {

@@ -3,12 +3,15 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "core/files.h"
 #include "core/result.h"
 #include "core/sha256.h"
 #include "runner/weights.h"
@@ -39,6 +42,18 @@ Error NoSuchTensor(std::string_view origin, const std::string& name,
 // Contiguous view of any rank up to kMaxRank; rank 0 (one value) becomes [1].
 // Precondition: the shape is not deeper than that.
 Tensor ContiguousView(const void* data, DType dtype, std::span<const int64_t> shape);
+
+// Has the system read mapped files from storage before their bytes are touched: a fault waits for a
+// few pages alone. Thread-safe.
+class ReadAhead {
+ public:
+  // `part` of the file is read now, and what lies behind it soon. Bytes are asked for once.
+  void Reach(const MappedFile& file, std::span<const uint8_t> part);
+
+ private:
+  std::mutex mutex_;
+  std::map<const MappedFile*, std::vector<bool>> asked_;  // of each piece of a file
+};
 
 // Pages of a mapped file that lie in `part` leave this process's memory until they are read again.
 void ReleasePages(std::span<const uint8_t> part);

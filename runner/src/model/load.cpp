@@ -320,7 +320,6 @@ Result<std::unique_ptr<Model>> Model::Load(const std::string& directory,
     KVG_TRY(CheckFits(config, dtype, PlannedWeightBytes(config, dtype, *source, keeps), ops));
     KVG_TRY(CheckWeights(config, *source));
   }
-  KVG_ASSIGN(std::string fingerprint, ModelFingerprint(config, *source));
   const std::vector<Ops*> devices = DevicesOf(ops);
   KVG_ASSIGN(const std::vector<LayerShare> shares,
              ShareLayers(config,
@@ -354,7 +353,8 @@ Result<std::unique_ptr<Model>> Model::Load(const std::string& directory,
   model->drafters_ = options.drafters;
   model->spell_ = options.spell;
   model->taggers_ = options.taggers;
-  model->fingerprint_ = std::move(fingerprint);
+  // Behind the weights: what it looks at is in the system's cache by then.
+  KVG_ASSIGN(model->fingerprint_, ModelFingerprint(model->config_, *source));
   return model;
 }
 

@@ -321,6 +321,7 @@ Status WeightLoader::LoadTable(const TensorSpec& spec, Table& out) {
   }
   KVG_TRY(Load(spec, out.source));
   const Tensor& view = out.source.view;
+  const int64_t size_bytes = view.SizeBytes();
   const bool aligned = reinterpret_cast<uintptr_t>(view.data) % 4 == 0;
   if (ops_.device == Device::kHost && aligned) {
     out.rows = view;
@@ -329,8 +330,9 @@ Status WeightLoader::LoadTable(const TensorSpec& spec, Table& out) {
     out.rows = out.memory.As(view.dtype, {view.shape[0], view.shape[1]});
     ops_.memory->Copy(view, out.rows);
     out.source = {};
+    source_.Release(spec.name);
   }
-  bytes_ += view.SizeBytes();
+  bytes_ += size_bytes;
   return {};
 }
 

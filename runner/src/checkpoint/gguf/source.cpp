@@ -60,6 +60,7 @@ class GgufSource final : public WeightSource {
     WeightBlocks blocks;
     blocks.rows.format = FormatOf(origin);
     if (!blocks.rows.format) return std::optional<WeightBlocks>();
+    ReachAhead(origin);
     blocks.owner = OwnerOf(origin);
     const BlockType& type = *origin.parts[0]->type;
     const int64_t rows = origin.shape[0], row_bytes = origin.shape[1] / type.elements * type.bytes;
@@ -84,6 +85,7 @@ class GgufSource final : public WeightSource {
     if (found == tensors_.end()) return NoSuchTensor(file_.path(), name, Names());
     const GgufOrigin& origin = found->second;
     const DType type = TypeOf(origin);
+    ReachAhead(origin);
     if (IsView(origin)) {
       return WeightTensor{ContiguousView(Content(origin, 0).data(), type, origin.shape),
                           OwnerOf(origin)};
@@ -116,6 +118,7 @@ class GgufSource final : public WeightSource {
       for (const GgufTensor& tensor : file_.header.tensors) {
         builder.AddTensor(tensor.name, tensor.type->name, tensor.shape);
         builder.AddContent(file_.BytesOf(tensor));
+        ReleasePages(file_.BytesOf(tensor));
       }
       fingerprint_ = builder.Finish();
     });
@@ -127,6 +130,12 @@ class GgufSource final : public WeightSource {
     const std::span<const uint8_t> all = file_.BytesOf(*origin.parts[part]);
     const size_t bytes = all.size() / static_cast<size_t>(origin.slices);
     return all.subspan(static_cast<size_t>(origin.slice) * bytes, bytes);
+  }
+
+  void ReachAhead(const GgufOrigin& origin) const {
+    for (size_t part = 0; part < origin.parts.size(); ++part) {
+      ahead_.Reach(*file_.PartOf(*origin.parts[part]), Content(origin, part));
+    }
   }
 
   std::shared_ptr<const void> OwnerOf(const GgufOrigin& origin) const {
@@ -230,6 +239,7 @@ class GgufSource final : public WeightSource {
   GgufFile file_;
   std::map<std::string, GgufOrigin> tensors_;
   DType dtype_;
+  mutable ReadAhead ahead_;
   mutable std::once_flag fingerprint_once_;
   mutable std::string fingerprint_;
 };
