@@ -498,6 +498,40 @@ TEST(ShippedShapes, HoldAsManyNumbersAsTheOriginals) {
       {"rwkv-6-7b", 7'635'746'816},
       {"rwkv-7-2.9b", 2'947'735'040},
       {"yoco-3b", 3'445'300'224},
+      {"gemma-2-9b", 9'241'705'984},
+      {"gemma-2-27b", 27'227'128'320},
+      // What is published counts 262,144 rows of the embedding; checkpoints hold 64 more.
+      {"gemma-3-4b", 3'880'099'328 + 64 * 2'560},
+      {"gemma-3-12b", 11'765'788'416 + 64 * 3'840},
+      {"gemma-3-27b", 27'009'002'240 + 64 * 5'376},
+      {"phi-3-mini-4k", 3'821'079'552},
+      {"phi-4", 14'659'507'200},
+      {"phi-4-mini", 3'836'021'760},
+      {"qwen2.5-32b", 32'763'876'352},
+      {"qwen2.5-72b", 72'706'203'648},
+      {"qwen3-30b-a3b", 30'532'122'624},
+      {"qwen3-235b-a22b", 235'093'634'560},
+      {"deepseek-v3", 671'026'419'200},
+      {"minicpm3-4b", 4'073'875'968},
+      {"glm-4-9b", 9'399'951'360},
+      // Without the layer behind the last one, which predicts a further token.
+      {"glm-4.5-air", 106'852'251'264},
+      {"gpt-oss-120b", 116'829'156'672},
+      {"falcon-7b", 6'921'720'704},
+      {"pythia-6.9b", 6'857'302'016},
+      {"olmo-2-7b", 7'298'617'344},
+      {"smollm2-1.7b", 1'711'376'384},
+      {"smollm3-3b", 3'075'098'624},
+      {"command-r-35b", 34'980'831'232},
+      {"command-r-35b-08-2024", 32'296'476'672},
+      {"starcoder2-7b", 7'173'923'840},
+      {"granite-3.0-8b", 8'170'848'256},
+      {"granite-4.0-h-small", 32'207'337'984},
+      {"mistral-small-3-24b", 23'572'403'200},
+      {"mixtral-8x22b", 140'630'071'296},
+      {"ministral-8b", 8'019'808'256},
+      {"falcon-h1-0.5b", 521'411'104},
+      {"jamba-1.5-mini", 51'570'323'328},
       // That checkpoint's own count leaves its 23 * 128 corrections of choices out.
       {"nemotron-3-nano-30b-a3b", 31'577'937'344 + 23 * 128}};
   for (const auto& [name, count] : shapes) {
@@ -506,6 +540,26 @@ TEST(ShippedShapes, HoldAsManyNumbersAsTheOriginals) {
     ASSERT_TRUE(config.ok()) << config.error().message;
     EXPECT_EQ(ParameterCount(*config), count) << name;
   }
+}
+
+// Their times are compared with each other.
+TEST(ShippedShapes, OfArchitecturesAreOfOneSize) {
+  const std::string directory = StrCat(KVG_SOURCE_DIR, "/configs/models/");
+  const Result<ModelConfig> small = ReadModelConfig(directory + "bench-s.json");
+  ASSERT_TRUE(small.ok()) << small.error().message;
+  const auto size = static_cast<double>(ParameterCount(*small));
+  int shapes = 0;
+  for (const auto& file : std::filesystem::directory_iterator(directory)) {
+    const std::string name = file.path().stem().string();
+    if (!name.starts_with("bench-") || name == "bench-l") continue;
+    const Result<ModelConfig> config = ReadModelConfig(file.path().string());
+    ASSERT_TRUE(config.ok()) << config.error().message;
+    EXPECT_NEAR(static_cast<double>(ParameterCount(*config)) / size, 1.0, 0.005) << name;
+    EXPECT_EQ(config->vocab_size, small->vocab_size) << name;
+    EXPECT_EQ(config->hidden_size, small->hidden_size) << name;
+    ++shapes;
+  }
+  EXPECT_GE(shapes, 20);
 }
 
 }  // namespace
