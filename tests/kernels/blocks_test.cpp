@@ -138,6 +138,18 @@ TEST_P(BlocksTest, LongRowsHaveTheBitsOfTheDequantisedProduct) {
   }
 }
 
+// So long that even few of them leave the second cache.
+TEST_P(BlocksTest, FewLongRowsHaveTheBitsOfTheDequantisedProduct) {
+  constexpr int64_t m = 16, n = 512, k = 24832;
+  const BlockMatrix w(BlockFormat::kQ4K, n, k, 41);
+  const auto x = RandomValues(m * k, 42);
+  const auto ops = Tested(1);
+  const Tensor part = w.Values();
+  const auto want = ops->Pack({&part, 1}, DType::kBF16);
+  const auto got = BlockProducts::Of(*ops)->PackStored({&w.rows, 1}, k, DType::kBF16);
+  EXPECT_TRUE(SameBits(Times(*ops, x, m, *got), Times(*ops, x, m, *want)));
+}
+
 TEST_P(BlocksTest, MatchTheReference) {
   constexpr int64_t m = 5, n = 70, k = 768;
   const auto reference = MakeReferenceLinear();
@@ -179,7 +191,7 @@ TEST_P(BlocksTest, RowsAndThreadsChangeNoBit) {
       for (const int threads : {1, 3}) {
         const auto ops = Tested(threads);
         const auto own = BlockProducts::Of(*ops)->PackStored({&w.rows, 1}, k, store);
-        for (const int64_t m : {1, 2, 4, 5, 6, 7, 17, 33}) {
+        for (const int64_t m : {1, 2, 4, 5, 6, 7, 16, 17, 33}) {
           const auto rows = std::span(x).last(static_cast<size_t>(m * k));
           ASSERT_TRUE(SameBits(Times(*ops, rows, m, *own),
                                std::span(want).last(static_cast<size_t>(m * n))))

@@ -2,6 +2,7 @@
 #include "cpu/linear/block_layout.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
 namespace kvgauge {
@@ -88,10 +89,85 @@ void PutBlock(BlockFormat format, const uint8_t* in, const BlockColumn& to) {
   }
 }
 
+constexpr uint8_t kZeroBlocks[256] = {};  // a block of any format, of scale 0
+
+// A column of a group, [column] of 16; in: one block of 256 k.
+void PutQ4KColumn(const uint8_t* in, uint8_t* group, int64_t column) {
+  constexpr int64_t kScalesAt = 4 * kGroupColumns, kLeastAt = kScalesAt + 8 * kGroupColumns;
+  constexpr int64_t kUnitsAt = kLeastAt + 8 * kGroupColumns;
+  std::memcpy(group + column * 2, in, 2);
+  std::memcpy(group + kGroupColumns * 2 + column * 2, in + 2, 2);
+  for (int i = 0; i < 8; ++i) {
+    const SixBitPair six = SixBitsAt(in + 4, i);
+    group[kScalesAt + i * kGroupColumns + column] = static_cast<uint8_t>(six.scale);
+    group[kLeastAt + i * kGroupColumns + column] = static_cast<uint8_t>(six.least);
+  }
+  for (int64_t unit = 0; unit < 2; ++unit) {
+    uint8_t* const to =
+        group + kUnitsAt + (unit * kGroupColumns + column) * UnitBytes(BlockFormat::kQ4K);
+    const uint8_t* const codes = in + 16 + unit * 64;  // of 64 k, then of the next 64
+    for (int64_t i = 0; i < 32; ++i) {
+      to[2 * i] = codes[i];
+      to[2 * i + 1] = codes[32 + i];
+    }
+  }
+}
+
+// The same of four blocks of 32 k, `block_bytes` apart; `Put(s, in, to)` adds the codes of one.
+template <class Put>
+void PutFourBlocks(BlockFormat format, const uint8_t* in, int64_t block_bytes, uint8_t* group,
+                   int64_t column, const Put& put) {
+  uint8_t* const to = group + 4 * 2 * kGroupColumns + column * UnitBytes(format);
+  for (int64_t s = 0; s < 4; ++s, in += block_bytes) {
+    std::memcpy(group + (s * kGroupColumns + column) * 2, in, 2);
+    put(s, in + 2, to);
+  }
+}
+
+void AddQ40Codes(int64_t s, const uint8_t* in, uint8_t* to) {
+  if (s == 0) std::memset(to, 0, 64);
+  for (int64_t i = 0; i < 32; ++i) {
+    const int code = in[i % 16] >> (i < 16 ? 0 : 4) & 15;
+    to[2 * i + s / 2] |= static_cast<uint8_t>(code << (s % 2 * 4));
+  }
+}
+
+// Words of 64 k take the codes of two blocks.
+void AddQ80Codes(int64_t s, const uint8_t* in, uint8_t* to) {
+  for (int64_t i = 0; i < 16; ++i) {
+    uint8_t* const at = to + (s / 2 * 16 + i) * 4;
+    uint32_t word = s % 2 == 0 ? 0 : std::rotr(WordAt(at), kByteFrom);
+    for (int64_t b = 0; b < 2; ++b) {
+      word |= (in[b * 16 + i] ^ 0x80u) << (8 * (s % 2 * 2 + b));
+    }
+    word = std::rotl(word, kByteFrom);
+    std::memcpy(at, &word, 4);
+  }
+}
+
 }  // namespace
 
+void PackBlocksByColumn(BlockFormat format, const uint8_t* const* rows, int64_t k, uint8_t* to) {
+  const BlockLayout layout = LayoutOf(format);
+  const int64_t step = std::max(layout.block_k, kUnitK), per_step = step / layout.block_k;
+  const int64_t step_bytes = per_step * layout.block_bytes, group_bytes = step_bytes / kGroups;
+  const int64_t row_bytes = BlockShapeOf(format).bytes;
+  for (int64_t i = 0; i < k / step; ++i) {
+    for (int64_t column = 0; column < kBlockColumns; ++column) {
+      uint8_t* const group = to + i * step_bytes + column / kGroupColumns * group_bytes;
+      const uint8_t* const row = rows[column];
+      const uint8_t* const in = row == nullptr ? kZeroBlocks : row + i * per_step * row_bytes;
+      if (format == BlockFormat::kQ4K) {
+        PutQ4KColumn(in, group, column % kGroupColumns);
+      } else {
+        PutFourBlocks(format, in, row == nullptr ? 0 : row_bytes, group, column % kGroupColumns,
+                      format == BlockFormat::kQ40 ? AddQ40Codes : AddQ80Codes);
+      }
+    }
+  }
+}
+
 void PackBlockPanel(BlockFormat format, const uint8_t* const* rows, int64_t k, uint8_t* to) {
-  static constexpr uint8_t kZeros[256] = {};  // a block of any format, of scale 0
   const BlockLayout layout = LayoutOf(format);
   const int64_t row_bytes = BlockShapeOf(format).bytes, blocks = k / layout.block_k;
   const int64_t step = kRowStepK / layout.block_k;
@@ -104,7 +180,7 @@ void PackBlockPanel(BlockFormat format, const uint8_t* const* rows, int64_t k, u
         __builtin_prefetch(from + count * row_bytes + i, 0, 0);
       }
       for (int64_t i = 0; i < count; ++i) {
-        PutBlock(format, row == nullptr ? kZeros : from + i * row_bytes,
+        PutBlock(format, row == nullptr ? kZeroBlocks : from + i * row_bytes,
                  {to + (first + i) * layout.block_bytes, column});
       }
     }

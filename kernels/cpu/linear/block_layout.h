@@ -18,6 +18,15 @@
 //
 // Two levels of scales take a byte each here and six bits in a q4_k file, so that a panel of these
 // is 3% larger than its rows.
+//
+// Codes may lie by column instead: then those of one column and 128 k ("a unit") are 64 bytes of
+// four-bit codes, those of k, 32 + k, 64 + k and 96 + k in the 16 bits of k, the first ones lowest;
+// or 128 bytes of eight-bit codes, those of k, 16 + k, 32 + k and 48 + k in the 32 bits of k, from
+// bit 15 on around the end. The bytes of a panel are as many.
+//
+//   q8_0, q4_0  of 128 k: group: d f16[4][16], of each 32 k; 16 columns of a unit
+//   q4_k        of 256 k: group: d f16[16], m f16[16]; scales u8[8][16] and least values u8[8][16],
+//                         of each 32 k; 16 columns of the first unit, then those of the second
 #pragma once
 
 #include <cstdint>
@@ -58,6 +67,16 @@ constexpr BlockLayout LayoutOf(BlockFormat format) {
           128, 24};
 }
 
+inline constexpr int64_t kUnitK = 128;
+constexpr int64_t UnitBytes(BlockFormat format) {  // of one column
+  return format == BlockFormat::kQ80 ? 128 : 64;
+}
+inline constexpr int kByteFrom = 15;  // the lowest bit of the first of four codes of eight bits
+// Whether panels of rows of `k` elements may lie by column.
+constexpr bool LiesByColumn(BlockFormat format, int64_t k) {
+  return format != BlockFormat::kQ6K && k % kUnitK == 0;
+}
+
 constexpr int64_t BlockPanelBytes(BlockFormat format, int64_t k) {
   const BlockLayout layout = LayoutOf(format);
   return k / layout.block_k * layout.block_bytes;
@@ -66,5 +85,7 @@ constexpr int64_t BlockPanelBytes(BlockFormat format, int64_t k) {
 // rows[64], each of k elements in blocks at any address, or null: zeros. to: BlockPanelBytes,
 // 64-byte aligned.
 void PackBlockPanel(BlockFormat format, const uint8_t* const* rows, int64_t k, uint8_t* to);
+// The same, by column. Precondition: LiesByColumn.
+void PackBlocksByColumn(BlockFormat format, const uint8_t* const* rows, int64_t k, uint8_t* to);
 
 }  // namespace kvgauge

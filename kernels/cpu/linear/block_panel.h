@@ -392,6 +392,10 @@ template <class V, BlockFormat kFormat, class Sink, class B>
 template <class Panels, DType kStore, BlockFormat kFormat>
 void MultiplyBlocks(const PanelProduct& p) {
   [[maybe_unused]] const typename Panels::ThreadScope scope;
+  if constexpr (kStore == DType::kBF16 && LiesByColumn(kFormat, kUnitK) &&
+                requires { typename Panels::ByColumn; }) {
+    if (p.by_column) return Panels::ByColumn::template Multiply<kFormat>(p);
+  }
   using V = typename Panels::Vec;
   using Target = BlockTarget<Panels, kStore>;
   using Format = typename Target::Format;

@@ -159,6 +159,10 @@ class CpuLinear final : public LinearOps, public BlockProducts {
     return static_cast<int>(std::clamp<int64_t>(std::min(wanted, items), 1, threads_));
   }
 
+  bool ByColumn(BlockFormat format, int64_t k, DType store) const {
+    return kernels_.blocks_by_column && store == DType::kBF16 && LiesByColumn(format, k);
+  }
+
   // Rows per product: many, so that a panel is read seldom, but several products per thread.
   int64_t RowStep(int64_t m, int64_t panels) const {
     const int64_t rows = m * panels / (kPiecesPerThread * threads_);
@@ -218,7 +222,9 @@ class CpuLinear final : public LinearOps, public BlockProducts {
         const uint8_t* blocks[kColumns];
         for (int64_t c = 0; c < kColumns; ++c)
           blocks[c] = static_cast<const uint8_t*>(first[c].data);
-        PackBlockPanel(*packed->form(i), blocks, k, reinterpret_cast<uint8_t*>(packed->panel(i)));
+        const auto pack =
+            ByColumn(*packed->form(i), k, store) ? PackBlocksByColumn : PackBlockPanel;
+        pack(*packed->form(i), blocks, k, reinterpret_cast<uint8_t*>(packed->panel(i)));
       });
     });
     return packed;
@@ -264,7 +270,8 @@ class CpuLinear final : public LinearOps, public BlockProducts {
                 .begin = begin,
                 .last = end == k,
                 .sums = sums,
-                .next = next});
+                .next = next,
+                .by_column = form && ByColumn(*form, k, store)});
     };
     const auto run = [&](int64_t item, int thread) {
       const int64_t first = item % groups * group, row = item / groups * step;

@@ -1,10 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 // The second name is that of Clang before 16.
 #if defined(__AMX_BF16__) || defined(__AMXBF16__)
+#include "cpu/linear/block_columns.h"
 #include "cpu/linear/linear_multiply.h"
 #include "cpu/linear/panel_amx.h"
 
 namespace kvgauge {
-const LinearKernels& AmxLinearKernels() { return LinearKernelsOf<Panels>(); }
+namespace {
+
+struct LinearPanels : Panels {
+  using ByColumn = BlockColumns<AmxEngine>;
+};
+
+}  // namespace
+
+const LinearKernels& AmxLinearKernels() { return LinearKernelsOf<LinearPanels>(); }
+
 }  // namespace kvgauge
 #endif

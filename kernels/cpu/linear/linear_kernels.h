@@ -32,6 +32,7 @@ struct PanelProduct {
   bool last = true;
   float* sums = nullptr;       // [rows][64]; null: in the scratch, for a product in one part
   const void* next = nullptr;  // what the next part reads of its panel, or null
+  bool by_column = false;      // of panels in blocks: PackBlocksByColumn made them
 };
 
 // Most rows of one PanelProduct. A multiple of every tile height.
@@ -55,6 +56,8 @@ struct LinearKernels {
   // Where bf16 products are faster than left rows come from behind the second cache: so many
   // elements of the rows are multiplied by a group of panels before the next ones. 0: to the end.
   int64_t grouped_k;
+  // Blocks whose numbers are rounded to bf16 lie by column where they can (LiesByColumn).
+  bool blocks_by_column;
   // Exact widening, and rounding to nearest even.
   void (*f16_to_f32)(const uint16_t* from, int64_t count, float* to);
   void (*bf16_to_f32)(const uint16_t* from, int64_t count, float* to);

@@ -165,13 +165,13 @@ const LinearKernels& LinearKernelsOf() {
                           KVG_BLOCK_KERNELS(kQ6K)},
       .bf16_left = sizeof(typename Panels::Bf16::A) == 2,
       .grouped_k = GroupedK<typename Panels::Bf16>(),
-      .f16_to_f32 = Widen<V, V::LoadF16>,
-      .bf16_to_f32 = Widen<V, V::LoadBf16>,
-      .f32_to_f16 = Narrow<V, V::StoreF16>,
-      .f32_to_bf16 = Narrow<V, V::StoreBf16>,
-  };
-  return kKernels;
+      .blocks_by_column = requires {typename Panels::ByColumn;
 }
+, .f16_to_f32 = Widen<V, V::LoadF16>, .bf16_to_f32 = Widen<V, V::LoadBf16>,
+  .f32_to_f16 = Narrow<V, V::StoreF16>, .f32_to_bf16 = Narrow<V, V::StoreBf16>,
+};  // namespace
+return kKernels;
+}  // namespace kvgauge
 
 #undef KVG_BLOCK_KERNELS
 
