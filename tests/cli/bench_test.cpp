@@ -49,6 +49,36 @@ TEST_F(BenchCliTest, BenchLatencyComparesWithTheFullCache) {
   EXPECT_THAT(wrong.err, HasSubstr("did you mean 'snapkv'"));
 }
 
+TEST_F(BenchCliTest, BenchLatencyTakesModelsInTurn) {
+  const std::string models = StrCat(KVG_SOURCE_DIR, "/tests/golden/models/");
+  const std::string command =
+      StrCat("bench latency ", models,
+             "llama3/config.json --weights random:1 --methods full "
+             "--contexts 32 --decode-steps 2 --repetitions 2 "
+             "--max-others 1 --beside ",
+             models, "mamba/config.json,", models, "deepseek_v2/config.json:mla_latent ");
+  const Outcome table = Run(command);
+  ASSERT_EQ(table.exit_code, 0) << table.err;
+  EXPECT_THAT(table.out, HasSubstr("model"));
+  const Outcome outcome = Run(command + "--json");
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const Json cells = Json::parse(outcome.out)["cells"];
+  ASSERT_EQ(cells.size(), 3u);
+  EXPECT_TRUE(cells[0]["full_cache"].get<bool>());
+  EXPECT_EQ(cells[1]["model"], models + "mamba/config.json");
+  EXPECT_EQ(cells[1]["method"], "full");
+  EXPECT_EQ(cells[2]["method"], "mla_latent");
+  for (const Json& cell : cells) EXPECT_EQ(cell["repetitions"].size(), 2u);
+  const Outcome budget =
+      Run(StrCat("bench latency ", models, "llama3/config.json --beside bench-s:snapkv"));
+  EXPECT_EQ(budget.exit_code, 2);
+  EXPECT_THAT(budget.err, HasSubstr("takes a budget"));
+  const Outcome wrong =
+      Run(StrCat("bench latency ", models, "llama3/config.json --beside bench-mhb"));
+  EXPECT_EQ(wrong.exit_code, 2);
+  EXPECT_THAT(wrong.err, HasSubstr("did you mean 'bench-mha'"));
+}
+
 TEST_F(BenchCliTest, BenchLatencySetsPublishedNumbersBesideItsOwn) {
   const std::string command =
       StrCat("bench latency ", KVG_SOURCE_DIR,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// bench latency: the latency phase on its own, on seeded prompts and without a store; beside it
-// what papers say of the same methods.
+// bench latency: the latency phase on its own, on seeded prompts and without a store, of one model
+// or of several; beside it what papers say of the same methods.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -18,28 +18,31 @@
 #include "src/latency/latency_phase.h"
 #include "src/model/method_flags.h"
 #include "src/model/model_flags.h"
+#include "src/model/shapes_table.h"
 #include "src/run/machine_facts.h"
 
 namespace kvgauge {
 namespace {
 
-// Loaded models by what their methods need of them.
+// Loaded models by their paths and by what their methods need of them.
 class Models {
  public:
   explicit Models(const ModelFlags& flags) : flags_(flags) {}
 
-  Result<Model*> For(const ChosenMethod& chosen, int64_t most_tokens) {
-    std::string key;
-    if (chosen.method.prepare) key = StageKey(*chosen.method.prepare);
-    KVG_ASSIGN(const ModelOptions options, ParseModelOptions(flags_));
-    KVG_ASSIGN(const ModelConfig config, ReadModelConfig(flags_.model));
-    const ModelShape shape = ShapeFor(flags_, config, options);
+  Result<Model*> For(const std::string& model, const ChosenMethod& chosen, int64_t most_tokens) {
+    std::string key = model;
+    if (chosen.method.prepare) key += StageKey(*chosen.method.prepare);
+    ModelFlags flags = flags_;
+    flags.model = model;
+    KVG_ASSIGN(const ModelOptions options, ParseModelOptions(flags));
+    KVG_ASSIGN(const ModelConfig config, ReadModelConfig(model));
+    const ModelShape shape = ShapeFor(flags, config, options);
     KVG_TRY(CheckMethod(chosen.method, shape, chosen.budget, most_tokens));
     if (KeepsModelLatents(chosen.method, shape)) key += " latents";
     key += LoadedBeside(chosen.method);
     const auto found = loaded_.find(key);
     if (found != loaded_.end()) return found->second.model.get();
-    KVG_ASSIGN(LoadedModel loaded, LoadModelFor(chosen, flags_, most_tokens));
+    KVG_ASSIGN(LoadedModel loaded, LoadModelFor(chosen, flags, most_tokens));
     return loaded_.emplace(key, std::move(loaded)).first->second.model.get();
   }
 
@@ -67,11 +70,32 @@ Result<std::string> ShapeOrPath(const std::string& model) {
 struct BenchContender {
   ChosenMethod chosen;
   std::string budget = "none";  // as it was written
+  std::string model = {};       // a path
+  std::string named = {};       // the model, as it was written
+  bool beside = false;          // of another model than the first
 
   const std::string& id() const { return chosen.method.id; }
+  std::string shape() const { return ShapeNameOf(model); }
 };
 
-// The full cache, then each method at each budget it takes.
+// "MODEL" or "MODEL:METHOD".
+Result<BenchContender> ChooseBeside(const std::string& text) {
+  const size_t colon = text.rfind(':');
+  const std::string method = colon == std::string::npos ? "full" : text.substr(colon + 1);
+  BenchContender contender;
+  contender.beside = true;
+  contender.named = text.substr(0, colon);
+  KVG_ASSIGN(contender.model, ShapeOrPath(contender.named));
+  KVG_ASSIGN(contender.chosen, ChooseMethod({.method = method}));
+  if (contender.chosen.method.takes_budget) {
+    return BadInput(StrCat("--beside ", text, ": method ", method,
+                           " takes a budget, expected one that takes none; --methods measures it "
+                           "on the first model"));
+  }
+  return contender;
+}
+
+// The full cache, then each method at each budget it takes, then what is beside them.
 Result<std::vector<BenchContender>> ChooseBenchContenders(const BenchLatencyOptions& options) {
   std::vector<BenchContender> contenders(1);
   KVG_ASSIGN(contenders[0].chosen, ChooseMethod({.method = "full"}));
@@ -87,6 +111,14 @@ Result<std::vector<BenchContender>> ChooseBenchContenders(const BenchLatencyOpti
       contenders.push_back({.chosen = chosen, .budget = budget});
       KVG_ASSIGN(contenders.back().chosen.budget, Budget::Parse(budget));
     }
+  }
+  for (BenchContender& contender : contenders) {
+    contender.named = options.model.model;
+    KVG_ASSIGN(contender.model, ShapeOrPath(contender.named));
+  }
+  for (const std::string& text : options.beside) {
+    KVG_ASSIGN(BenchContender contender, ChooseBeside(text));
+    contenders.push_back(std::move(contender));
   }
   return contenders;
 }
@@ -208,10 +240,11 @@ class LatencyBench {
     for (const BenchContender& contender : contenders_) {
       LatencyLine& line = lines.emplace_back();
       line.name = StrCat(contender.id(), " ", contender.budget);
+      if (!options_.beside.empty()) line.name = StrCat(contender.shape(), " ", contender.id());
       line.method = &contender.chosen.method;
       line.budget = contender.chosen.budget;
       line.full_cache = lines.size() == 1;
-      KVG_ASSIGN(line.model, models.For(contender.chosen, most_tokens));
+      KVG_ASSIGN(line.model, models.For(contender.model, contender.chosen, most_tokens));
       KVG_TRY(
           CheckMethod(*line.method, line.model->checkpoint_shape(), line.budget, fewest_tokens));
     }
@@ -225,17 +258,21 @@ class LatencyBench {
     hooks.on_event = [](const LatencyEvent& event) { Tell(event); };
     const Model& full = *lines[0].model;
     MeasureWeights(full);
-    for (const LatencyLine& line : lines) models_.push_back(line.model);
+    int64_t vocab_size = full.config().vocab_size;  // ids that every model knows
+    for (const LatencyLine& line : lines) {
+      models_.push_back(line.model);
+      vocab_size = std::min(vocab_size, line.model->config().vocab_size);
+    }
     KVG_ASSIGN(const LatencyOutcome outcome,
                MeasureLatency(
-                   lines, SeededPrompts(full.config().vocab_size, options_.seed), latency, hooks,
+                   lines, SeededPrompts(vocab_size, options_.seed), latency, hooks,
                    [](size_t, int64_t) -> Result<LatencyRecorded> { return LatencyRecorded(); },
                    [&](const LatencyRound& round) {
                      Keep(round);
                      return Status();
                    }));
     if (options_.json) {
-      PrintJson({{"model", options_.model.model},
+      PrintJson({{"model", contenders_[0].model},
                  {"dtype", NameOf(full.dtype())},
                  {"machine", MachineFacts(full.ops(), options_.model.threads)},
                  {"environment", ThreadEnvironment()},
@@ -296,6 +333,7 @@ class LatencyBench {
       const BenchContender& contender = contenders_[line];
       const Summary summary(cell, options_.max_others);
       std::vector<std::string> cells = {StrCat(tokens), contender.id(), contender.budget};
+      if (!options_.beside.empty()) cells.insert(cells.begin() + 1, contender.shape());
       std::vector<std::string> phases = cells;
       const std::string clean = StrCat(summary.clean(), "/", cell.rows.size());
       const auto ratio = [&](auto field) {
@@ -315,12 +353,17 @@ class LatencyBench {
         phases.push_back(MillisecondDigits(summary.Mean(phase.second)));
       parts.push_back(std::move(phases));
     }
-    PrintTable({"tokens", "method", "budget", "ttft ms", "x full", "tpot ms", "x full", "p90",
-                "p99", "resident", "peak", "clean"},
-               table);
+    std::vector<std::string> names = {"tokens", "method", "budget"};
+    if (!options_.beside.empty()) names.insert(names.begin() + 1, "model");
+    std::vector<std::string> header = names;
+    for (const char* column :
+         {"ttft ms", "x full", "tpot ms", "x full", "p90", "p99", "resident", "peak", "clean"}) {
+      header.emplace_back(column);
+    }
+    PrintTable(header, table);
     Print(StrCat("\nWhere the time went, ms over the prompt and ", options_.decode_steps,
                  " steps:\n\n"));
-    std::vector<std::string> header = {"tokens", "method", "budget"};
+    header = names;
     for (const auto& phase : kPhases) header.emplace_back(phase.first);
     PrintTable(header, parts);
     PrintPublished();
@@ -335,6 +378,7 @@ class LatencyBench {
 
   void PrintMemory() const {
     Print(StrCat("\nweights ", HumanBytes(models_[0]->weight_bytes()),
+                 options_.beside.empty() ? "" : StrCat(" of ", contenders_[0].shape()),
                  ", beside which the caches lie\n"));
     if (weights_read_s_ == 0) return;
     Print(StrCat("reading them at the speed of a copy takes ", MillisecondDigits(weights_read_s_),
@@ -360,6 +404,7 @@ class LatencyBench {
     const int64_t longest = *std::ranges::max_element(options_.contexts);
     for (const auto& [key, cell] : cells_) {
       const auto& [tokens, line] = key;
+      if (contenders_[line].beside) continue;  // claims are of one model with and without a method
       for (const PublishedNumber& claim : contenders_[line].chosen.method.published) {
         const int64_t told_at = claim.context_tokens > 0 ? claim.context_tokens : longest;
         if (tokens == told_at && Concerns(claim, models_[line]->config())) {
@@ -429,9 +474,11 @@ class LatencyBench {
     for (const auto& [key, cell] : cells_) {
       const auto& [tokens, line] = key;
       const Summary summary(cell, options_.max_others);
-      Json json = {{"context_tokens", tokens},           {"method", contenders_[line].id()},
-                   {"budget", contenders_[line].budget}, {"full_cache", line == 0},
-                   {"clean", summary.clean()},           {"repetitions", Json::array()}};
+      Json json = {
+          {"context_tokens", tokens},         {"model", contenders_[line].named},
+          {"method", contenders_[line].id()}, {"budget", contenders_[line].budget},
+          {"full_cache", line == 0},          {"weight_bytes", models_[line]->weight_bytes()},
+          {"clean", summary.clean()},         {"repetitions", Json::array()}};
       for (const LatencyRow& row : cell.rows) json["repetitions"].push_back(RowJson(row));
       for (const auto& [name, field] : kTimes) json[name] = summary.Median(field);
       for (const auto& [name, field] : kPhases) json[StrCat(name, "_s")] = summary.Mean(field);
@@ -456,9 +503,7 @@ class LatencyBench {
 
 }  // namespace
 
-Status RunBenchLatency(const BenchLatencyOptions& given) {
-  BenchLatencyOptions options = given;
-  KVG_ASSIGN(options.model.model, ShapeOrPath(given.model.model));
+Status RunBenchLatency(const BenchLatencyOptions& options) {
   KVG_ASSIGN(const std::vector<BenchContender> contenders, ChooseBenchContenders(options));
   return LatencyBench(options, contenders).Run();
 }

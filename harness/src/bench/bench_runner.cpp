@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// bench runner: tokens per second of prefill and decode on random weights.
+// bench runner: tokens per second of prefill and decode, on random weights unless those of a file
+// are asked for.
 //
 // A repetition during which other processes used the machine says nothing: it is dropped on that
 // alone, never on its own speed, and redone a bounded number of times.
@@ -185,7 +186,7 @@ Status RunBenchRunner(const BenchRunnerOptions& options) {
       ModelFlags flags;
       flags.model = path;
       flags.dtype = dtype;
-      flags.weights = "random:1";
+      flags.weights = options.weights;
       flags.backend = options.backend;
       flags.threads = options.threads;
       KVG_ASSIGN(const LoadedModel loaded, LoadModel(flags));

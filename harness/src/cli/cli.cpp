@@ -128,6 +128,11 @@ void AddBenchLatency(CLI::App& bench, CommandTable& table) {
   CLI::App* command = bench.add_subcommand(
       "latency", "Time and memory of methods, each alone and beside the full cache");
   AddModelFlags(*command, options->model);
+  command
+      ->add_option("--beside", options->beside,
+                   "other models in the same rounds, paths or shipped shapes, with the full cache "
+                   "or as MODEL:METHOD; ratios are to the first model's full cache")
+      ->delimiter(',');
   command->add_option("--methods", options->methods, "method ids, beside the full cache")
       ->delimiter(',')
       ->capture_default_str();
@@ -325,10 +330,15 @@ void AddBench(CommandTable& table) {
   bench->require_subcommand(1);
   auto options = std::make_shared<BenchRunnerOptions>();
   CLI::App* command = bench->add_subcommand(
-      "runner", "Prefill and decode speed of random models; contended repetitions are redone");
+      "runner", "Prefill and decode speed of models; contended repetitions are redone");
   SearchShipped(command->add_option(
       "--model", options->models,
       "config.json or directory, repeatable; default: the shipped bench shapes"));
+  command
+      ->add_option("--weights", options->weights,
+                   "random:SEED, or file: those of a directory or a GGUF file, in blocks as it has "
+                   "them")
+      ->capture_default_str();
   command->add_option("--dtype", options->dtypes, "weights and cache")
       ->delimiter(',')
       ->capture_default_str();

@@ -103,9 +103,15 @@ void AddInspect(CommandTable& table) {
       ->capture_default_str();
   command->add_flag("--families", options->families,
                     "list the model families that can be read, instead of a model");
+  command->add_flag("--shapes", options->shapes,
+                    "list what sequences take in config files side by side: those of a directory, "
+                    "MODEL, or the shipped ones");
+  command->add_option("--times", options->times,
+                      "with --shapes: beside what `bench latency --json` wrote to this file");
   command
       ->add_option("--format", options->format,
-                   "with --families: table, or markdown for the page docs/families.md")
+                   "with --families and --shapes: table, or markdown for docs/families.md and "
+                   "docs/architectures.md")
       ->capture_default_str()
       ->check(CLI::IsMember({"table", "markdown"}));
   AddJsonFlag(*command, options->json);

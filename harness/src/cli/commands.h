@@ -41,7 +41,9 @@ struct InspectOptions {
   ModelFlags model;
   std::string image_size = "1024x768";  // WIDTHxHEIGHT: whose rows are counted
   bool families = false;                // list the model families, no model
-  std::string format = "table";         // of the families, or "markdown": docs/families.md
+  bool shapes = false;                  // list config files; `model` is their directory
+  std::string times;                    // with shapes: a file of `bench latency --json`
+  std::string format = "table";         // of the lists, or "markdown": pages under docs/
   bool json = false;
 };
 
@@ -122,7 +124,8 @@ struct DoctorOptions {
 };
 
 struct BenchRunnerOptions {
-  std::vector<std::string> models;  // paths; empty: the shipped bench shapes
+  std::vector<std::string> models;   // paths; empty: the shipped bench shapes
+  std::string weights = "random:1";  // or "file", as ModelFlags::weights
   std::vector<std::string> dtypes = {"bf16", "f16", "f32"};
   std::vector<int64_t> prefill = {512, 2048, 4096};
   std::vector<int64_t> depths = {0, 2048, 8192};
@@ -192,6 +195,7 @@ struct BenchLockstepOptions {
 
 struct BenchLatencyOptions {
   ModelFlags model;
+  std::vector<std::string> beside;  // MODEL or MODEL:METHOD, measured in the same rounds
   std::vector<std::string> methods = {"snapkv", "streaming_llm", "kivi_4bit"};
   std::vector<std::string> budgets = {"20%"};  // each method that takes one at each of them
   std::vector<std::string> overrides;

@@ -92,7 +92,8 @@ constexpr CommandHelp kHelp[] = {
      "data frames ~/video_mme --task video_mme/lmms_eval --out data/video_mme/frames"},
     {"inspect", "Models",
      "inspect models/ref-gqa\n"
-     "inspect config.json --weights random:1"},
+     "inspect config.json --weights random:1\n"
+     "inspect --shapes"},
     {"tokenize", "Models", "tokenize models/ref-gqa --text-file text.txt"},
     {"detokenize", "Models", "detokenize models/ref-gqa --ids-file ids.json"},
     {"template", "Models", "template models/ref-gqa --messages messages.json --template gemma"},
@@ -100,7 +101,8 @@ constexpr CommandHelp kHelp[] = {
     {"bench", "Speed", "bench latency models/ref-gqa --methods snapkv,kivi_4bit --contexts 1024"},
     {"bench latency", "",
      "bench latency models/ref-gqa --methods snapkv,kivi_4bit --contexts 1024\n"
-     "bench latency ~/models/Llama-3.1-8B --backend cuda --contexts 4096,32768 --budgets 10%,20%"},
+     "bench latency ~/models/Llama-3.1-8B --backend cuda --contexts 4096,32768 --budgets 10%,20%\n"
+     "bench latency bench-mha --weights random:1 --methods full --beside bench-s,bench-mamba"},
     {"bench capacity", "",
      "bench capacity models/ref-gqa --methods full,snapkv --budgets 10%,20% --max-memory 40MiB\n"
      "bench capacity models/ref-gqa --policies fcfs,radix --shared-tokens 512 --batches 4,16\n"
@@ -113,9 +115,10 @@ constexpr CommandHelp kHelp[] = {
     {"bench lockstep", "", "bench lockstep --rows 1,8,32 --prompt-tokens 1024"},
     {"bench runner", "",
      "bench runner --dtype bf16 --prefill 512 --depth 0,2048\n"
-     "bench runner --model models/ref-gqa --repetitions 5"},
-    {"bench load", "",
-     "bench load models/ref-gqa\nbench load ~/models/llama-q4_k_m.gguf --weights-memory unpacked"},
+      "bench runner --model models/ref-gqa --repetitions 5\n"
+      "bench runner --model ~/models/llama-3.2-1b.Q4_K_M.gguf --weights file --dtype bf16"},
+     {"bench load", "",
+      "bench load models/ref-gqa\nbench load ~/models/llama-q4_k_m.gguf --weights-memory unpacked"},
     {"bench kernels", "", "bench kernels --entries 32768\nbench kernels --backend cuda"},
     {"bench vision", "",
      "bench vision --pictures 1,8\nbench vision --model ~/models/SmolVLM-256M --dtype bf16,f32"},

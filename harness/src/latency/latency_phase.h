@@ -154,8 +154,9 @@ struct LatencyRecorded {
   int64_t repetitions = 0;
   int64_t next_round = 0;  // the first number that is free in this run
 };
-// Lines of one model; exactly one of them is its full cache, else an error. `sink` takes each
-// finished round; its error ends the phase.
+// Lines of one model, or of several that know the prompts' ids; exactly one of them is the full
+// cache that the others are compared with, else an error. `sink` takes each finished round; its
+// error ends the phase.
 Result<LatencyOutcome> MeasureLatency(
     const std::vector<LatencyLine>& lines, const LatencyPrompt& prompt,
     const LatencyOptions& options, const LatencyHooks& hooks,

@@ -16,6 +16,7 @@
 #include "src/cli/print.h"
 #include "src/cli/table.h"
 #include "src/model/model_flags.h"
+#include "src/model/shapes_table.h"
 #include "src/model/visual_input.h"
 
 namespace kvgauge {
@@ -183,18 +184,48 @@ std::string PassesText(const ModelConfig& config) {
                 " tokens go row by row, once");
 }
 
+// Each width of dense MLPs once, and experts; in how many layers where there are several kinds.
 std::string MlpText(const ModelConfig& config) {
-  if (std::ranges::none_of(config.layers, &LayerConfig::mlp)) return "none";
-  std::string text = StrCat(config.gated_mlp            ? "gated, "
-                            : config.squared_activation ? "plain, squared, "
-                                                        : "plain, ",
-                            config.ffn_size, " wide");
-  if (config.moe) {
+  std::vector<std::pair<int64_t, int64_t>> widths;
+  int64_t mixtures = 0, mlps = 0;
+  for (int64_t layer = 0; layer < config.layer_count(); ++layer) {
+    const LayerConfig& own = config.layers[static_cast<size_t>(layer)];
+    if (!own.mlp) continue;
+    ++mlps;
+    mixtures += own.moe;
+    if (own.moe && !config.moe->beside_mlp) continue;
+    const int64_t width = config.FfnSizeOf(layer);
+    const auto known = std::ranges::find(widths, width, &std::pair<int64_t, int64_t>::first);
+    if (known == widths.end()) {
+      widths.emplace_back(width, 1);
+    } else {
+      ++known->second;
+    }
+  }
+  if (mlps == 0) return "none";
+  std::string text = config.gated_mlp            ? "gated"
+                     : config.squared_activation ? "plain, squared"
+                                                 : "plain";
+  for (const auto& [width, layers] : widths) {
+    text += StrCat(", ", width, " wide", layers == mlps ? "" : StrCat(" in ", layers, " layers"));
+  }
+  if (mixtures > 0) {
     const MoeConfig& moe = *config.moe;
-    text += StrCat("; ", moe.experts, " experts of ", moe.expert_ffn_size, ", ",
+    text += StrCat(widths.empty() ? ", " : "; ", moe.experts, " experts of ", moe.expert_ffn_size,
+                   mixtures == mlps ? "" : StrCat(" in ", mixtures, " layers"), ", ",
                    moe.experts_per_token, " a token, ", moe.shared_experts, " shared");
   }
   return text;
+}
+
+// What may be run on the cache, where not every method may.
+std::string MethodsText(const ModelConfig& config) {
+  if (config.cache_count() == 0) return "full alone, as there is no cache";
+  if (config.made_keys) return "full alone, as keys and values are made anew";
+  if (config.blocks) return "full alone, as entries are blocks of tokens";
+  if (config.prompt_passes > 1) return "full alone, as layers read what later ones make";
+  if (!config.HasEvenHeads()) return "those whose stages go by layer, as heads have several sizes";
+  return "";
 }
 
 Status ListFamilies(const InspectOptions& options) {
@@ -435,6 +466,16 @@ std::string EncoderText(const ModelFacts& facts) {
                 WithCommas(EncodedRowBytes(facts)), " bytes per token as ", NameOf(facts.dtype));
 }
 
+// The cache of method mla_latent beside the expanded one.
+std::string LatentsText(const ModelFacts& facts) {
+  const ModelConfig& config = facts.config;
+  const int64_t token_bytes = LatentBytesPerToken(config, facts.dtype);
+  return StrCat(WithCommas(token_bytes), " bytes per token as ", NameOf(facts.dtype), ", ",
+                config.mla->kv_lora_rank, " numbers and ", config.mla->rope_dim,
+                " that turn in each layer (method mla_latent); ",
+                HumanBytes(token_bytes * config.max_position), " at full context");
+}
+
 Json FactsJson(const std::string& model, const ModelFacts& facts) {
   const ModelConfig& config = facts.config;
   Json tensors = Json::array();
@@ -453,6 +494,7 @@ Json FactsJson(const std::string& model, const ModelFacts& facts) {
       {"model", model},
       {"devices", devices},
       {"family", config.family},
+      {"architecture", ArchitectureText(config)},
       {"vision", facts.vision ? VisionJson(*facts.vision, facts.kv_bytes) : Json(nullptr)},
       {"encoder", config.encoder != nullptr ? EncoderJson(facts) : Json(nullptr)},
       {"parameters", facts.parameters},
@@ -473,6 +515,8 @@ Json FactsJson(const std::string& model, const ModelFacts& facts) {
       {"max_position", config.max_position},
       {"rope", RopeText(config)},
       {"kv_bytes_per_token", facts.kv_bytes},
+      {"latent_bytes_per_token",
+       config.mla ? Json(LatentBytesPerToken(config, facts.dtype)) : Json(nullptr)},
       {"kv_layers", config.cache_count()},
       {"prompt_passes", config.prompt_passes},
       {"made_keys", config.made_keys ? Json{{"layers", AttendingLayers(config)},
@@ -510,6 +554,7 @@ void PrintModelFacts(const std::string& model, const ModelFacts& facts) {
   Lines lines = {
       {"model", model},
       {"family", config.family},
+      {"architecture", ArchitectureText(config)},
       {"parameters", StrCat(WithCommas(facts.parameters), " (", HumanBytes(facts.weight_bytes),
                             " as ", NameOf(facts.dtype), ")")},
       {"layers", StrCat(config.layer_count(), " of width ", config.hidden_size)},
@@ -526,6 +571,7 @@ void PrintModelFacts(const std::string& model, const ModelFacts& facts) {
                           ", in ", CachesText(config), "; ",
                           HumanBytes(facts.kv_bytes * config.max_position), " at full context")},
       {"KV reach", ReachText(config, facts.dtype)},
+      {"methods", MethodsText(config)},
       {"tokenizer", facts.tokenizer_vocab > 0 ? StrCat(facts.tokenizer, ", ",
                                                        WithCommas(facts.tokenizer_vocab), " tokens")
                                               : facts.tokenizer},
@@ -534,10 +580,10 @@ void PrintModelFacts(const std::string& model, const ModelFacts& facts) {
       {"fingerprint", facts.fingerprint},
   };
   if (config.prompt_passes > 1) {
-    lines.insert(lines.begin() + 8, {"prompt passes", PassesText(config)});
+    lines.insert(lines.begin() + 9, {"prompt passes", PassesText(config)});
   }
   if (!config.weight_format.empty()) {
-    lines.insert(lines.begin() + 3,
+    lines.insert(lines.begin() + 4,
                  {"weights", StrCat(config.weight_format, "; ", HumanBytes(facts.held_bytes),
                                     facts.in_blocks ? " held in blocks where products read them, "
                                                       "otherwise as "
@@ -546,7 +592,7 @@ void PrintModelFacts(const std::string& model, const ModelFacts& facts) {
   }
   if (facts.vision) {
     const Lines seen = VisionLines(*facts.vision, facts.kv_bytes);
-    lines.insert(lines.begin() + 2, seen.begin(), seen.end());
+    lines.insert(lines.begin() + 3, seen.begin(), seen.end());
   }
   if (config.blocks) {
     const auto layers = std::ranges::find(lines, "layers", &Lines::value_type::first);
@@ -556,6 +602,11 @@ void PrintModelFacts(const std::string& model, const ModelFacts& facts) {
     const auto cache = std::ranges::find(lines, "KV cache", &Lines::value_type::first);
     lines.insert(cache + 1, {"encoder", EncoderText(facts)});
   }
+  if (config.mla) {
+    const auto cache = std::ranges::find(lines, "KV cache", &Lines::value_type::first);
+    lines.insert(cache + 1, {"latents", LatentsText(facts)});
+  }
+  std::erase_if(lines, [](const auto& line) { return line.second.empty(); });
   for (size_t i = 0; i < facts.shares.size(); ++i) {
     const LayerShare& share = facts.shares[i];
     lines.push_back({StrCat("device ", i + 1),
@@ -576,11 +627,19 @@ void PrintModelFacts(const std::string& model, const ModelFacts& facts) {
 }  // namespace
 
 Status RunInspect(const InspectOptions& options) {
+  if (options.shapes && options.families) {
+    return BadInput("inspect: --families and --shapes exclude each other");
+  }
+  if (!options.times.empty() && !options.shapes) {
+    return BadInput("inspect: --times goes with --shapes");
+  }
+  if (options.shapes) return ListShapes(options);
   if (options.families != options.model.model.empty()) {
     return BadInput(
         options.families
             ? "inspect --families: lists all families, expected no MODEL"
-            : "inspect: expected MODEL, a checkpoint directory or a config.json; or --families");
+            : "inspect: expected MODEL, a checkpoint directory or a config.json; or --families, "
+              "or --shapes");
   }
   if (options.families) return ListFamilies(options);
   KVG_ASSIGN(const ModelFacts facts, ReadFacts(options));
