@@ -115,10 +115,10 @@ constexpr CommandHelp kHelp[] = {
     {"bench lockstep", "", "bench lockstep --rows 1,8,32 --prompt-tokens 1024"},
     {"bench runner", "",
      "bench runner --dtype bf16 --prefill 512 --depth 0,2048\n"
-      "bench runner --model models/ref-gqa --repetitions 5\n"
-      "bench runner --model ~/models/llama-3.2-1b.Q4_K_M.gguf --weights file --dtype bf16"},
-     {"bench load", "",
-      "bench load models/ref-gqa\nbench load ~/models/llama-q4_k_m.gguf --weights-memory unpacked"},
+     "bench runner --model models/ref-gqa --repetitions 5\n"
+     "bench runner --model ~/models/llama-3.2-1b.Q4_K_M.gguf --weights file --dtype bf16"},
+    {"bench load", "",
+     "bench load models/ref-gqa\nbench load ~/models/llama-q4_k_m.gguf --weights-memory unpacked"},
     {"bench kernels", "", "bench kernels --entries 32768\nbench kernels --backend cuda"},
     {"bench vision", "",
      "bench vision --pictures 1,8\nbench vision --model ~/models/SmolVLM-256M --dtype bf16,f32"},
