@@ -27,6 +27,7 @@ from method_oracles import Cam, D2o, Sequence, pool_average, pool_max, protect, 
 from method_less import less_cases
 from method_prompts import longllmlingua_cases
 from method_reads import Sparq
+from method_recurrence import lazy_cases
 from method_thin import GemFilter
 
 
@@ -502,6 +503,7 @@ def cases(root):
         "NVIDIA/Megatron-LM": ("d36bf8d", dmc_cases),
         "snu-mllab/Context-Memory": ("a89dd08", ccm_cases),
         "princeton-nlp/CEPE": ("53ca69b", cepe_cases),
+        "WeianMao/triattention": ("e7a0eb18", lazy_cases),  # holds Halo-949/LazyEviction as it was published
     }
     found = {name for name in wanted if (root / name.replace("/", "+")).is_dir()}
     if not found and not cachegen(root) and not kvquant(root) and not (root / "KD-TAO+VidKV").is_dir():

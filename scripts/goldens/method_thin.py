@@ -185,4 +185,7 @@ CASES = [
      dict(recent=0.2, decay=0.7, weight=1.2, sinks=4, least=64, every=1)),
     ("pyramiddrop", dict(method="pyramiddrop", budget="none", set=["thin.rows=all"]),
      RUN + "; by the attention of the layer below", FastV, dict(shares={1: 0.5, 2: 0.25, 3: 0.125})),
+    ("lazyllm", dict(method="lazyllm", budget="none", public_code=False),
+     RUN + "; by the attention of the layer below, and rows that left stay away", FastV,
+     dict(shares={1: 0.7, 2: 0.7**2, 3: 0.7**3})),
 ]

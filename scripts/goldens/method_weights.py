@@ -183,6 +183,14 @@ def write_side_files(folder, config, weights):
         for h, rows in enumerate(values):
             eigen[f"values.{l}.{h}.directions"], eigen[f"values.{l}.{h}.energy"] = directions(rows)
     write_tables(folder / "eigen_attention.safetensors", "prepare.eigen_attention", "{}", eigen)
+    pairs = {}
+    for l, side, rows in [(l, side, held[l]) for side, held in (("keys", prefill.raw), ("values", prefill.values))
+                          for l in range(config["num_hidden_layers"])]:  # fmt: skip
+        for g in range(len(rows) // 2):
+            at = f"{side}.{l}.{g}."
+            both = np.concatenate(list(rows[2 * g : 2 * g + 2]), 1)
+            pairs[at + "directions"], pairs[at + "energy"] = directions(both)
+    write_tables(folder / "eckvh.safetensors", "prepare.palu", '{"group":2}', pairs)
 
 
 def read_tables(name):
@@ -199,6 +207,20 @@ def projected(config, weights, basis_of):
             name = f"model.layers.{l}.self_attn.{what}_proj.weight"
             weights[name] = basis_of(l, what, weights[name])
     return weights
+
+
+def eckvh_weights(config, weights):
+    """Pairs of heads in the first singular vectors of both caches side by side, as many as one head has dims."""
+    tables, dim = read_tables("eckvh"), config["head_dim"]
+
+    def of(l, what, w):
+        side, parts = dict(k="keys", v="values")[what], []
+        for g, part in enumerate(w.reshape(-1, 2 * dim, w.shape[1])):
+            basis = tables[f"{side}.{l}.{g}.directions"][:dim].T
+            parts.append(basis @ (basis.T @ part))
+        return np.vstack(parts)
+
+    return projected(config, weights, of)
 
 
 def asvd_weights(config, weights, alpha, ratio):
@@ -327,6 +349,9 @@ def cases(config, weights, ids, margins, steps, sequence_case):
         yield (name, dict(method=name, budget="none", steps=steps),
                "the changed weights in a NumPy forward, float64: the dims of one head of a pair's singular vectors",
                changed(lambda: low_rank_weights(config, weights, 2, 1, 0.5)))
+    yield ("eckvh", dict(method="eckvh", set=calibrated("eckvh"), budget="none", steps=steps, public_code=False),
+           "the singular vectors of two heads' caches side by side, of the prompt inputs/ids.json, in a NumPy forward,"
+           " float64", changed(lambda: eckvh_weights(config, weights)))  # fmt: skip
     yield ("asvd", dict(method="asvd", set=calibrated("asvd"), budget="none", steps=steps),
            "the factors of hahnyuan/ASVD4LLM's svd_linear.py in a NumPy forward, float64, with exact singular vectors",
            changed(lambda: asvd_weights(config, weights, 0.5, 0.5)))

@@ -69,6 +69,28 @@ TEST_F(LazyEvictionTest, PeriodsGrowWithTheTimeBetweenHits) {
   EXPECT_EQ(scores[3], 0);
 }
 
+// The authors' code: the prompt was hit at its end, and a new entry one step ago.
+TEST_F(LazyEvictionTest, TheReleasedFormCountsStepsAloneAndFavoursShortPeriods) {
+  const auto released =
+      MakeStage<Scorer>(StageKind::kScore, "lazyeviction", R"({"form": "released", "least": 0.1})");
+  EXPECT_EQ(released->needs().window, 0);
+  released->Start(view_, View(numbers_, {2, 1, kEntries}));
+  EXPECT_THAT(numbers_, ElementsAre(4, 4, 4, 4, 0, 0, 0, 0));
+  view_.is_decoding = true;
+  view_.step = {0.5f, 0, 0, 0.5f};
+  numbers_ = {1, 2, 4, 0, 2, 0, 0, 0};
+  released->Age(view_, View(numbers_, {2, 1, kEntries}));
+  EXPECT_THAT(numbers_, ElementsAre(4, 2, 4, 4, 3, 0, 0, 1));
+  std::vector<float> scores(kEntries);
+  numbers_ = {3, 4, 2, 1, 3, 1, 0, 1};
+  released->Rank(view_, View(numbers_, {2, 1, kEntries}), View(scores, {1, kEntries}));
+  const auto sigmoid = [](double x) { return 1 / (1 + std::exp(-x)); };
+  EXPECT_NEAR(scores[0], 2 * sigmoid(-1 - 1.0 / 3) + 2 * sigmoid(1 - 3), 1e-5);
+  EXPECT_NEAR(scores[1], 2 * sigmoid(-1) + 2 * sigmoid(0), 1e-5);
+  EXPECT_EQ(scores[2], 0);  // no period
+  EXPECT_NEAR(scores[3], 2 * sigmoid(-1 - 3) + 2 * sigmoid(0), 1e-4);
+}
+
 // Attention comes back to entry 0 every 50 steps, and came to entry 1 twice, long ago.
 TEST_F(LazyEvictionTest, WhatIsDueStaysAndWhatIsOverdueGoes) {
   numbers_ = {3, 3, 4, 4, 50, 2, 0, 0};
