@@ -62,6 +62,8 @@ class ExpectedAttention final : public Scorer {
   }
 
   bool takes_uneven() const override { return true; }
+  // Decode steps keep no moments of queries; those of a calibration are there.
+  bool any_time() const override { return learned_; }
 
   void Score(LayerView& view, Tensor out) const override {
     Ops& ops = view.ops();

@@ -12,6 +12,7 @@ import math
 import numpy as np
 
 from method_oracles import Sequence, pool_max, rkv_scores, softmax, top
+from method_presses import statistics
 
 INTERVAL, STEPS = 10, 23  # steps between two choices; two of them, and three steps more
 
@@ -243,7 +244,101 @@ class RkvAgain(Window):
             self.evict(**self.settings)
 
 
+class Again(Window):
+    """The best of a head's entries by `scores(l, h)`, when the prompt is read and every so many steps."""
+
+    def choose_again(self, budget, interval, window=0):
+        self.budget, self.interval, self.window = budget, interval, window
+        if window:
+            self.begin(window)
+        self.evict()
+
+    def answer(self, l, queries):
+        return super().answer(l, queries) if self.window else Sequence.answer(self, l, queries)
+
+    def evict(self):
+        for l, h in np.ndindex(self.model.layers, self.model.groups):
+            self.keep(l, h, top(self.scores(l, h), self.budget, self.margins, f"again {l}.{h} of {self.tokens}"))
+
+    def after_step(self, rows):
+        if len(self.decoded) % self.interval == 0:
+            self.evict()
+
+
+class ObservedAgain(Again):
+    """The mean of what every row since an entry's own, of prompt and answer, paid it."""
+
+    def compress(self, **settings):
+        n, model = self.tokens, self.model
+        self.sums = [list(self.prefill.group(self.prefill.column_sums(l)).mean(1)) for l in range(model.layers)]
+        assert all(len(s) == n for of_layer in self.sums for s in of_layer)
+        self.choose_again(**settings)
+
+    def scores(self, l, h):
+        return self.sums[l][h] / (self.tokens - self.pos[l][h])
+
+    def keep(self, l, h, index):
+        super().keep(l, h, index)
+        self.sums[l][h] = self.sums[l][h][index]
+
+    def after_step(self, rows):
+        for l, of_layer in enumerate(rows):
+            for h, row in enumerate(of_layer):
+                self.sums[l][h] = np.append(self.sums[l][h], 0) + row.mean(0)
+        super().after_step(rows)
+
+
+class CriticalAgain(Again):
+    """CriticalKV's two stages over what the last rows pay."""
+
+    def compress(self, kernel, first=0.5, epsilon=1e-4, **settings):
+        self.kernel, self.first, self.epsilon = kernel, first, epsilon
+        self.choose_again(**settings)
+
+    def scores(self, l, h):
+        model, w, values = self.model, self.window, self.values[l][h]
+        logits = self.last[l][h] @ self.keys[l][h].T / math.sqrt(model.dim)
+        rows = np.arange(self.tokens - w, self.tokens)
+        attention = softmax(np.where(self.pos[l][h][None, :] <= rows[:, None], logits, -np.inf))
+        paid = pool_max(attention.mean((0, 1))[:-w], self.kernel)
+        scores = np.r_[paid, np.full(w, np.inf)]
+        weights = model.w[f"model.layers.{l}.self_attn.o_proj.weight"].reshape(-1, model.heads, model.dim)
+        size = np.mean([np.abs(values @ weights[:, q].T).sum(1)
+                        for q in range(h * model.share, (h + 1) * model.share)], 0)  # fmt: skip
+        count = int(self.budget * self.first)
+        sure = top(scores, count, self.margins, f"critical {l}.{h} of {self.tokens}")
+        second = (scores + self.epsilon) * size
+        second[sure] = np.inf
+        return second
+
+
+class ExpectedAgain(Again):
+    """What queries of known mean and covariance are expected to pay over the next 512 positions, times the
+    length of the value; the first entries stay."""
+
+    def compress(self, sinks, epsilon, **settings):
+        self.sinks, self.epsilon = sinks, epsilon
+        self.mean, self.covariance = (x.astype(np.float64) for x in statistics(
+            (self.model.layers, self.model.heads, self.model.dim)))  # fmt: skip
+        self.choose_again(**settings)
+
+    def scores(self, l, h):
+        model = self.model
+        keys, values = (rows[l][h][self.sinks :] for rows in (self.keys, self.values))
+        # Turning is linear: the mean rotation is that of the unit vectors, averaged.
+        ahead = np.arange(self.tokens, self.tokens + 512)
+        turn = np.stack([model.rotate(np.repeat(unit[None], 512, 0), ahead).mean(0) for unit in np.eye(model.dim)])
+        shares = []
+        for q in range(h * model.share, (h + 1) * model.share):
+            mean, covariance = self.mean[l, q] @ turn, turn.T @ self.covariance[l, q] @ turn
+            logits = keys @ mean / math.sqrt(model.dim) + ((keys @ covariance) * keys).sum(1) / model.dim / 2
+            shares.append(softmax(logits))
+        scores = (np.mean(shares, 0) + self.epsilon) * np.linalg.norm(values, axis=1)
+        return np.r_[np.full(self.sinks, np.inf), scores]
+
+
 FORMULAS = "the paper's formulas in NumPy, float64"
+AGAIN = dict(budget=90, interval=5)
 CASES = [
     (f"morphkv{'' if fusion == 'sum' else '_max'}",
      dict(method="morphkv", set=["score.window=8", f"score.fusion={fusion}"], steps=12), FORMULAS, MorphKv,
@@ -252,4 +347,12 @@ CASES = [
 ] + [
     ("rkv_decode", dict(method="rkv_decode", set=["score.threshold=0.6", "trigger.steps=5"], steps=12), FORMULAS,
      RkvAgain, dict(budget=90, interval=5, window=8, kernel=7, mix=0.07, threshold=0.6)),
+    ("decoding_observed_attention", dict(method="decoding_observed_attention", set=["trigger.steps=5"], steps=12),
+     FORMULAS, ObservedAgain, AGAIN),
+    ("decoding_criticalkv", dict(method="decoding_criticalkv", set=["score.window=8", "trigger.steps=5"], steps=12),
+     FORMULAS, CriticalAgain, dict(window=8, kernel=7) | AGAIN),
+    ("expected_attention_stats_again",
+     dict(method="expected_attention", steps=12,
+          set=["score.calibration={inputs}/expected_attention.safetensors", "trigger.id=interval", "trigger.steps=5"]),
+     FORMULAS + ", with made-up statistics", ExpectedAgain, dict(sinks=4, epsilon=0) | AGAIN),
 ]
