@@ -52,6 +52,10 @@ class QuestTopP final : public Reader {
     }
   }
 
+  bool ReadsFew(int64_t layer, int64_t length) const override {
+    return layer >= dense_layers_ && AreFew(most_ * page_, length);
+  }
+
   bool Select(LayerView& view, State& state, const Tensor& q, Tensor words) const override {
     const auto& index = static_cast<const Index&>(state);
     if (index.heads.empty() || view.width() == 0) return false;

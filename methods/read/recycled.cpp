@@ -36,6 +36,11 @@ class Recycled final : public Reader {
   }
   void Append(LayerView&, std::span<const int64_t>, State&) const override {}
 
+  // Steps that read everything take half as long again of such pages, which those between repay.
+  bool ReadsFew(int64_t, int64_t length) const override {
+    return stride_ > 2 && AreFew(tokens_, length);
+  }
+
   bool Select(LayerView& view, State& state, const Tensor& q, Tensor words) const override {
     auto& chosen = static_cast<Chosen&>(state);
     const auto lengths = view.lengths();

@@ -52,6 +52,11 @@ class RocketKv final : public Reader {
     }
   }
 
+  // Pages of 16 entries and more are read as fast where they lie.
+  bool ReadsFew(int64_t, int64_t length) const override {
+    return page_ < 16 && AreFew(tokens_, length);
+  }
+
   bool Select(LayerView& view, State& state, const Tensor& q, Tensor words) const override {
     const auto& index = static_cast<const Index&>(state);
     const auto fits = [this](int64_t length) { return length <= tokens_; };

@@ -30,6 +30,8 @@ class TopP final : public NarrowingReader {
   std::unique_ptr<State> Begin(LayerView&) const override { return std::make_unique<NoIndex>(); }
   void Append(LayerView&, std::span<const int64_t>, State&) const override {}
 
+  // How many entries the share takes shows with each query, so ReadsFew says nothing of them.
+
   bool NarrowAll(LayerView& view, const Tensor& q, Tensor words) const override {
     if (ReadsAll(view)) return false;
     MarkFewest(view, Attention(view, q, {}), share_, view.width(), words);
