@@ -135,9 +135,11 @@ TEST(AttentionCopy, EntriesMoveDownInPlace) {
   }
 }
 
+// Alone, and in short and long runs that begin at even and odd entries or meet a page's end.
 TEST(AttentionCopy, GathersWhatIsReadInOrder) {
   constexpr int64_t kEntries = 200;
-  const std::vector<int32_t> index = {199, 3, 3, 64, 0, 127};
+  std::vector<int32_t> index = {199, 3, 3, 64, 0, 127, 61, 62, 63, 64, 65, 11, 12, 13};
+  for (int32_t i = 119; i < 151; ++i) index.push_back(i);
   const int64_t n = std::ssize(index);
   for (const auto& [dtype, by_entry] : kPageKinds) {
     std::vector<Backend<AttentionOps>> backends = CpuBackends(MakeCpuAttention, {1, 3});

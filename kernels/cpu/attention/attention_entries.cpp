@@ -196,7 +196,8 @@ void CpuAttention::AttendEntries(const Call& call, const Piece& piece, int64_t s
                                  : static_cast<void*>(scratch.scores);
   kernels_.chosen_values[dtype]({a, kSpan, rows, steps.row, steps.at, steps.run, steps.count,
                                  stored.value_width, values, call.value_stride,
-                                 next_values.Part(0, 1), pairs ? steps.second : nullptr});
+                                 next_values.Part(0, 1), pairs ? steps.second : nullptr,
+                                 scratch.entry_panel});
 }
 
 }  // namespace kvgauge::attention_schedule

@@ -62,7 +62,7 @@ struct ChosenKeysArgs {
 
 // out[r][c] = sum over i of a[r][at[i]] * steps[i][c]: chosen steps of panels of values. In bf16
 // steps[i] is a pair and at[i] the first of the two; or the rows of a pair lie apart, as steps[i]
-// and seconds[i].
+// and seconds[i], one of which may be `zeros`: a row that is not read, of numbers that are 0.
 struct ChosenValuesArgs {
   const void* a;  // as ProductArgs
   int64_t a_stride;
@@ -76,6 +76,7 @@ struct ChosenValuesArgs {
   int64_t out_stride;
   ChosenLines lines;
   const void* const* seconds = nullptr;
+  const void* zeros = nullptr;
 };
 
 // What a segment adds to the scores of one row; null: nothing. Index 0 belongs to column 0; arrays

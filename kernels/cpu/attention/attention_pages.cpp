@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cpu/attention/attention_pages.h"
 
+#include <bit>
 #include <cstring>
 
 namespace kvgauge {
@@ -55,6 +56,20 @@ void TransposeBlock(const T* in, int64_t in_stride, T* out, int64_t out_stride) 
   for (int i = 0; i < 4; ++i) std::memcpy(out + i * out_stride, &columns[i], sizeof columns[i]);
 }
 
+// Two rows of bf16 values become a pair of steps.
+void PairRows(const uint16_t* first, const uint16_t* second, int width, uint16_t* pairs) {
+  using Eight = uint16_t __attribute__((vector_size(16)));
+  for (int d = 0; d < width; d += 8, first += 8, second += 8, pairs += 16) {
+    Eight a, b;
+    std::memcpy(&a, first, sizeof a);
+    std::memcpy(&b, second, sizeof b);
+    const Eight low = __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11);
+    const Eight high = __builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15);
+    std::memcpy(pairs, &low, sizeof low);
+    std::memcpy(pairs + 8, &high, sizeof high);
+  }
+}
+
 // A row of elements as f32.
 void WidenRow(const AttentionKernels& kernels, DType dtype, const void* row, int count,
               float* out) {
@@ -69,6 +84,14 @@ void WidenRow(const AttentionKernels& kernels, DType dtype, const void* row, int
     if (whole > 0) kernels.expand[static_cast<int>(dtype)](row, 1, whole, out);
   }
   for (int d = whole; d < count; ++d) out[d] = Decode(dtype, row, d);
+}
+
+// One of the two bf16 entries of a row of pairs as f32: the low halves, or the high ones.
+void WidenHalves(const uint32_t* pairs, bool high, int count, float* out) {
+  const uint32_t mask = high ? 0xffff0000u : 0xffffffffu;
+  const int shift = high ? 0 : 16;
+#pragma omp simd
+  for (int d = 0; d < count; ++d) out[d] = std::bit_cast<float>((pairs[d] & mask) << shift);
 }
 
 // in [rows][columns] -> out [columns][rows]. T is one element, or a bf16 pair.
@@ -150,9 +173,15 @@ void WriteValues(const AttentionKernels& kernels, const PageLayout& layout, cons
         RoundValues(kernels, layout.dtype, in, dims, panel + e * width * layout.element_bytes);
         continue;
       }
-      uint16_t row[kPanelWidth];
+      uint16_t row[kPanelWidth] = {}, second[kPanelWidth] = {};
       kernels.to_bf16(in, dims, row);
       auto* pairs = reinterpret_cast<uint16_t*>(panel) + int64_t{e / 2} * width * 2 + e % 2;
+      if (e % 2 == 0 && e + 1 < end) {
+        kernels.to_bf16(in + stride, dims, second);
+        PairRows(row, second, width, pairs);
+        ++e;
+        continue;
+      }
       for (int d = 0; d < dims; ++d) pairs[2 * d] = row[d];
     }
   }
@@ -210,10 +239,8 @@ void ReadValues(const AttentionKernels& kernels, const PageLayout& layout, const
     if (end - begin < kWholePage) {
       for (int e = begin; e < end; ++e) {
         if (layout.dtype == DType::kBF16) {
-          const auto* pairs =
-              reinterpret_cast<const uint16_t*>(panel) + int64_t{e / 2} * width * 2 + e % 2;
-          float* row = values + (e - begin) * stride + dim;
-          for (int d = 0; d < dims; ++d) row[d] = Bf16ToF32(pairs[2 * d]);
+          const auto* pairs = reinterpret_cast<const uint32_t*>(panel) + int64_t{e / 2} * width;
+          WidenHalves(pairs, e % 2 == 1, dims, values + (e - begin) * stride + dim);
           continue;
         }
         for (int d = 0; d < dims; ++d) {
@@ -347,24 +374,6 @@ void CopyValues(const PageLayout& layout, const void* source, const uint8_t* slo
     CopyRows(in, bytes, slots, count, out, to);
   }
 }
-
-namespace {
-
-// Two rows of bf16 values become a pair of steps.
-void PairRows(const uint16_t* first, const uint16_t* second, int width, uint16_t* pairs) {
-  using Eight = uint16_t __attribute__((vector_size(16)));
-  for (int d = 0; d < width; d += 8, first += 8, second += 8, pairs += 16) {
-    Eight a, b;
-    std::memcpy(&a, first, sizeof a);
-    std::memcpy(&b, second, sizeof b);
-    const Eight low = __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11);
-    const Eight high = __builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15);
-    std::memcpy(pairs, &low, sizeof low);
-    std::memcpy(pairs + 8, &high, sizeof high);
-  }
-}
-
-}  // namespace
 
 void PanelsOfValueRows(const PageLayout& layout, const void* page, void* panels) {
   const int64_t row_bytes = layout.ValueRowBytes();

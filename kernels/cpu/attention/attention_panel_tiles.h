@@ -70,8 +70,14 @@ class TileProducts : private Bf16TilePanel<Engine, 2> {
     const typename Engine::VectorScope scope;
     for (int row = 0; row < args.rows; row += kVectorRows) {
       const auto rows = static_cast<int>(Least(args.rows - row, kVectorRows));
-      args.seconds == nullptr ? FewRows(ChosenSteps<false>{args}, row, rows)
-                              : FewRows(ChosenSteps<true>{args}, row, rows);
+      if (args.seconds == nullptr) {
+        FewRows(ChosenSteps{args}, row, rows);
+        continue;
+      }
+      if (rows == 1) ApartRows<1>(args, row);
+      if (rows == 2) ApartRows<2>(args, row);
+      if (rows == 3) ApartRows<3>(args, row);
+      if (rows == 4) ApartRows<4>(args, row);
     }
   }
 
@@ -133,7 +139,7 @@ class TileProducts : private Bf16TilePanel<Engine, 2> {
   // ends, and what is fetched meanwhile. A cursor reads kVectors vectors from `column` on.
   struct WholePanel {
     const ProductArgs& args;
-    static constexpr bool kMayResume = true, kApart = false;
+    static constexpr bool kMayResume = true;
 
     template <int kVectors>
     struct Cursor {
@@ -159,7 +165,7 @@ class TileProducts : private Bf16TilePanel<Engine, 2> {
 
   struct ChosenColumns {
     const ChosenKeysArgs& args;
-    static constexpr bool kMayResume = false, kApart = false;
+    static constexpr bool kMayResume = false;
 
     template <int kVectors>
     struct Cursor {
@@ -189,30 +195,24 @@ class TileProducts : private Bf16TilePanel<Engine, 2> {
     int64_t LinkEnd(int64_t begin) const { return Least(begin + kTileSteps, count()); }
   };
 
-  // kOfRows: the rows of a pair lie apart.
-  template <bool kOfRows>
   struct ChosenSteps {
     const ChosenValuesArgs& args;
-    static constexpr bool kMayResume = false, kApart = kOfRows;
+    static constexpr bool kMayResume = false;
 
     template <int kVectors>
     struct Cursor {
-      const void *const *steps, *const *seconds;
+      const void* const* steps;
       int64_t offset;
       LineFeed<V> lines;
       const uint16_t* At(int64_t i, int v) const {
-        return static_cast<const uint16_t*>(steps[i]) + offset +
-               v * (kOfRows ? V::kLanes : kVectorPairs);
-      }
-      const uint16_t* SecondAt(int64_t i, int v) const {
-        return static_cast<const uint16_t*>(seconds[i]) + offset + v * V::kLanes;
+        return static_cast<const uint16_t*>(steps[i]) + offset + v * kVectorPairs;
       }
       [[gnu::always_inline]] void Fetch() { lines.Step(); }
     };
     template <int kVectors>
     Cursor<kVectors> CursorOf(int row, int column) const {
       const int lines = row + column == 0 ? args.lines.count : 0;
-      return {args.steps, args.seconds, (kOfRows ? 1 : 2) * column,
+      return {args.steps, 2 * column,
               LineFeed<V>(args.lines.at, args.lines.at + lines, args.count)};
     }
     int64_t count() const { return args.count; }
@@ -242,6 +242,87 @@ class TileProducts : private Bf16TilePanel<Engine, 2> {
       LinkTile<kRows, kMost>(steps, row, column);
     }
     for (; column < width; column += V::kLanes) LinkTile<kRows, 1>(steps, row, column);
+  }
+
+  // The rows of a pair lie apart: as LinkRows. A row's numbers are taken as the low and the high
+  // halves of words, so that no lane moves before sums are stored.
+  template <int kRows>
+  static void ApartRows(const ChosenValuesArgs& args, int row) {
+    const auto* a = static_cast<const uint16_t*>(args.a) + row * args.a_stride;
+    float weights[kAttentionSpan * kRows];  // of the first rows of pairs, then of the second ones
+    for (int i = 0; i < args.count; ++i) {
+      float* of_pair = weights + int64_t{2} * kRows * i;
+      for (int r = 0; r < kRows; ++r) {
+        of_pair[r] = Bf16ToF32(a[r * args.a_stride + args.at[i]]);
+        of_pair[kRows + r] = Bf16ToF32(a[r * args.a_stride + args.at[i] + 1]);
+      }
+    }
+    int column = 0;
+    for (; column + kVectorPairs <= args.width; column += kVectorPairs) {
+      ApartStrip<kRows, 2>(args, weights, row, column);
+    }
+    for (; column < args.width; column += V::kLanes) {
+      ApartStrip<kRows, 1>(args, weights, row, column);
+    }
+  }
+
+  template <int kVectors>
+  [[gnu::always_inline]] static void LoadStrip(const void* row, int column,
+                                               typename V::F (&x)[kVectors]) {
+    const auto* numbers = static_cast<const uint16_t*>(row) + column;
+    if constexpr (kVectors == 2) {
+      x[0] = V::LoadFirst(numbers);
+      x[1] = V::LoadSecond(numbers);
+    } else {
+      x[0] = V::LoadBf16(numbers);
+    }
+  }
+
+  template <int kRows, int kVectors>
+  [[gnu::noinline]] static void ApartStrip(const ChosenValuesArgs& args, const float* weights,
+                                           int row, int column) {
+    using F = typename V::F;
+    const int lines = row + column == 0 ? args.lines.count : 0;
+    LineFeed<V> feed(args.lines.at, args.lines.at + lines, args.count);
+    F sum[kRows][kVectors];
+    const auto clear = [](F(&x)[kRows][kVectors]) KVG_INLINE_LAMBDA {
+      Unroll<kRows>([&](auto r) KVG_INLINE_LAMBDA {
+        Unroll<kVectors>([&](auto v) KVG_INLINE_LAMBDA { x[r][v] = V::Set(0.0f); });
+      });
+    };
+    clear(sum);
+    for (int i = 0; i < args.count;) {
+      F first[kRows][kVectors], second[kRows][kVectors];
+      clear(first);
+      clear(second);
+      const uint8_t link = args.run[i];
+      for (; i < args.count && args.run[i] == link; ++i, weights += 2 * kRows) {
+        F b0[kVectors], b1[kVectors];
+        feed.Step();
+        LoadStrip(args.steps[i], column, b0);
+        LoadStrip(args.seconds[i], column, b1);
+        Unroll<kRows>([&](auto r) KVG_INLINE_LAMBDA {
+          const F w0 = V::Set(weights[r]), w1 = V::Set(weights[kRows + r]);
+          Unroll<kVectors>([&](auto v) KVG_INLINE_LAMBDA {
+            first[r][v] = V::Fma(w0, b0[v], first[r][v]);
+            second[r][v] = V::Fma(w1, b1[v], second[r][v]);
+          });
+        });
+      }
+      Unroll<kRows>([&](auto r) KVG_INLINE_LAMBDA {
+        Unroll<kVectors>([&](auto v) KVG_INLINE_LAMBDA {
+          sum[r][v] = V::Add(sum[r][v], V::Add(first[r][v], second[r][v]));
+        });
+      });
+    }
+    float* out = args.out + row * args.out_stride + column;
+    Unroll<kRows>([&](auto r) KVG_INLINE_LAMBDA {
+      if constexpr (kVectors == 2) {
+        V::StoreInTurn(out + r * args.out_stride, sum[r][0], sum[r][1]);
+      } else {
+        V::Store(out + r * args.out_stride, sum[r][0]);
+      }
+    });
   }
 
   struct Pair {
@@ -285,12 +366,7 @@ class TileProducts : private Bf16TilePanel<Engine, 2> {
           x[r] = Broadcast(a + r * args.a_stride + steps.Meets(i));
         });
         Unroll<kVectors>([&](auto v) KVG_INLINE_LAMBDA {
-          F b0, b1;
-          if constexpr (Steps::kApart) {
-            b0 = V::LoadBf16(cursor.At(i, v)), b1 = V::LoadBf16(cursor.SecondAt(i, v));
-          } else {
-            b0 = V::LoadFirst(cursor.At(i, v)), b1 = V::LoadSecond(cursor.At(i, v));
-          }
+          const F b0 = V::LoadFirst(cursor.At(i, v)), b1 = V::LoadSecond(cursor.At(i, v));
           Unroll<kRows>([&](auto r) KVG_INLINE_LAMBDA {
             sum_of(x[r].first, b0, first[r][v]);
             sum_of(x[r].second, b1, second[r][v]);

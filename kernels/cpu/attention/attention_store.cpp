@@ -76,15 +76,21 @@ void CpuAttention::DoCopyKv(const KvFormat& format, const KvSegment& from, const
 void CpuAttention::DoGatherKv(const KvFormat& format, const KvSegment& segment, const Tensor& index,
                               Tensor keys, Tensor values) {
   const PageLayout layout(format);
-  for (int64_t i = 0; i < index.shape[0]; ++i) {
-    const int64_t page = index.i32()[i] / kEntries;
-    const int slot = static_cast<int>(index.i32()[i] % kEntries);
+  const int64_t n = index.shape[0];
+  for (int64_t i = 0, run = 0; i < n; i += run) {
+    // Neighbours of one page are read at once.
+    const int32_t first = index.i32()[i];
+    const int64_t page = first / kEntries,
+                  most = std::min<int64_t>(n - i, kEntries - first % kEntries);
+    for (run = 1; run < most && index.i32()[i + run] == first + run; ++run) {
+    }
+    const int begin = static_cast<int>(first % kEntries), end = begin + static_cast<int>(run);
     if (!keys.empty()) {
-      ReadKeys(kernels_, layout, segment.key_pages[page], slot, slot + 1,
+      ReadKeys(kernels_, layout, segment.key_pages[page], begin, end,
                keys.f32() + i * keys.stride[0], keys.stride[0]);
     }
     if (!values.empty()) {
-      ReadValues(kernels_, layout, segment.value_pages[page], slot, slot + 1,
+      ReadValues(kernels_, layout, segment.value_pages[page], begin, end,
                  values.f32() + i * values.stride[0], values.stride[0]);
     }
   }

@@ -38,17 +38,7 @@ struct AmxEngine {
   };
 
   // Vectors round as tiles do while this lives: denormals count as 0.
-  class VectorScope {
-   public:
-    VectorScope() : before_(_mm_getcsr()) { _mm_setcsr(before_ | kFlush); }
-    ~VectorScope() { _mm_setcsr(before_); }
-    VectorScope(const VectorScope&) = delete;
-    VectorScope& operator=(const VectorScope&) = delete;
-
-   private:
-    static constexpr unsigned kFlush = 0x8040;  // results and operands
-    const unsigned before_;
-  };
+  using VectorScope = DenormalsAreZero;
 
   template <int kTile>
   static void Zero() {

@@ -19,6 +19,19 @@
 namespace kvgauge {
 namespace {  // for the reason given in panel.h
 
+// While it lives, arithmetic takes denormals for 0 and makes none, as products of bf16 do.
+class DenormalsAreZero {
+ public:
+  DenormalsAreZero() : before_(_mm_getcsr()) { _mm_setcsr(before_ | kFlush); }
+  ~DenormalsAreZero() { _mm_setcsr(before_); }
+  DenormalsAreZero(const DenormalsAreZero&) = delete;
+  DenormalsAreZero& operator=(const DenormalsAreZero&) = delete;
+
+ private:
+  static constexpr unsigned kFlush = 0x8040;  // results and operands
+  const unsigned before_;
+};
+
 struct Avx512Vector {
   using F = __m512;
   static constexpr int kLanes = 16;
@@ -56,6 +69,14 @@ struct Avx512Vector {
   static F LoadSecond(const uint16_t* p) {
     return _mm512_castsi512_ps(
         _mm512_and_si512(_mm512_loadu_si512(p), _mm512_set1_epi32(static_cast<int>(0xffff0000u))));
+  }
+
+  // Lane 0 of a, lane 0 of b, lane 1 of a and so on.
+  static void StoreInTurn(float* p, F a, F b) {
+    const __m512i begin = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+    const __m512i end = _mm512_add_epi32(begin, _mm512_set1_epi32(8));
+    Store(p, _mm512_permutex2var_ps(a, begin, b));
+    Store(p + kLanes, _mm512_permutex2var_ps(a, end, b));
   }
 
   static F Add(F a, F b) { return _mm512_add_ps(a, b); }
@@ -254,6 +275,7 @@ struct Avx512Vector {
 #ifdef __AVX512BF16__
 struct Avx512Bf16Vector : Avx512Vector {
   static constexpr bool kHasBf16Dot = true;
+  using DotScope = DenormalsAreZero;  // in which Fma treats denormals as DotPairs
 
   using Pairs = __m512i;  // one pair of bf16 per 32-bit lane
   static Pairs LoadPairs(const uint16_t* p) { return _mm512_loadu_si512(p); }
@@ -261,6 +283,13 @@ struct Avx512Bf16Vector : Avx512Vector {
   static Pairs JoinPairs(const uint16_t* first, const uint16_t* second) {
     return _mm512_or_si512(_mm512_cvtepu16_epi32(LoadHalf(first)),
                            _mm512_slli_epi32(_mm512_cvtepu16_epi32(LoadHalf(second)), 16));
+  }
+  // Pairs of what two rows hold in the low halves of their words, and in the high ones.
+  static Pairs JoinLowHalves(Pairs first, Pairs second) {
+    return _mm512_mask_mov_epi16(first, 0xaaaaaaaau, _mm512_slli_epi32(second, 16));
+  }
+  static Pairs JoinHighHalves(Pairs first, Pairs second) {
+    return _mm512_mask_mov_epi16(_mm512_srli_epi32(first, 16), 0xaaaaaaaau, second);
   }
   static Pairs SetPairs(const uint16_t* p) {
     uint32_t pair;
