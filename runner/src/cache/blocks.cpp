@@ -2,6 +2,7 @@
 #include "src/cache/blocks.h"
 
 #include <algorithm>
+#include <cstring>
 
 namespace kvgauge {
 
@@ -132,7 +133,15 @@ void EntryArray::Keep(const Tensor& index, const Buffer& spare) {
   if (count > 0 && pool_->OnHost()) {
     auto* numbers = static_cast<int32_t*>(memory_[0]);  // f32 as bits
     const int32_t* kept = index.i32();
-    for (int64_t i = 0; i < count; ++i) numbers[i] = numbers[kept[i]];
+    int64_t i = 0;
+    while (i < count && kept[i] == i) ++i;
+    // What stays behind a stretch that goes moves at once: it ascends, so its ends tell.
+    if (i < count && kept[count - 1] - kept[i] == count - 1 - i) {
+      std::memmove(numbers + i, numbers + kept[i],
+                   static_cast<size_t>(count - i) * sizeof(int32_t));
+      i = count;
+    }
+    for (; i < count; ++i) numbers[i] = numbers[kept[i]];
   } else if (count > 0) {
     const Tensor kept = spare.As(dtype_, {count, 1});
     pool_->ops().select->Gather(view().Reshape({size_, 1}), index, kept);

@@ -314,9 +314,20 @@ void CacheLayer::PlaceBias(const Tensor& bias) {
   }
 }
 
-// The indices of all heads come to the host together.
+// The indices of all heads come to the host together, or are read where they lie.
 CacheLayer::Keeps CacheLayer::KeepsOf(std::span<const HeadPlan> plan) const {
   Keeps keeps;
+  const bool on_host = std::all_of(plan.begin(), plan.end(), [&](const HeadPlan& one) {
+    return one.keep.empty() || (one.keep.device == Device::kHost && one.keep.IsContiguous());
+  });
+  if (ops().device == Device::kHost && on_host) {
+    for (const HeadPlan& one : plan) {
+      const int64_t count = one.keep.empty() ? 0 : one.keep.shape[0];
+      keeps.host.emplace_back(one.keep.i32(), one.keep.i32() + count);
+      keeps.device.push_back(count > 0 ? one.keep : Tensor());
+    }
+    return keeps;
+  }
   const auto count = [](const HeadPlan& one) { return one.keep.empty() ? 0 : one.keep.shape[0]; };
   int64_t total = 0;
   for (const HeadPlan& one : plan) total += count(one);
@@ -337,9 +348,15 @@ CacheLayer::Keeps CacheLayer::KeepsOf(std::span<const HeadPlan> plan) const {
 }
 
 Status CacheLayer::CheckKeep(int64_t head, const KeptEntries& kept, const HeadPlan& plan) const {
-  const int64_t length = this->length(head);
+  const int64_t length = this->length(head), count = std::ssize(kept);
+  int wrong = count > 0 && (kept.front() < 0 || kept.back() >= length) ? 1 : 0;
+#pragma omp simd reduction(| : wrong)
+  for (int64_t i = 1; i < count; ++i) {
+    wrong |= static_cast<int>(kept[static_cast<size_t>(i)] <= kept[static_cast<size_t>(i - 1)]);
+  }
   int32_t before = -1;
-  for (const int32_t i : kept) {
+  for (int64_t at = 0; at < (wrong != 0 ? count : 0); ++at) {
+    const int32_t i = kept[static_cast<size_t>(at)];
     if (i <= before || i >= length) {
       return BadInput(StrCat("plan for KV head ", head, ": entry ", i, " after entry ", before,
                              " of ", length, "; kept entries ascend and are held"));
@@ -452,7 +469,7 @@ Result<CacheLayer::Keeps> CacheLayer::CheckedKeeps(std::span<const HeadPlan> pla
 
 std::vector<KeptEntries> CacheLayer::KeptOfParts(KvSide side, int64_t owner,
                                                  const KeptEntries& kept) const {
-  if (entries_.parts.size() == 1) return {kept};
+  if (entries_.parts.size() == 1) return std::vector<KeptEntries>(1, kept);
   std::vector<KeptEntries> parts;
   int64_t first = 0;
   size_t done = 0;

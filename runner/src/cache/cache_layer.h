@@ -123,11 +123,11 @@ class CacheLayer {
   Status Deserialize(std::string_view& in, int64_t tokens);
 
  private:
-  // What all heads keep, on the host and on the device.
+  // What all heads keep, on the host and on the device. May refer to the plan.
   struct Keeps {
     std::vector<KeptEntries> host;
     std::vector<Tensor> device;  // [kv_heads] i32
-    Buffer memory;               // of them
+    Buffer memory;               // of them, where they are copies
   };
 
   Ops& ops() const { return entries_.ops(); }

@@ -2,6 +2,7 @@
 // Plans that drop or merge a few entries of what a layer holds, as decode steps do, executed where
 // the entries lie.
 #include <algorithm>
+#include <deque>
 
 #include "src/cache/cache_layer.h"
 
@@ -110,16 +111,20 @@ Result<bool> CacheLayer::ReduceInPlace(std::span<const HeadPlan> plan) {
   }
   struct Move {
     Stream* stream;
-    KeptEntries kept;
+    std::span<const int32_t> kept;
     Patch patch;
   };
+  std::deque<std::vector<KeptEntries>> split;  // what moves refer to, of a layer of several parts
   std::vector<Move> moves;
   const bool may_skip = MaySkip();
   for (const KvSide side : {KvSide::kKeys, KvSide::kValues}) {
     const int64_t owners = std::ssize(entries_.parts[0].of(side));
     for (int64_t o = 0; o < owners; ++o) {
       const auto head = static_cast<size_t>(entries_.FirstHeadOf(side, o));
-      std::vector<KeptEntries> locals = KeptOfParts(side, o, kept[head]);
+      std::span<const KeptEntries> locals(&kept[head], 1);
+      if (entries_.parts.size() > 1) {
+        locals = split.emplace_back(KeptOfParts(side, o, kept[head]));
+      }
       for (size_t p = 0; p < entries_.parts.size(); ++p) {
         LayerPart& part = entries_.parts[p];
         Stream& stream = part.of(side)[static_cast<size_t>(o)];
@@ -127,7 +132,7 @@ Result<bool> CacheLayer::ReduceInPlace(std::span<const HeadPlan> plan) {
         if (!stream.CanKeepInPlace()) return false;
         Patch patch;
         if (!merge.empty()) patch = MergedRows(ops(), stream, merge, kept[head]);
-        moves.push_back({&stream, std::move(locals[p]), std::move(patch)});
+        moves.push_back({&stream, locals[p], std::move(patch)});
       }
     }
   }

@@ -324,6 +324,9 @@ void Stream::ReadEntries(std::span<const int32_t> index, Tensor rows) const {
 }
 
 void Stream::WriteEntries(const Tensor& rows, std::span<const int32_t> index) {
+  bool neighbours = !index.empty();
+  for (size_t i = 1; i < index.size(); ++i) neighbours &= index[i] == index[i - 1] + 1;
+  if (neighbours) return Write(rows, index.front());
   // One row of as many heads as there are entries, each with a place of its own.
   const Tensor heads = rows.Reshape({1, rows.shape[0], rows.shape[1]});
   const bool keys = spec_.side == KvSide::kKeys;
