@@ -156,6 +156,33 @@ TEST_F(ProbePassTest, RefusesWhatDoesNotFit) {
   EXPECT_THAT(beyond.error().message, HasSubstr(StrCat("the model was made for ", most)));
 }
 
+// A contender whose probes do not fit fails without a prefill; others of the sample go on.
+TEST_F(ProbePassTest, WhatDoesNotFitIsRefusedBeforeItsPromptIsRead) {
+  const Method kvzip = Shipped("kvzip"), kvcompose = Shipped("kvcompose");
+  const int64_t most = model_.config().max_position;
+  const std::vector<EngineSample> samples = {Sample(most - 20, 1, 2), Sample(40, 2, 2)};
+  const int64_t peak_bytes = model_.pools().of(Tier::kDevice).peak_bytes();
+  const std::vector<EngineSample> longer = {samples[0]};
+  Cells cells = RunEngine({At(kvzip, 0.4), At(kvcompose, 0.4)}, {}, longer);
+  EXPECT_EQ(model_.pools().of(Tier::kDevice).peak_bytes(), peak_bytes);  // nothing was read
+  const std::string& zip = cells.at({0, 0}).status.error().message;
+  EXPECT_THAT(zip, HasSubstr("kvzip: score.kvzip: a probe of "));
+  EXPECT_THAT(zip, HasSubstr(StrCat("max_position_embeddings is ", most)));
+  EXPECT_THAT(cells.at({0, 1}).status.error().message,
+              HasSubstr(StrCat("kvcompose: score.kvcompose: a probe of ", most - 20,
+                               " rows behind a prompt of ", most - 20, " tokens needs ",
+                               2 * (most - 20), " positions; the model was made for ", most)));
+  EXPECT_THAT(cells.at({0, 1}).status.error().message,
+              HasSubstr(StrCat("up to ", most / 2, " tokens")));
+
+  cells = RunEngine({At(full_, 1), At(kvcompose, 0.4)}, {}, samples);
+  EXPECT_TRUE(cells.at({0, 0}).status.ok());
+  EXPECT_FALSE(cells.at({0, 1}).status.ok());
+  EXPECT_TRUE(cells.at({1, 1}).status.ok());
+  const Cells alone = RunEngine({At(full_, 1)}, {}, longer);
+  EXPECT_EQ(cells.at({0, 0}).turns[0].ids, alone.at({0, 0}).turns[0].ids);
+}
+
 // Rows that probe, and rows beside them, keep their bits in company.
 TEST_F(ProbePassTest, AloneAsInCompany) {
   const Method kvzip = Shipped("kvzip"), kvcompose = Shipped("kvcompose");

@@ -472,6 +472,47 @@ TEST(ReusePrefillTest, RunsAmongOthers) {
   }
 }
 
+// A run holds a store for each model and stage: what one checkpoint read is never another's, nor
+// is what stands behind another template.
+TEST(ReusePrefillTest, NothingIsFoundOfAnotherCheckpointOrTemplate) {
+  const TinyModel tiny = MakeTinyModel("gqa", 2, {}, kReuseLayers);
+  const Result<std::unique_ptr<Model>> other = LoadTinyModel(*tiny.ops, "mha", {}, kReuseLayers);
+  ASSERT_TRUE(other.ok()) << other.error().message;
+  const Method radix = Shipped("radix_attention"), epic = Shipped("epic");
+  const auto sample = [](const char* id, const std::vector<int32_t>& frame) {
+    EngineSample one = {.id = id, .context = frame, .passages = {}};
+    const std::vector<int32_t> text = RandomIds(90, 9);
+    one.context.insert(one.context.end(), text.begin(), text.end());
+    one.passages = {std::ssize(frame), std::ssize(frame) + 40};
+    one.turns = {{.ids = RandomIds(10, 10), .max_new_tokens = 4}};
+    return one;
+  };
+  const std::vector<int32_t> frame = RandomIds(12, 1), templated = RandomIds(12, 2);
+  const std::vector<EngineSample> samples = {sample("first", frame), sample("again", frame),
+                                             sample("other template", templated)};
+  std::vector<Contender> contenders;
+  for (Model* of : {tiny.model.get(), other->get()}) {
+    for (const Method* method : {&radix, &epic}) {
+      contenders.push_back({.method = method, .budget = {}, .model = of});
+    }
+  }
+  const Cells together = RunEngine(contenders, {}, samples);
+  for (int64_t c = 0; c < std::ssize(contenders); ++c) {
+    const Cells alone = RunEngine({contenders[static_cast<size_t>(c)]}, {}, samples);
+    for (int64_t s = 0; s < std::ssize(samples); ++s) {
+      const CellResult &got = together.at({s, c}), &want = alone.at({s, 0});
+      ASSERT_TRUE(got.status.ok()) << got.status.error().message;
+      EXPECT_EQ(got.turns[0].ids, want.turns[0].ids) << c << " " << s;
+      EXPECT_EQ(got.reuse->reused_tokens, want.reuse->reused_tokens) << c << " " << s;
+    }
+  }
+  for (const int64_t radix_of : {0, 2}) {
+    EXPECT_EQ(together.at({0, radix_of}).reuse->reused_tokens, 0);
+    EXPECT_EQ(together.at({1, radix_of}).reuse->reused_tokens, 111);  // all but the last
+    EXPECT_EQ(together.at({2, radix_of}).reuse->reused_tokens, 0);
+  }
+}
+
 TEST(ReusePrefillTest, RefusesWhatCannotBeReused) {
   const auto check = [](const char* kind, const Method& method) {
     const TinyModel tiny = MakeTinyModel(kind, 1, {}, kReuseLayers);

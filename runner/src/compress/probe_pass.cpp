@@ -40,7 +40,44 @@ Tensor Grown(Ops& ops, Buffer& memory, std::initializer_list<int64_t> dims) {
   return memory.As(DType::kF32, dims);
 }
 
+// `most`: positions that the model was made for; 0: it does not say.
+Status CheckPositions(int64_t most, int64_t tokens, int64_t rows) {
+  if (most == 0 || tokens + rows <= most) return {};
+  return Unsupported(StrCat("a probe of ", rows, " rows behind a prompt of ", tokens,
+                            " tokens needs ", tokens + rows, " positions; the model was made for ",
+                            most, "; use shorter probes, or a shorter prompt"));
+}
+
+// The longest prompt that has room for its probes whatever they say.
+int64_t LongestProbed(const Scorer& scorer, int64_t most) {
+  int64_t low = 0, high = most;
+  while (low < high) {
+    const int64_t middle = (low + high + 1) / 2;
+    middle + scorer.ProbeRows(middle) <= most ? low = middle : high = middle - 1;
+  }
+  return low;
+}
+
 }  // namespace
+
+Status CheckProbes(const Model& model, const StageChoice& score, const Prompt& prompt) {
+  const std::unique_ptr<Stage> stage = MakeStage(score);
+  const auto& scorer = static_cast<const Scorer&>(*stage);
+  if (scorer.ProbeRows(1) == 0 || scorer.AnswerTokens() > 0) return {};
+  std::vector<int32_t> ids;
+  for (const PromptPosition& at : prompt.positions) ids.push_back(at.token_id);
+  KVG_ASSIGN(const std::vector<Probe> probes,
+             scorer.Probes({.prompt = ids, .encode = model.encode()}));
+  const int64_t most = model.config().max_position;
+  for (const Probe& probe : probes) {
+    const Status fits = CheckPositions(most, prompt.size(), std::ssize(probe.ids));
+    if (fits.ok()) continue;
+    return Unsupported(StrCat(fits.error().message, ": with these parameters of the stage up to ",
+                              LongestProbed(scorer, most), " tokens (max_position_embeddings is ",
+                              most, ")"));
+  }
+  return {};
+}
 
 ProbePass::ProbePass(Model& model, const KvCache& cache, const Prompt& prompt)
     : model_(model), cache_(cache), prompt_(prompt) {
@@ -60,12 +97,7 @@ Status ProbePass::Run(std::span<const Probe> probes, int64_t most_rows) {
     if (rows > most_rows) {
       return Unsupported(StrCat("a probe has ", rows, " rows; it announced at most ", most_rows));
     }
-    if (most > 0 && tokens + rows > most) {
-      return Unsupported(StrCat("a probe of ", rows, " rows behind a prompt of ", tokens,
-                                " tokens needs ", tokens + rows,
-                                " positions; the model was made for ", most,
-                                "; use shorter probes, or a shorter prompt"));
-    }
+    KVG_TRY(CheckPositions(most, tokens, rows));
     probe_ = &probe;
     KVG_TRY(RunOne(Model::kChunkRows));
   }

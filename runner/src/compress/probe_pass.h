@@ -7,11 +7,16 @@
 #include <vector>
 
 #include "core/result.h"
+#include "methods/method.h"
 #include "methods/probe.h"
 #include "runner/layer_hook.h"
 #include "runner/model.h"
 
 namespace kvgauge {
+
+// Before a prompt is read: an error where a probe of it does not fit the model. One that a draft
+// answers is not known yet, and is refused by ProbePass.
+Status CheckProbes(const Model& model, const StageChoice& score, const Prompt& prompt);
 
 // Serves one prompt and the probes of one scorer. One thread, which runs the model: what an earlier
 // pass left in the model's working memory is gone.

@@ -5,6 +5,7 @@
 
 #include "core/clock.h"
 #include "runner/reuse_texts.h"
+#include "src/compress/probe_pass.h"
 #include "src/engine/engine_run.h"
 
 namespace kvgauge {
@@ -26,16 +27,37 @@ Status EngineRun::StartPrefill() {
   snapshot->model = job.group->model;
   snapshot->seed = SampleSeed(options_.seed, sample.id);
   snapshot->prompt = PromptOf(snapshot->model->config(), sample, job.turn);
-  snapshot->contenders = job.group->contenders;
-  // The first draws of all contenders come first: every row has an answer soon.
-  for (const int64_t draw : job.draws) {
-    for (const int64_t contender : job.group->contenders) {
-      snapshot->waiting.push_back({contender, draw});
-    }
-  }
+  KVG_TRY(AwaitPrefill(job, *snapshot));
+  if (snapshot->waiting.empty()) return {};
   prefilling_ = std::move(snapshot);
   const Status begun = Guarded([&] { return BeginPrefill(job); });
   return begun.ok() ? begun : FailPrefill(std::move(prefilling_), begun);
+}
+
+// Contenders whose probes do not fit behind the prompt have that as their result, unread.
+Status EngineRun::AwaitPrefill(const Job& job, Snapshot& snapshot) {
+  for (const int64_t contender : job.group->contenders) {
+    const Method& method = *contenders_[static_cast<size_t>(contender)].method;
+    const Status fits = Guarded([&]() -> Status {
+      return method.score ? CheckProbes(*snapshot.model, *method.score, snapshot.prompt) : Status();
+    });
+    if (fits.ok()) {
+      snapshot.contenders.push_back(contender);
+      continue;
+    }
+    for (const int64_t draw : job.draws) {
+      CellOf(job.sample, {contender, draw}).result.status =
+          fits.error().Wrap(NameOf(*method.score->spec)).Wrap(method.id);
+      KVG_TRY(EndCell(job.sample, {contender, draw}));
+    }
+  }
+  // The first draws of all contenders come first: every row has an answer soon.
+  for (const int64_t draw : job.draws) {
+    for (const int64_t contender : snapshot.contenders) {
+      snapshot.waiting.push_back({contender, draw});
+    }
+  }
+  return {};
 }
 
 Prompt EngineRun::PromptOf(const ModelConfig& config, const EngineSample& sample,

@@ -91,6 +91,7 @@ class EngineRun {
   Status RefuseContenders();
   int64_t PlannedLength(const EngineSample& sample, int64_t turn) const;
   Status StartPrefill();
+  Status AwaitPrefill(const Job& job, Snapshot& snapshot);
   // No stop is chosen before min_new_tokens: of a row [vocab] that so many tokens came before.
   void HoldStops(int64_t sample, int64_t turn, int64_t answered, const Tensor& row) const;
   // Whether the tokens of a turn come from logits that the host reads.
