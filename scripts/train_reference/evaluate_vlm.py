@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Scores a LLaVA directory with transformers on held-out pages with pictures, greedy answers.
+"""Scores a model that sees with transformers on held-out pages with pictures, greedy answers.
 
 The harness's own scores (kvgauge run) are those of a model's card; this is the second opinion. Pages
 ask what those of `kvgauge run` with seed 0 ask, by their ids, but `data generate` places the things
@@ -11,10 +11,11 @@ import pathlib
 
 import torch
 from PIL import Image
-from transformers import AutoProcessor, LlavaForConditionalGeneration
+from transformers import AutoModelForImageTextToText, AutoProcessor
 from transformers.utils import logging
 
 import data
+import kinds
 import pages
 import vlm
 
@@ -33,12 +34,18 @@ def greedy(model, processor, prompt, images, most):
     return size, processor.tokenizer.decode(out.sequences[0, size:], skip_special_tokens=True), lead
 
 
-def check_processor(model, processor, page, images):
+def with_marks(text, eyes):
+    """The text with what stands around a picture's sign in its prompts."""
+    before, behind, _ = map("".join, eyes.AROUND)
+    return text.replace(vlm.IMAGE, before + vlm.IMAGE + behind)
+
+
+def check_processor(model, eyes, processor, page, images):
     """The processor's ids and pixels are those of training."""
-    tokenizer, image = pages.load_tokenizer(pathlib.Path(model))
-    given = processor(text=page["text"], images=images, return_tensors="pt")
-    ids, _ = pages.encode({**page, "answers": []}, tokenizer, image)
-    pixels = vlm.as_pixels(torch.from_numpy(page["pixels"]))
+    tokenizer, signs = pages.load_tokenizer(model, eyes.AROUND)
+    given = processor(text=with_marks(page["text"], eyes), images=images, return_tensors="pt")
+    ids, _ = pages.encode({**page, "answers": []}, tokenizer, signs)
+    pixels = eyes.as_given(eyes.pixels_of(torch.from_numpy(page["pixels"])))
     print("processor: ids equal", given["input_ids"][0].tolist() == ids, "pixels differ by",
           (given["pixel_values"] - pixels).abs().max().item())
 
@@ -56,8 +63,9 @@ def main():
     torch.set_num_threads(args.threads)
     logging.disable_progress_bar()
     program = data.find_program(args.kvgauge)
+    eyes = kinds.OF_FILES[json.loads((args.model / "config.json").read_text())["model_type"]]
     processor = AutoProcessor.from_pretrained(args.model)
-    model, loading = LlavaForConditionalGeneration.from_pretrained(
+    model, loading = AutoModelForImageTextToText.from_pretrained(
         args.model, dtype=torch.float32, output_loading_info=True)
     print("loading:", {name: found for name, found in loading.items() if found} or "all names fit")
     model, samples, checked = model.eval(), [], False
@@ -70,10 +78,11 @@ def main():
             for _ in range(args.count):
                 page = next(source)
                 begin, end = page["answers"][0]
-                prompt, answer = page["text"][:begin], page["text"][begin:end].strip()
+                prompt = with_marks(page["text"][:begin], eyes)
+                answer = page["text"][begin:end].strip()
                 images = [Image.fromarray(pixels) for pixels in page["pixels"]]
                 if not checked:
-                    check_processor(args.model, processor, page, images)
+                    check_processor(args.model, eyes, processor, page, images)
                     checked = True
                 size, text, lead = greedy(model, processor, prompt, images, 8)
                 right += text.split("\n")[0].strip() == answer

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trains the tower and the projector of ref-vlm, without a language model: each patch of a picture
-becomes the embedding of the word it shows."""
+"""Trains a tower and a projector, without a language model: each patch of a picture becomes the
+embedding of the word it shows."""
 import math
 import time
 
@@ -63,7 +63,9 @@ class Targets:
     the patch looks and where it is. One vector for all would make it easy for methods that keep what
     differs from the mean."""
 
-    def __init__(self, table, ids, size=0.8):
+    def __init__(self, table, ids, context=None, size=0.8):
+        """`context`: qwen.Context, where eyes have to say what stands left of a patch."""
+        self.context = context
         self.words = table[torch.tensor(ids)]
         self.middle = table.mean(0)
         self.spread = (self.words - self.middle).square().mean()
@@ -100,7 +102,12 @@ class Targets:
         shown, named = labels >= 0, labels.clamp_min(0)
         weight = shown.float() + 0.4 * (labels == GROUND)
         wanted = torch.where(shown[..., None], self.words[named], grounds)
-        error = (rows - wanted).square().mean(-1) / self.spread
+        rows, silent = rows.split((wanted.shape[-1], rows.shape[-1] - wanted.shape[-1]), -1)
+        if self.context is not None:
+            rows = rows - self.context(wanted)
+            weight = weight * self.context.certain(labels != UNNAMED)
+        error = (rows - wanted).square().sum(-1) + silent.square().sum(-1)
+        error = error / wanted.shape[-1] / self.spread
         # Nearest word, or the patch's own background: scores are distances.
         scores = rows @ self.words.T - 0.5 * self.words.square().sum(1)
         own = (rows * grounds).sum(-1) - 0.5 * grounds.square().sum(-1)
@@ -109,10 +116,11 @@ class Targets:
         chosen = F.cross_entropy((scores / self.spread / 16).flatten(0, 1), choice.flatten(),
                                  reduction="none").view_as(weight)
         counted = weight.sum()
-        words = torch.zeros(len(labels), len(SHOWN) + 1)
-        words.scatter_(1, torch.where(shown, named, len(SHOWN)), 1.0)
-        seen = F.binary_cross_entropy_with_logits(present, words[:, :-1])
-        loss = ((error + 0.5 * chosen) * weight).sum() / counted + seen
+        loss = ((error + 0.5 * chosen) * weight).sum() / counted
+        if present is not None:
+            words = torch.zeros(len(labels), len(SHOWN) + 1)
+            words.scatter_(1, torch.where(shown, named, len(SHOWN)), 1.0)
+            loss = loss + F.binary_cross_entropy_with_logits(present.float(), words[:, :-1])
         return loss, scores.argmax(-1) == choice
 
 
@@ -127,17 +135,16 @@ def kinds(labels):
 @torch.no_grad()
 def shares_right(eyes, targets, pixels, labels):
     images, labels = torch.from_numpy(pixels), torch.from_numpy(labels).long().flatten(1)
-    rows, present = eyes.forward_with_words(vlm.as_pixels(images))
+    rows, present = eyes.forward_with_words(eyes.pixels_of(images))
     _, right = targets.loss(rows, present, images, labels)
     return {name: right[kind].float().mean().item() for name, kind in kinds(labels).items()}
 
 
-def train(args, program, table, ids, log):
+def train(args, program, eyes, targets, log):
     rng = np.random.default_rng(args.seed)
-    targets, eyes = Targets(table, ids), vlm.Eyes(table.shape[1], len(SHOWN))
     with torch.no_grad():
-        eyes.multi_modal_projector.linear_2.bias.copy_(targets.middle)
-    matrices = [p for p in eyes.vision_model.encoder.parameters() if p.dim() == 2]
+        eyes.start_at(targets.middle)
+    matrices = eyes.matrices()
     chosen = {id(p) for p in matrices}
     others = [p for p in eyes.parameters() if id(p) not in chosen]
     optimizers = (
@@ -153,8 +160,8 @@ def train(args, program, table, ids, log):
         images = torch.from_numpy(pixels)
         labels = torch.from_numpy(labels).long().flatten(1)
         with torch.autocast("cpu", torch.bfloat16):
-            rows, present = eyes.forward_with_words(vlm.as_pixels(images))
-        loss, right = targets.loss(rows.float(), present.float(), images, labels)
+            rows, present = eyes.forward_with_words(eyes.pixels_of(images))
+        loss, right = targets.loss(rows.float(), present, images, labels)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(eyes.parameters(), 1.0)
         rate = min(1.0, (step + 1) / 20) * min(1.0, (1 - spent) / 0.5)

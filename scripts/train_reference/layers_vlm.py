@@ -10,9 +10,10 @@ import json
 import pathlib
 
 import torch
-from safetensors.torch import load_file
 
 import data
+import export_vlm
+import kinds
 import pages
 import vlm
 from model import Shape, rotate
@@ -20,21 +21,19 @@ from model import Shape, rotate
 
 def load(directory):
     read = json.loads((directory / "config.json").read_text())
-    text = read["text_config"]
+    text = read.get("text_config", read)
     shape = Shape(vocab=text["vocab_size"], width=text["hidden_size"],
                   layers=text["num_hidden_layers"], heads=text["num_attention_heads"],
-                  kv_heads=text["num_key_value_heads"], head_dim=text["head_dim"],
+                  kv_heads=text["num_key_value_heads"], head_dim=text.get("head_dim", text["hidden_size"] // text["num_attention_heads"]),
                   ffn=text["intermediate_size"], theta=text["rope_theta"], eps=text["rms_norm_eps"])
-    weights = {name: value.float()
-               for name, value in load_file(directory / "model.safetensors").items()}
-    under = {prefix: {name.removeprefix(prefix): value for name, value in weights.items()
-                      if name.startswith(prefix)}
-             for prefix in ("language_model.", "vision_tower.", "multi_modal_projector.")}
-    eyes = vlm.Eyes(shape.width, len(pages.SHOWN))
-    eyes.vision_model.load_state_dict({name.removeprefix("vision_model."): value for name, value
-                                       in under["vision_tower."].items()})
-    eyes.multi_modal_projector.load_state_dict(under["multi_modal_projector."])
-    return vlm.text_model(under["language_model."], shape), eyes
+    weights = export_vlm.shipped(directory)
+    kind = kinds.OF_FILES[read["model_type"]]
+    eyes = kind(shape.width, len(pages.SHOWN))
+    found = eyes.load_state_dict(weights["eyes"], strict=False)
+    unread = [name for name in found.missing_keys if not name.startswith("present.")]
+    if unread or found.unexpected_keys:
+        raise SystemExit(f"{directory}: {unread} missing, {found.unexpected_keys} unknown")
+    return vlm.text_model(weights["text"], shape, kind.SECTIONS), eyes
 
 
 def attend(attention, x, cos, sin, visible, row):
@@ -57,15 +56,16 @@ class Page:
     @torch.no_grad()
     def __init__(self, reader, page):
         self.llama = reader.llama
-        ids, answer = pages.encode(page, reader.tokenizer, reader.image)
+        ids, answer = pages.encode(page, reader.tokenizer, reader.signs)
         self.wanted = [(i - 1, ids[i]) for i, inside in enumerate(answer) if inside and ids[i] != 2]
         self.last = answer.index(True) - 1      # of the prompt
-        self.seen = torch.tensor(ids) == reader.image
+        self.seen = torch.tensor(ids) == reader.signs.image
         self.at = torch.arange(len(ids))
         self.behind = self.at > self.seen.nonzero().max()
-        self.tables = self.llama.table(len(ids), torch.float)
-        features = reader.eyes(vlm.as_pixels(torch.from_numpy(page["pixels"])))
-        x = vlm.rows_of(self.llama, torch.tensor([ids]), features, reader.image)
+        self.tables = [table.view(-1, *table.shape[-2:])[0] for table in vlm.tables(
+            self.llama, torch.tensor([ids]), reader.signs.image, torch.float)]
+        features = reader.eyes(reader.eyes.pixels_of(torch.from_numpy(page["pixels"])))
+        x = vlm.rows_of(self.llama, torch.tensor([ids]), features, reader.signs.image)
         self.inputs, self.looks = [x], []       # of each layer; of the last row behind each
         for i in range(len(self.llama.model.layers)):
             x, looks = self.step(i, x, self.at, False)
@@ -105,7 +105,7 @@ class Page:
 class Reader:
     def __init__(self, directory):
         self.llama, self.eyes = load(directory)
-        self.tokenizer, self.image = pages.load_tokenizer(directory)
+        self.tokenizer, self.signs = pages.load_tokenizer(directory, self.eyes.AROUND)
 
 
 def main():

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pages with pictures from `kvgauge data generate`: what ref-vlm is trained on."""
+import itertools
 import json
 import pathlib
 import shutil
 import subprocess
 import tempfile
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -21,11 +23,22 @@ FORMS = {"pairs": {}, "needle": {"needles": 8}, "pairs_digit": {}, "needle_digit
 FIRST = ("pairs", "needle")
 
 
-def load_tokenizer(folder):
-    """A reference tokenizer with the sign for a picture, and that sign's id."""
+class Signs(NamedTuple):
+    """Ids of the prompt that text does not have."""
+    image: int      # stands for each row of a picture
+    before: list    # a picture's rows
+    behind: list    # them
+    others: list    # that no page has
+
+
+def load_tokenizer(folder, around=((), (), ())):
+    """A reference tokenizer with the sign for a picture and those around it; see `Signs`."""
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-    tokenizer.add_special_tokens([AddedToken(IMAGE, special=True, normalized=False)])
-    return tokenizer, tokenizer.token_to_id(IMAGE)
+    names = dict.fromkeys((IMAGE, *itertools.chain(*around)))
+    tokenizer.add_special_tokens([AddedToken(name, special=True, normalized=False)
+                                  for name in names])
+    ids = ([tokenizer.token_to_id(name) for name in names] for names in around)
+    return tokenizer, Signs(tokenizer.token_to_id(IMAGE), *ids)
 
 
 class Pages:
@@ -78,7 +91,7 @@ class Pages:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def encode(page, tokenizer, image, bos=1, eos=2):
+def encode(page, tokenizer, signs, bos=1, eos=2):
     """(ids, answer): a picture's sign once for each of its rows, an end sign after each answer; which
     ids belong to answers."""
     read = tokenizer.encode(page["text"], add_special_tokens=False)
@@ -88,9 +101,11 @@ def encode(page, tokenizer, image, bos=1, eos=2):
             ids.append(eos)
             answer.append(True)
             spans.pop(0)
-        times = ROWS if token == image else 1
-        ids += [token] * times
-        answer += [bool(spans) and begin >= spans[0][0] and end <= spans[0][1]] * times
+        new = [token]
+        if token == signs.image:
+            new = signs.before + [token] * ROWS + signs.behind
+        ids += new
+        answer += [bool(spans) and begin >= spans[0][0] and end <= spans[0][1]] * len(new)
     if spans:
         ids.append(eos)
         answer.append(True)

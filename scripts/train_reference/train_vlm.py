@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trains ref-vlm: its eyes, where one layer looks, then its text model on pages with pictures.
-README.md has the why.
+"""Trains ref-vlm and ref-vlm-mrope: their eyes, where one layer looks, then their text model on
+pages with pictures. README.md has the why.
 
 A stage lasts so many minutes: rates and lengths follow the clock, so that a slow machine gives a
 finished, if weaker, model. `log.jsonl` says what was done.
@@ -18,7 +18,9 @@ import export
 import export_vlm
 import eyes as eyes_stage
 import pages
+import qwen
 import vlm
+from kinds import EYES
 
 LENGTHS = (256, 512, 1024, 2048, 4096)
 EARLIEST = (0.0, 0.0, 0.06, 0.14, 0.26)  # share of the time after which a length may come
@@ -32,9 +34,9 @@ class PageBatches:
     show nearly as many as fit, so that its questions may be cut off. Pages whose pictures do not fit
     are left out."""
 
-    def __init__(self, program, seed, tokenizer, image, split="train"):
+    def __init__(self, program, seed, tokenizer, signs, split="train"):
         self.program, self.seed, self.split = program, seed, split
-        self.tokenizer, self.image, self.running, self.turn = tokenizer, image, {}, 0
+        self.tokenizer, self.signs, self.running, self.turn = tokenizer, signs, {}, 0
 
     def get(self, length, forms, count):
         """names, ids, kind, pixels, labels."""
@@ -47,14 +49,14 @@ class PageBatches:
                 self.running[key] = pages.Pages(self.program, forms, pictures, self.seed,
                                                 split=self.split)
             row = None
-            while row is None or row[0][:length].count(self.image) < pages.ROWS * pictures:
+            while row is None or row[0][:length].count(self.signs.image) < pages.ROWS * pictures:
                 page = next(self.running[key])
-                row = pages.encode(page, self.tokenizer, self.image)
+                row = pages.encode(page, self.tokenizer, self.signs)
             rows.append(row)
             names.append(page["form"])
             pixels.append(torch.from_numpy(page["pixels"]))
             labels.append(torch.from_numpy(pages.labels_of(page)).long())
-        ids, kind = pages.tensors(rows, length, self.image)
+        ids, kind = pages.tensors(rows, length, self.signs.image)
         return names, ids, kind, torch.cat(pixels), torch.cat(labels)
 
     def close(self):
@@ -96,7 +98,7 @@ def loss_and_hits(llama, eyes, batch, image, swapped, looks=0.0):
         features = None
         if pixels is not None:
             with torch.no_grad():
-                features = eyes(vlm.as_pixels(pixels))
+                features = eyes(eyes.pixels_of(pixels))
         values_from = vlm.swapped_values(ids, image, labels, things) if swapped else None
         looking = vlm.Looks(ids, kind, image, labels) if looks and pixels is not None else None
         scores = vlm.logits(llama, ids, features, image, picked, values_from, looking)
@@ -128,7 +130,11 @@ def rounded(hits):
 def start_of(args):
     state = export.origin(args.text_model)
     weights, shape = vlm.second_matching_layer(state["model"], state["shape"], args.share)
-    return vlm.text_model(weights, shape)
+    if args.origin:
+        weights = load_origin(args)["text"]
+    if args.eyes == "qwen":
+        weights, shape = qwen.widened(weights, shape.as_dict())
+    return vlm.text_model(weights, shape, EYES[args.eyes].SECTIONS)
 
 
 def optimizers_of(llama, args):
@@ -149,8 +155,8 @@ def optimizers_of(llama, args):
 
 
 def load_eyes(args, width):
-    eyes = vlm.Eyes(width, len(pages.SHOWN))
-    if args.origin and args.origin.is_dir():
+    eyes = EYES[args.eyes](width, len(pages.SHOWN))
+    if args.origin and args.origin.is_dir() and not (args.work / "eyes.pt").is_file():
         # The reader of the class row is not shipped, and stages after the first do not use it.
         eyes.load_state_dict(export_vlm.shipped(args.origin)["eyes"], strict=False)
     else:
@@ -166,11 +172,22 @@ def load_origin(args):
     return {"text": state["text"], "tokens": state["at"]["tokens"]}
 
 
-def train_looks(args, program, tokenizer, image, log):
+@torch.no_grad()
+def speak_of_pictures(llama, tokenizer, signs):
+    """Signs around pictures begin as the end of a line, which the text model knows between them."""
+    table = llama.model.embed_tokens.weight
+    for sign in (*signs.before, *signs.behind):
+        if not table[sign].any():
+            table[sign] = table[end_of_line(tokenizer)]
+
+
+def end_of_line(tokenizer):
+    return tokenizer.encode("a\n", add_special_tokens=False).ids[-1]
+
+
+def train_looks(args, program, tokenizer, signs, log):
     """Queries and keys of the layer before the matching one, and nothing else."""
     llama = start_of(args)
-    if args.origin:
-        llama.load_state_dict(load_origin(args)["text"])
     eyes = load_eyes(args, llama.shape.width)
     layer = llama.model.layers[vlm.MATCHING]
     llama.requires_grad_(False)
@@ -178,7 +195,7 @@ def train_looks(args, program, tokenizer, image, log):
     for weight in trained:
         weight.requires_grad_(True)
     muon = torch.optim.Muon(trained, lr=args.muon_look, weight_decay=0.0, momentum=0.95)
-    seen = PageBatches(program, args.seed + 2, tokenizer, image)
+    seen, image = PageBatches(program, args.seed + 2, tokenizer, signs), signs.image
     start, step, spent = time.time(), 0, 0.0
     while spent < 1:
         torch.manual_seed(args.seed * 1000003 + step)
@@ -186,11 +203,11 @@ def train_looks(args, program, tokenizer, image, log):
         _, ids, kind, pixels, labels = seen.get(length, tuple(pages.FORMS), max(1, 4096 // length))
         looking = vlm.Looks(ids, kind, image, labels)
         with torch.no_grad():
-            cos, sin = llama.table(length, torch.float)
-            x = vlm.rows_of(llama, ids, eyes(vlm.as_pixels(pixels)), image)
+            cos, sin = vlm.tables(llama, ids, image, torch.float)
+            x = vlm.rows_of(llama, ids, eyes(eyes.pixels_of(pixels)), image)
             for before in llama.model.layers[:vlm.MATCHING]:
                 x = before(x, cos, sin)
-        looking.watch(layer, x, llama)
+        looking.watch(layer, x, llama, ids)
         looking.loss.backward()
         for group in muon.param_groups:
             group["lr"] = args.muon_look * min(1.0, (step + 1) / 10) * min(1.0, (1 - spent) / 0.5)
@@ -204,20 +221,19 @@ def train_looks(args, program, tokenizer, image, log):
     seen.close()
 
 
-def train_joint(args, program, tokenizer, image, log):
+def train_joint(args, program, tokenizer, signs, log):
     llama = start_of(args)
     if not args.origin:
         llama.load_state_dict(torch.load(args.work / "looks.pt", weights_only=True)["text"])
     eyes = load_eyes(args, llama.shape.width)
     optimizers = optimizers_of(llama, args)
-    seen = PageBatches(program, args.seed, tokenizer, image)
+    seen, image = PageBatches(program, args.seed, tokenizer, signs), signs.image
     read = TextBatches(program, args.seed + 1, args.text_model)
-    held = PageBatches(program, args.seed + 1000, tokenizer, image, split="eval")
+    held = PageBatches(program, args.seed + 1000, tokenizer, signs, split="eval")
     level, everything, smooth, tokens = 0, False, {}, 0
     if args.origin:
-        state = load_origin(args)
-        llama.load_state_dict(state["text"])
-        level, everything, tokens = len(LENGTHS) - 1, True, state["tokens"]
+        speak_of_pictures(llama, tokenizer, signs)
+        level, everything, tokens = len(LENGTHS) - 1, True, load_origin(args)["tokens"]
     step, spent, before = 0, 0.0, 0.0
     run = {name: str(value) for name, value in vars(args).items()}
     running = args.work / "joint.pt"
@@ -297,6 +313,8 @@ def main():
     parser.add_argument("stage", choices=("eyes", "looks", "joint"))
     parser.add_argument("--work", type=pathlib.Path, required=True, help="checkpoints and log")
     parser.add_argument("--text-model", type=pathlib.Path, default=data.ROOT / "models/ref-gqa")
+    parser.add_argument("--eyes", choices=EYES, default="clip",
+                        help="clip: LLaVA's; qwen: Qwen2-VL's, with its positions of three axes")
     parser.add_argument("--kvgauge", help="the program; default: from the build folders")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--minutes", type=float, required=True, help="length of the stage")
@@ -308,7 +326,8 @@ def main():
     joint = parser.add_argument_group("stage joint")
     joint.add_argument("--from", dest="origin", type=pathlib.Path, metavar="CHECKPOINT",
                        help="go on with its text model: all forms and lengths from the first step; "
-                       "give another --seed; a model's folder brings its eyes as well")
+                       "give another --seed; a model's folder brings its eyes as well, where the "
+                       "work folder has none")
     joint.add_argument("--origin-tokens", type=int, default=0,
                        help="what a model's folder was trained on")
     joint.add_argument("--tokens", type=int, default=8192, help="a step")
@@ -338,7 +357,7 @@ def main():
     torch.manual_seed(args.seed)
     args.work.mkdir(parents=True, exist_ok=True)
     program = data.find_program(args.kvgauge)
-    tokenizer, image = pages.load_tokenizer(args.text_model)
+    tokenizer, signs = pages.load_tokenizer(args.text_model, EYES[args.eyes].AROUND)
     file = open(args.work / "log.jsonl", "a", buffering=1)
 
     def log(entry):
@@ -349,11 +368,20 @@ def main():
 
     if args.stage == "eyes":
         table = export.origin(args.text_model)["model"]["model.embed_tokens.weight"]
-        eyes_stage.train(args, program, table, pages.patch_ids(tokenizer), log)
+        width, context = table.shape[1], None
+        if args.eyes == "qwen":
+            state = export.origin(args.text_model)
+            narrow = vlm.text_model(*vlm.second_matching_layer(state["model"], state["shape"]))
+            if args.origin:
+                narrow.load_state_dict(load_origin(args)["text"])
+            context = qwen.Context(narrow, end_of_line(tokenizer))
+            width = narrow.shape.heads * narrow.shape.head_dim
+        eyes_stage.train(args, program, EYES[args.eyes](width, len(pages.SHOWN)),
+                         eyes_stage.Targets(table, pages.patch_ids(tokenizer), context), log)
     elif args.stage == "looks":
-        train_looks(args, program, tokenizer, image, log)
+        train_looks(args, program, tokenizer, signs, log)
     else:
-        train_joint(args, program, tokenizer, image, log)
+        train_joint(args, program, tokenizer, signs, log)
 
 
 if __name__ == "__main__":

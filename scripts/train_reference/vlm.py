@@ -20,7 +20,7 @@ VOCABULARY = 1856           # the text model's, the sign for a picture, and up t
 MATCHING = 1                # the layer of a reference Llama whose heads find what stood before
 
 
-class ClipAttention(nn.Module):
+class TowerAttention(nn.Module):
     def __init__(self):
         super().__init__()
         for name in ("q_proj", "k_proj", "v_proj", "out_proj"):
@@ -44,11 +44,11 @@ class ClipMlp(nn.Module):
         return self.fc2(x * torch.sigmoid(1.702 * x))  # quick_gelu
 
 
-class ClipLayer(nn.Module):
-    def __init__(self):
+class TowerLayer(nn.Module):
+    def __init__(self, mlp):
         super().__init__()
-        self.layer_norm1, self.self_attn = nn.LayerNorm(WIDTH), ClipAttention()
-        self.layer_norm2, self.mlp = nn.LayerNorm(WIDTH), ClipMlp()
+        self.layer_norm1, self.self_attn = nn.LayerNorm(WIDTH), TowerAttention()
+        self.layer_norm2, self.mlp = nn.LayerNorm(WIDTH), mlp
 
     def forward(self, x):
         x = x + self.self_attn(self.layer_norm1(x))
@@ -75,7 +75,7 @@ class Clip(nn.Module):
         self.embeddings = ClipEmbeddings()
         self.pre_layrnorm = nn.LayerNorm(WIDTH)  # spelled like that
         self.encoder = nn.Module()
-        self.encoder.layers = nn.ModuleList(ClipLayer() for _ in range(LAYERS))
+        self.encoder.layers = nn.ModuleList(TowerLayer(ClipMlp()) for _ in range(LAYERS))
         self.post_layernorm = nn.LayerNorm(WIDTH)
 
     def patches(self, pixels):
@@ -98,12 +98,29 @@ class Projector(nn.Module):
 class Eyes(nn.Module):
     """Tower and projector. `present` exists while training: it reads from the class row which words
     a picture shows, as CLIP's class row has to know, so that its attention says something."""
+    AROUND = ((), (), ())   # signs of the prompt: before a picture's rows, behind them, others
+    SECTIONS = None
 
     def __init__(self, text_width, words):
         super().__init__()
         self.vision_model = Clip()
         self.multi_modal_projector = Projector(text_width)
         self.present = nn.Linear(WIDTH, words)
+
+    def matrices(self):
+        return [p for p in self.vision_model.encoder.parameters() if p.dim() == 2]
+
+    def start_at(self, middle):
+        self.multi_modal_projector.linear_2.bias.copy_(middle)
+
+    @staticmethod
+    def pixels_of(images):
+        return normalised(images, MEAN, STD)
+
+    @staticmethod
+    def as_given(pixels):
+        """As its processor lays them out."""
+        return pixels
 
     def forward(self, pixels):
         """Rows of the prompt, [pictures, ROWS, text width]."""
@@ -116,10 +133,10 @@ class Eyes(nn.Module):
                 self.present(self.vision_model.post_layernorm(last)))
 
 
-def as_pixels(images):
-    """u8 [pictures, SIDE, SIDE, 3] -> what the preprocessor gives."""
+def normalised(images, mean, std):
+    """u8 [pictures, SIDE, SIDE, 3] -> what a preprocessor gives."""
     x = images.float() / 255
-    return ((x - torch.tensor(MEAN)) / torch.tensor(STD)).permute(0, 3, 1, 2).contiguous()
+    return ((x - torch.tensor(mean)) / torch.tensor(std)).permute(0, 3, 1, 2).contiguous()
 
 
 def second_matching_layer(weights, shape, share=0.0, sharp=0.25):
@@ -146,10 +163,36 @@ def second_matching_layer(weights, shape, share=0.0, sharp=0.25):
     return grown, Shape(**{**shape, "layers": shape["layers"] + 1, "vocab": VOCABULARY})
 
 
-def text_model(weights, shape):
+def text_model(weights, shape, sections=None):
+    """`sections`: rotary pairs of time, line and column, for a model with positions of three axes."""
     llama = Llama(shape)
     llama.load_state_dict(weights)
+    llama.sections = sections
     return llama
+
+
+def positions(ids, image):
+    """Of three axes, [3, pages, length]: time, line and column. A picture takes as many steps as its
+    longer side."""
+    seen = ids == image
+    nth = seen.cumsum(1) - 1
+    at = nth % ROWS
+    step = torch.where(seen, torch.where(at == ROWS - 1, GRID, 0), 1)
+    time = step.cumsum(1) - step
+    line, column = (torch.where(seen, part, 0) for part in (at // GRID, at % GRID))
+    return torch.stack((time, time + line, time + column))
+
+
+def tables(llama, ids, image, dtype):
+    """cos and sin of each place: [length, head_dim], or [pages, 1, length, head_dim] where keys turn by
+    three axes."""
+    if llama.sections is None:
+        return llama.table(ids.shape[1], dtype)
+    at = positions(ids, image).double()
+    axis = torch.arange(3).repeat_interleave(torch.tensor(llama.sections))
+    angle = at[axis].permute(1, 2, 0) * llama.frequencies()
+    angle = angle.repeat(1, 1, 2)[:, None]
+    return angle.cos().to(dtype), angle.sin().to(dtype)
 
 
 def rows_of(llama, ids, features, image):
@@ -165,11 +208,11 @@ def logits(llama, ids, features, image, picked, values_from=None, looking=None):
     the layer before the matching one. `looking`: a `Looks` that watches that layer."""
     kind = ids.device.type
     dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else torch.float
-    cos, sin = (table.to(ids.device) for table in llama.table(ids.shape[1], dtype))
+    cos, sin = tables(llama, ids, image, dtype)
     x = rows_of(llama, ids, features, image)
     for i, layer in enumerate(llama.model.layers):
         if i == MATCHING and looking is not None:
-            looking.watch(layer, x, llama)
+            looking.watch(layer, x, llama, ids)
         x = layer(x, cos, sin, **({"values_from": values_from} if i == MATCHING else {}))
     return llama.lm_head(llama.model.norm(x.flatten(0, 1)[picked]))
 
@@ -179,17 +222,19 @@ class Looks:
     matching one: at things, and at one as much as at another, is what `loss` wants."""
 
     def __init__(self, ids, kind, image, labels, most=4):
-        self.seen, self.shown, self.loss = ids == image, labels.flatten() >= 0, 0.0
+        self.image, self.seen = image, ids == image
+        self.shown, self.loss = labels.flatten() >= 0, 0.0
         begins = (kind == 1) & (F.pad(kind, (1, 0))[:, :-1] != 1)
         self.rows = [row.nonzero().flatten() for row in begins]
         self.rows = [row[torch.randperm(len(row))[:most]] for row in self.rows]
 
-    def watch(self, layer, x, llama):
+    def watch(self, layer, x, llama, ids):
         attention, s = layer.self_attn, llama.shape
         pages, at = 0, 0
         with torch.autocast(x.device.type, enabled=False):
-            cos, sin = llama.table(x.shape[1], torch.float)
-            for page, seen, rows in zip(x, self.seen, self.rows):
+            turns = (table.view(-1, *table.shape[-2:]).expand(len(x), -1, -1)
+                     for table in tables(llama, ids, self.image, torch.float))
+            for page, seen, rows, cos, sin in zip(x, self.seen, self.rows, *turns):
                 shown = self.shown[at:at + int(seen.sum())]
                 at += len(shown)
                 if not len(rows) or not shown.any():

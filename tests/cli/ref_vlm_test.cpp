@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The shipped model that sees: it answers pages that it was not trained on, and methods lose them.
+// The shipped models that see: they answer pages that they were not trained on, and methods lose
+// them.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -11,13 +12,26 @@ namespace kvgauge {
 namespace {
 
 constexpr char kRefVlm[] = KVG_SOURCE_DIR "/models/ref-vlm";
+constexpr char kRefVlmMrope[] = KVG_SOURCE_DIR "/models/ref-vlm-mrope";
 
 class RefVlmTest : public RunTest {
  protected:
+  // What the model says to the page that its directory has for a demonstration.
+  std::string AnswerToDemo(const std::string& model) {
+    const std::string demo = StrCat(model, "/demo/");
+    const Outcome outcome = Run({"generate", model, "--image", demo + "1.png", "--image",
+                                 demo + "2.png", "--image", demo + "3.png", "--prompt-file",
+                                 demo + "page.txt", "--max-new-tokens", "8", "--json"});
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+    return outcome.exit_code == 0 ? (*ParseJson(outcome.out, "out"))["text"].get<std::string>()
+                                  : "";
+  }
+
   // Mean scores of a run by method and budget.
-  std::map<std::string, double> ScoresOn(const std::string& task, const std::string& rest) const {
+  std::map<std::string, double> ScoresOn(const std::string& task, const std::string& rest,
+                                         const std::string& model = kRefVlm) const {
     Write("mine.json",
-          StrCat(R"({"models": [")", kRefVlm, R"("], "tasks": [)", task, "], ", rest, "}"));
+          StrCat(R"({"models": [")", model, R"("], "tasks": [)", task, "], ", rest, "}"));
     RunInto("r.db", {"--quiet"});
     const auto store = Open("r.db");
     std::map<std::string, double> means;
@@ -36,13 +50,7 @@ class RefVlmTest : public RunTest {
 
 // Greedy answers of the demonstration page, as Hugging Face's Llava gives them.
 TEST_F(RefVlmTest, ReadsTheDemonstrationPage) {
-  const std::string demo = StrCat(kRefVlm, "/demo/");
-  const Outcome outcome =
-      Run({"generate", kRefVlm, "--image", demo + "1.png", "--image", demo + "2.png", "--image",
-           demo + "3.png", "--prompt-file", demo + "page.txt", "--max-new-tokens", "8", "--json"});
-  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
-  const Json answer = *ParseJson(outcome.out, "out");
-  EXPECT_THAT(answer["text"].get<std::string>(), testing::StartsWith("421"));
+  EXPECT_THAT(AnswerToDemo(kRefVlm), testing::StartsWith("421"));
 }
 
 // By chance, three digits are right once in a thousand pages.
@@ -61,6 +69,20 @@ TEST_F(RefVlmTest, FindsTheNeedleAtEachDepth) {
       R"({"task": "visual/needle", "samples": 9, "source": {"pictures": "8", "depths": "0,50,100"}})",
       R"("budgets": ["10%"], "methods": ["full"])");
   EXPECT_GE(needle.at("full"), 0.85);
+}
+
+// The same page with positions of three axes.
+TEST_F(RefVlmTest, PositionsOfThreeAxesReadTheDemonstrationPage) {
+  EXPECT_THAT(AnswerToDemo(kRefVlmMrope), testing::StartsWith("421"));
+}
+
+TEST_F(RefVlmTest, PositionsOfThreeAxesFindTheNeedleAndMethodsTell) {
+  const std::map<std::string, double> needle = ScoresOn(
+      R"({"task": "visual/needle", "samples": 11, "source": {"pictures": "16"}})",
+      R"("budgets": ["10%"], "methods": ["full", "snapkv", "random_visual"])", kRefVlmMrope);
+  EXPECT_GE(needle.at("full"), 0.85);
+  EXPECT_GE(needle.at("snapkv"), 0.75 * needle.at("full"));
+  EXPECT_LE(needle.at("random_visual"), 0.25);
 }
 
 }  // namespace
