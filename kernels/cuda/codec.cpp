@@ -70,6 +70,7 @@ class CudaCodec final : public CodecOps {
   CodecCall Prepare(const KvCodec& codec, std::span<const PagePart> parts, const Tensor& rows) {
     const auto count = static_cast<int64_t>(parts.size());
     CodecView view = ViewOf(codec);
+    if (view.range_pages == 0) view.range_pages = static_cast<int>(count);
     tables_.Begin(static_cast<int64_t>(sizeof view) +
                   count * static_cast<int64_t>(sizeof(PagePart)) + 12 * codec.dim +
                   RecordTableBytes(codec) + 6 * Tables::kGap);

@@ -297,10 +297,11 @@ KVG_DEVICE void StoreScales(const CodecView& c, const PagePart& part, const Numb
     const int groups = (part.end - part.begin) / c.group;
     for (int i = Thread(); i < groups * c.dim; i += BlockThreads()) {
       const int entry = part.begin + i / c.dim * c.group, dim = i % c.dim;
-      // The first of two pages with one range is at an even place of the call's rows.
-      const int from = c.range_pages > 1 ? -static_cast<int>(part.row % (2 * kPageEntries)) : entry;
+      // Pages with one range follow each other in the call's rows.
+      const int run = c.group * c.range_pages;
+      const int from = c.range_pages > 1 ? -static_cast<int>(part.row % run) : entry;
       float low = x(from, dim), high = low;
-      for (int e = from + 1; e < from + c.group * c.range_pages; ++e) {
+      for (int e = from + 1; e < from + run; ++e) {
         const float v = x(e, dim);
         low = v < low ? v : low;
         high = high < v ? v : high;

@@ -114,15 +114,15 @@ class Page {
     return CodeBytes() + Scales() * (SizeOf(form_.scale) + (HasZeros() ? 2 : 0));
   }
 
-  // x(entry, dim) for the entries [begin, end) of the page, and for those of the page `other`
-  // entries away that has one range with it, if there is one.
+  // x(entry, dim) for the entries [begin, end) of the page, and for those of the pages `apart`
+  // entries away that have one range with it.
   template <class NumberAt>
-  void Encode(int64_t begin, int64_t end, int64_t other, NumberAt x) {
+  void Encode(int64_t begin, int64_t end, const std::vector<int64_t>& apart, NumberAt x) {
     ForGroups(begin, end, [&](const std::vector<std::array<int64_t, 2>>& places) {
       Group g;
       for (const auto& [entry, dim] : places) {
         g.numbers.push_back(x(entry, dim));
-        if (other != 0) g.others.push_back(x(entry + other, dim));
+        for (const int64_t other : apart) g.others.push_back(x(entry + other, dim));
       }
       if (fixed_) SetFixedRange(places[0][1], &g);
       for (const auto& place : places) g.dims.push_back(place[1]);
@@ -459,6 +459,15 @@ class ReferenceCodec final : public CodecOps {
     const auto number = [&](int64_t row, int64_t d) {
       return rows.f32()[row * rows.stride[0] + d];
     };
+    const bool channels = codec.kind == KvCodecKind::kAffine && codec.axis == CodeAxis::kChannel;
+    const int64_t run = codec.range_pages == 0 ? n : codec.range_pages * kKvPageEntries;
+    const std::vector<Taken> taken = FindAllOutliers(codec, n, number);
+    const auto coded = [&](int64_t row, int64_t d) {
+      if (taken.empty()) return number(row, d);
+      const std::map<int64_t, float>& replaced = taken[row / kKvPageEntries].replaced;
+      const auto other = replaced.find(d * kKvPageEntries + row % kKvPageEntries);
+      return other != replaced.end() ? other->second : number(row, d);
+    };
     uint16_t* basis = nullptr;
     std::vector<uint16_t*> latents;
     Rows error(static_cast<size_t>(n));  // [n][dim]
@@ -484,15 +493,14 @@ class ReferenceCodec final : public CodecOps {
         continue;
       }
       Page page(codec, pages.codes[p]);
-      Outliers outliers;
-      std::map<int64_t, float> replaced;
-      if (codec.has_outliers()) outliers = FindOutliers(codec, in_page, &replaced);
-      const int64_t apart = p % 2 == 0 ? kKvPageEntries : -kKvPageEntries;
-      const int64_t other_page = codec.range_pages > 1 ? apart : 0;
-      page.Encode(begin, end, other_page, [&](int64_t entry, int64_t d) {
-        const auto other = replaced.find(d * kKvPageEntries + entry);
-        return other != replaced.end() ? other->second : in_page(entry, d);
-      });
+      const Outliers outliers = taken.empty() ? Outliers() : taken[row / kKvPageEntries].outliers;
+      std::vector<int64_t> apart;  // of the other pages that have one range with this
+      const int64_t first = row / run * run, last = channels ? std::min(first + run, n) : first;
+      for (int64_t other = first; run > kKvPageEntries && other < last; other += kKvPageEntries) {
+        if (other != row) apart.push_back(other - row);
+      }
+      page.Encode(begin, end, apart,
+                  [&](int64_t entry, int64_t d) { return coded(row + entry - begin, d); });
       if (rank > 0) {
         latents.push_back(
             static_cast<uint16_t*>(allocate(Block::kLatents, p, kKvPageEntries * rank * 2)));
@@ -511,6 +519,23 @@ class ReferenceCodec final : public CodecOps {
       row += end - begin;
     }
     if (rank > 0) Fit(error, rank, latents, basis);
+  }
+
+  // What is kept of a page, and what is coded in its place.
+  struct Taken {
+    Outliers outliers;
+    std::map<int64_t, float> replaced;
+  };
+  // Page by page of the call's rows; nothing where the codec keeps none.
+  template <class NumberAt>
+  static std::vector<Taken> FindAllOutliers(const KvCodec& codec, int64_t n, NumberAt number) {
+    std::vector<Taken> pages;
+    for (int64_t row = 0; codec.has_outliers() && row < n; row += kKvPageEntries) {
+      Taken& page = pages.emplace_back();
+      page.outliers = FindOutliers(
+          codec, [&](int64_t entry, int64_t d) { return number(row + entry, d); }, &page.replaced);
+    }
+    return pages;
   }
 
   // replaced: what is coded in the place of an outlier.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/kv_codec.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 
@@ -17,6 +18,7 @@ constexpr int64_t kBlock = 32;  // dims of a block of llama.cpp's formats and of
 constexpr int64_t kNvBlock = 16;
 constexpr int64_t kMostOutlierDims = 1024;
 constexpr int64_t kMostByteScaleDims = 1024;
+constexpr int64_t kMostRangePages = 1024;
 
 // llama.cpp's kvalues_iq4nl.
 constexpr std::array<float, 16> kIq4Levels = {-127, -104, -83, -65, -49, -35, -22, -10,
@@ -56,10 +58,9 @@ Status CheckAffine(const KvCodec& codec) {
   KVG_TRY(CheckGroup(codec));
   if (codec.range_pages == 1) return {};
   const bool channels = codec.axis == CodeAxis::kChannel && codec.group == kKvPageEntries;
-  const bool alone = codec.outlier_share == 0 && codec.rank == 0;
-  if (codec.range_pages == 2 && channels && alone) return {};
-  return BadInput(StrCat("range_pages ", codec.range_pages, ": must be 1, or 2 for groups of ",
-                         kKvPageEntries, " entries without outliers and correction"));
+  if (channels && codec.range_pages >= 0 && codec.range_pages <= kMostRangePages) return {};
+  return BadInput(StrCat("range_pages ", codec.range_pages, ": must be 1, or 0 to ",
+                         kMostRangePages, " for groups of ", kKvPageEntries, " entries"));
 }
 
 Status CheckEdges(const Tensor& edges, int64_t count) {
@@ -187,11 +188,12 @@ Status CheckCodec(const KvCodec& codec) {
 }
 
 int64_t SealUnit(const KvCodec& codec) {
-  if (codec.has_outliers() || codec.rank > 0) return kKvPageEntries;
   const bool over_entries =
       codec.kind == KvCodecKind::kPolarPairs || codec.kind == KvCodecKind::kMeanSizes ||
       (codec.kind == KvCodecKind::kAffine && codec.axis == CodeAxis::kChannel);
-  return over_entries ? codec.group * codec.range_pages : 1;
+  const int64_t ranged = over_entries ? codec.group * std::max<int64_t>(codec.range_pages, 1) : 1;
+  const bool side_cars = codec.has_outliers() || codec.rank > 0;
+  return side_cars ? std::max(ranged, kKvPageEntries) : ranged;
 }
 
 KvBytes& KvBytes::operator+=(const KvBytes& other) {

@@ -325,6 +325,41 @@ TEST_F(EveryCodecBackend, TwoPagesHaveOneRange) {
   }
 }
 
+// Outliers are taken out first. Without a number of pages those of a call have one range.
+TEST_F(EveryCodecBackend, RunsOfPagesHaveOneRange) {
+  const int64_t dim = 20, entries = 384;
+  const std::vector<float> rows = HardRows(entries, dim, 37);
+  for (const int64_t pages : {0, 3}) {
+    for (const double share : {0.0, 0.1}) {
+      KvCodec codec = AffineCodec(1, CodeAxis::kChannel, 64, dim);
+      codec.range_pages = pages;
+      codec.outlier_share = share;
+      ASSERT_EQ(SealUnit(codec), pages == 0 ? 64 : 192);
+      CodecStream want(*twin, codec, entries);
+      want.Encode({rows.begin(), rows.begin() + 192 * dim});
+      want.Encode({rows.begin() + 192 * dim, rows.end()}, 192);
+      const std::vector<float> wanted = want.Decode();
+      for (const auto& [name, ops] : backends) {
+        SCOPED_TRACE(StrCat(name, " ", pages, " pages, outliers ", share));
+        CodecStream got(*ops, codec, entries), at_once(*ops, codec, entries);
+        got.Encode({rows.begin(), rows.begin() + 192 * dim});
+        got.Encode({rows.begin() + 192 * dim, rows.end()}, 192);
+        ASSERT_EQ(FirstDifference(got.Decode(), wanted), -1);
+        at_once.Encode(rows);
+        EXPECT_EQ(FirstDifference(at_once.Decode(), wanted) == -1, pages == 3);
+      }
+      if (share > 0) continue;
+      for (int64_t d = 0; d < dim; ++d) {
+        for (const int64_t begin : {0, 192}) {
+          std::set<float> numbers;
+          for (int64_t e = begin; e < begin + 192; ++e) numbers.insert(wanted[e * dim + d]);
+          EXPECT_LE(numbers.size(), 2) << d;
+        }
+      }
+    }
+  }
+}
+
 const CodecKernels& KernelsOf(Isa isa) {
   if (isa >= Isa::kAvx512) return Avx512CodecKernels();
   return isa == Isa::kAvx2 ? Avx2CodecKernels() : PortableCodecKernels();
@@ -579,7 +614,7 @@ TEST(KvCodecChecks, NameWhatIsWrongWithRecords) {
   EXPECT_THAT(message(codec), HasSubstr("bits 5: must be 1 to 4"));
   codec = AffineCodec(2, CodeAxis::kChannel, 32, 64);
   codec.range_pages = 2;
-  EXPECT_THAT(message(codec), HasSubstr("range_pages 2: must be 1, or 2 for groups of 64"));
+  EXPECT_THAT(message(codec), HasSubstr("range_pages 2: must be 1, or 0 to 1024 for groups of 64"));
   codec = PlainCodec(KvCodecKind::kSketched, 64);
   codec.bits = 2;
   const std::vector<float> levels = {-1, 0, 0, 1};

@@ -275,6 +275,47 @@ TEST(GearTest, WholePagesWithSideCars) {
   EXPECT_EQ(CodedBy("gear", "{}", HalfShape(32)).values.group, 32);
 }
 
+TEST(GearTest, LaterChunksHaveTheirOwnCodes) {
+  const Coded plan = CodedBy("gear", "{}", HalfShape());
+  ASSERT_TRUE(plan.later.has_value());
+  EXPECT_EQ(plan.later->keys.rank, 2);
+  EXPECT_EQ(plan.later->values.rank, 2);
+  EXPECT_EQ(plan.later->seal_keys.unit, 64);
+  EXPECT_FALSE(CodedBy("gear", R"({"rank": 1})", HalfShape()).later.has_value());
+  EXPECT_FALSE(CodedBy("gear", R"({"later_rank": 4})", HalfShape()).later.has_value());
+  // KCVT: one range for what is coded at once, and small chunks where nothing asks for pages.
+  const Coded wide = CodedBy("gear", R"({"group": 0})", HalfShape());
+  EXPECT_EQ(wide.keys.range_pages, 0);
+  EXPECT_EQ(wide.keys.group, 64);
+  EXPECT_EQ(wide.values.group, 64);
+  const Coded small =
+      CodedBy("gear", R"({"group": 0, "rank": 0, "outliers": 0, "chunk": 16})", HalfShape());
+  EXPECT_EQ(small.seal_keys.unit, 64);
+  ASSERT_TRUE(small.later.has_value());
+  EXPECT_EQ(small.later->keys.range_pages, 1);
+  EXPECT_EQ(small.later->keys.group, 16);
+  EXPECT_EQ(small.later->seal_values.unit, 16);
+  const Coded pages = CodedBy("gear", R"({"group": 128, "chunk": 256})", HalfShape());
+  EXPECT_EQ(pages.keys.range_pages, 2);
+  EXPECT_EQ(SealUnit(pages.keys), 128);
+  EXPECT_THAT(RefusalOf("gear", R"({"chunk": 32})", HalfShape()),
+              HasSubstr("as outliers and corrections are of whole pages"));
+  EXPECT_THAT(RefusalOf("gear", R"({"group": 128})", HalfShape()),
+              HasSubstr("chunk 64 must be a multiple of the group, 128"));
+  EXPECT_THAT(RefusalOf("gear", R"({"group": 48})", HalfShape()),
+              HasSubstr("group 48 must be 16, 32 or a multiple of 64"));
+}
+
+TEST(CodedTest, OtherCodesLaterAskForOneRule) {
+  Coded plan = CodedBy("gear", "{}", HalfShape());
+  EXPECT_TRUE(plan.Check({}).ok());
+  plan.seal_values.unit = 128;
+  const Status status = plan.Check({});
+  ASSERT_FALSE(status.ok());
+  EXPECT_THAT(status.error().message,
+              HasSubstr("keys are coded 64 entries at a time and values 128"));
+}
+
 TEST(KvQuantTest, RangesLeaveOutTheTails) {
   const int64_t n = 405, dim = 64;
   FakeView view(HalfShape(), n);

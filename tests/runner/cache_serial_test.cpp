@@ -90,6 +90,17 @@ class SerialTest : public CacheTest {
     wide.seal_keys.unit = 128;
     wide.seal_values.unit = 32;
     plans.push_back(PlanOf(wide));
+    // One range for all that is coded at once, and other codes for what comes later.
+    Coded later;
+    later.keys = wide.keys;
+    later.keys.range_pages = 0;
+    later.keys.rank = 2;
+    later.values = Affine(CodeAxis::kToken);
+    later.seal_keys.unit = later.seal_values.unit = 64;
+    later.later = LaterCodes{wide.keys, later.values, {.unit = 16}, {.unit = 16}};
+    later.later->keys.range_pages = 1;
+    later.later->keys.group = 16;
+    plans.push_back(PlanOf(later));
     // Other coordinates, there and back alike and not.
     Coded turned;
     turned.keys = Affine(CodeAxis::kToken);

@@ -117,6 +117,54 @@ TEST_F(StoreTest, SealingStepByStepGivesTheSameCodes) {
   ExpectAttendsAsRead(late, 1);
 }
 
+// Behind the units that are sealed first, in a part of their own.
+TEST_F(StoreTest, WhatComesLaterMayHaveOtherCodes) {
+  CachePools pools(*ops_);
+  KvCache cache = NewCache(pools, DType::kF16);
+  Coded plan;
+  plan.keys = Affine(2, CodeAxis::kChannel, 64);
+  plan.keys.range_pages = 0;
+  plan.keys.rank = 4;
+  plan.values = Affine(2, CodeAxis::kToken, 32);
+  plan.seal_keys = plan.seal_values = {.unit = 64, .keep_recent = 0};
+  plan.later = LaterCodes{plan.keys, plan.values, {.unit = 16}, {.unit = 16}};
+  plan.later->keys = Affine(4, CodeAxis::kChannel, 16);
+  ASSERT_TRUE(Feed(cache, 200).ok());
+  ASSERT_TRUE(StoreAll(cache, PlanOf(plan)).ok());
+  for (int i = 0; i < 60; ++i) {
+    ASSERT_TRUE(Feed(cache, 1).ok());
+    ASSERT_TRUE(cache.Seal().ok());
+  }
+  for (const KvHead& head : cache.Layer(1)) {
+    ASSERT_EQ(head.count, 2);
+    EXPECT_EQ(head.segments[0].length, 192);
+    EXPECT_EQ(head.segments[0].keys.entries, 192);
+    EXPECT_EQ(head.segments[0].values.entries, 192);
+    EXPECT_EQ(head.segments[0].keys.codec->rank, 4);
+    EXPECT_EQ(head.segments[1].length, 68);
+    EXPECT_EQ(head.segments[1].keys.entries, 64);
+    EXPECT_EQ(head.segments[1].keys.codec->bits, 4);
+    EXPECT_EQ(head.segments[1].keys.codec->rank, 0);
+  }
+  ExpectDeclaredIsAllocated(pools, cache);
+  ExpectAttendsAsRead(cache, 1);
+  CachePools other_pools(*ops_);
+  KvCache again = NewCache(other_pools, DType::kF16);
+  const std::string bytes = *cache.Serialize();
+  ASSERT_TRUE(again.Deserialize(bytes).ok());
+  EXPECT_TRUE(SameBits(Keys(again, 1, 1), Keys(cache, 1, 1)));
+  EXPECT_EQ(*again.Serialize(), bytes);
+  // What was sealed first may lose entries, too; its units become whole again.
+  ASSERT_TRUE(cache.Truncate(150).ok());
+  EXPECT_EQ(cache.Layer(1)[0].segments[0].keys.entries, 128);
+  EXPECT_EQ(cache.Layer(1)[0].segments[1].length, 0);
+  ASSERT_TRUE(Feed(cache, 20).ok());
+  ASSERT_TRUE(cache.Seal().ok());
+  EXPECT_EQ(cache.Layer(1)[0].segments[1].keys.entries, 16);
+  ExpectDeclaredIsAllocated(pools, cache);
+  ExpectAttendsAsRead(cache, 0);
+}
+
 TEST_F(StoreTest, IdentityStoreChangesNoBit) {
   CachePools pools(*ops_);
   KvCache cache = NewCache(pools, DType::kBF16);

@@ -25,6 +25,7 @@ namespace {
 
 constexpr double kEncode_ns = 0.5;  // a number
 constexpr double kDecode_ns = 0.2;
+constexpr double kRange_ns = 0.1;
 
 // The part of one page that a call is about.
 struct PagePart {
@@ -57,7 +58,6 @@ class CpuCodec final : public CodecOps {
  private:
   struct Scratch {
     std::vector<uint8_t> codes;  // [64][width]
-    std::vector<float> rows;     // [64][dim], where outliers are taken out
     std::vector<float> tile;
   };
 
@@ -66,9 +66,23 @@ class CpuCodec final : public CodecOps {
     const CodecPlan plan(codec);
     const std::vector<PagePart> parts = PartsOf(first_entry, rows.shape[0]);
     std::vector<Outliers> outliers(codec.has_outliers() ? parts.size() : 0);
+    std::vector<float> kept;  // the rows without them
+    Tensor coded = rows;
+    if (!outliers.empty()) {
+      kept.resize(static_cast<size_t>(rows.Numel()));
+      coded = Tensor(kept.data(), DType::kF32, {rows.shape[0], codec.dim});
+      ForPages(plan, parts, kEncode_ns, [&](int64_t i, Scratch&) {
+        float* to = kept.data() + parts[i].row * codec.dim;
+        for (int64_t e = 0; e < kCodePageEntries; ++e) {
+          const float* from = rows.As<float>() + (parts[i].row + e) * rows.stride[0];
+          std::copy_n(from, codec.dim, to + e * codec.dim);
+        }
+        outliers[i] = TakeOutliers(codec, to);
+      });
+    }
+    const PageRanges ranges = RangesOf(codec, coded);
     ForPages(plan, parts, kEncode_ns, [&](int64_t i, Scratch& scratch) {
-      EncodePage(codec, plan, parts[i], rows, pages, scratch,
-                 outliers.empty() ? nullptr : &outliers[i]);
+      EncodePage(codec, plan, parts[i], coded, ranges, pages, scratch);
     });
 
     void* basis = nullptr;
@@ -94,26 +108,47 @@ class CpuCodec final : public CodecOps {
     }
   }
 
+  // The ranges of channels that several pages share: those of runs of so many rows.
+  struct PageRanges {
+    int64_t run = 0;            // 0: each group has its own
+    std::vector<float> bounds;  // [runs][2][dim]: least and largest
+  };
+
+  PageRanges RangesOf(const KvCodec& codec, const Tensor& rows) const {
+    PageRanges ranges;
+    const int64_t n = rows.shape[0], dim = codec.dim;
+    if (codec.range_pages == 1) return ranges;
+    ranges.run = codec.range_pages == 0 ? n : codec.range_pages * kCodePageEntries;
+    const int64_t runs = n / ranges.run;
+    ranges.bounds.resize(static_cast<size_t>(2 * runs * dim));
+    SplitWork(threads_, runs, kRange_ns * static_cast<double>(ranges.run * dim), [&](int64_t r) {
+      float* const low = ranges.bounds.data() + 2 * r * dim;
+      float* const high = low + dim;
+      const float* x = rows.As<float>() + r * ranges.run * rows.stride[0];
+      std::copy_n(x, dim, low);
+      std::copy_n(x, dim, high);
+      for (int64_t e = 1; e < ranges.run; ++e) {
+        x += rows.stride[0];
+        for (int64_t c = 0; c < dim; ++c) {
+          low[c] = std::min(low[c], x[c]);
+          high[c] = std::max(high[c], x[c]);
+        }
+      }
+    });
+    return ranges;
+  }
+
   void EncodePage(const KvCodec& codec, const CodecPlan& plan, const PagePart& part,
-                  const Tensor& rows, const KvPages& pages, Scratch& scratch,
-                  Outliers* outliers) const {
+                  const Tensor& rows, const PageRanges& ranges, const KvPages& pages,
+                  Scratch& scratch) const {
     const CodedLayout& layout = plan.layout;
     auto* page = static_cast<uint8_t*>(pages.codes[part.page]);
     auto* scale = reinterpret_cast<uint16_t*>(page + layout.scale_offset);
     auto* zero = reinterpret_cast<uint16_t*>(page + layout.zero_offset);
     const float* x = rows.As<float>() + part.row * rows.stride[0];
-    int64_t stride = rows.stride[0];
+    const int64_t stride = rows.stride[0];
     if (IsRecord(plan.kind)) {
       return EncodeRecords(plan.record, x, stride, part.begin, part.end, page);
-    }
-    if (outliers != nullptr) {
-      scratch.rows.resize(static_cast<size_t>(kCodePageEntries) * layout.dim);
-      for (int64_t e = 0; e < kCodePageEntries; ++e) {
-        std::copy_n(x + e * stride, layout.dim, scratch.rows.data() + e * layout.dim);
-      }
-      x = scratch.rows.data();
-      stride = layout.dim;
-      *outliers = TakeOutliers(codec, scratch.rows.data());
     }
     scratch.codes.assign(static_cast<size_t>(kCodePageEntries) * layout.width, 0);
     uint8_t* codes = scratch.codes.data();
@@ -123,10 +158,11 @@ class CpuCodec final : public CodecOps {
       uint8_t* to = codes + int64_t{e} * layout.width;
       if (channels) {
         const int64_t at = int64_t{e} / layout.group * layout.scale_stride;
-        // The first of two pages with one range is at an even place of the call's rows.
-        const bool second = plan.range_pages > 1 && part.row % (2 * kCodePageEntries) != 0;
-        const float* ranged = second ? from - kCodePageEntries * stride : from;
-        k_.code_channels(plan, from, ranged, stride, to, scale + at, zero + at);
+        RangedRows ranged = {from, stride, layout.group};
+        if (ranges.run > 0) {
+          ranged = {ranges.bounds.data() + 2 * (part.row / ranges.run) * codec.dim, codec.dim, 2};
+        }
+        k_.code_channels(plan, from, stride, ranged, to, scale + at, zero + at);
       } else {
         k_.code_entry(plan, from, to, page + layout.scale_offset + e * SizeOf(layout.scale),
                       zero + e);

@@ -316,14 +316,14 @@ KVG_INLINE F StoreHalves(uint16_t* p, F v, Count count) {
   return LoadAny(p, DType::kF16, 0, count);
 }
 
-void CodeChannels(const CodecPlan& plan, const float* x, const float* ranged, int64_t stride,
+void CodeChannels(const CodecPlan& plan, const float* x, int64_t stride, const RangedRows& ranged,
                   uint8_t* codes, uint16_t* scale, uint16_t* zero) {
   const CodedLayout& layout = plan.layout;
   const F top = Splat(static_cast<float>((1 << layout.bits) - 1));
   ForLanes(layout.dim, [&](int64_t c, auto count) {
-    F low = Load(ranged + c, count), high = low;
-    for (int e = 1; e < layout.group * plan.range_pages; ++e) {
-      const F v = Load(ranged + e * stride + c, count);
+    F low = Load(ranged.first + c, count), high = low;
+    for (int64_t e = 1; e < ranged.count; ++e) {
+      const F v = Load(ranged.first + e * ranged.stride + c, count);
       low = Min(v, low);
       high = Max(v, high);
     }

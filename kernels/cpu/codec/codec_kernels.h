@@ -21,7 +21,6 @@ struct CodecPlan {
   CodedLayout layout;
   KvCodecKind kind;
   bool symmetric;
-  int range_pages;
   CodeRange range;
   int rank;
 
@@ -48,17 +47,23 @@ struct CodedPage {
 // The page of an index. pages' lists may be null where the codec has no such blocks.
 CodedPage PageOf(const KvPages& pages, int64_t page);
 
+// Rows whose least and largest numbers are the ranges of channels.
+struct RangedRows {
+  const float* first;
+  int64_t stride;
+  int64_t count;
+};
+
 struct CodecKernels {
   // One entry (kToken formats, and codebooks with channel ranges). x: [dim]; codes: [width], of
   // which dim are written; scale (of the layout's type), zero: those of the entry,
   // layout.scale_stride apart.
   void (*code_entry)(const CodecPlan& plan, const float* x, uint8_t* codes, void* scale,
                      uint16_t* zero);
-  // layout.group entries (kAffine along kChannel), with the ranges of the rows from `ranged` on, so
-  // many pages of them as have one range. Rows of x are `stride` apart, rows of codes layout.width;
-  // scale, zero: [dim].
-  void (*code_channels)(const CodecPlan& plan, const float* x, const float* ranged, int64_t stride,
-                        uint8_t* codes, uint16_t* scale, uint16_t* zero);
+  // layout.group entries (kAffine along kChannel), with the ranges of `ranged`. Rows of x are
+  // `stride` apart, rows of codes layout.width; scale, zero: [dim].
+  void (*code_channels)(const CodecPlan& plan, const float* x, int64_t stride,
+                        const RangedRows& ranged, uint8_t* codes, uint16_t* scale, uint16_t* zero);
   // Puts the codes of entries [begin, end) into the page; codes: [64][width], 0 in all other
   // entries and past dim.
   void (*pack)(const CodecPlan& plan, const uint8_t* codes, int begin, int end, void* page);

@@ -75,7 +75,6 @@ CodecPlan::CodecPlan(const KvCodec& codec)
     : layout(codec),
       kind(codec.kind),
       symmetric(codec.symmetric),
-      range_pages(static_cast<int>(codec.range_pages)),
       range(codec.range),
       rank(static_cast<int>(codec.rank)),
       table{},

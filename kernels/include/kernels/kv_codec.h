@@ -83,7 +83,7 @@ struct KvCodec {
   // found when they are coded; 0: none is stored.
   int64_t group = 0;
   bool symmetric = false;  // kAffine, 2 bits at least: value = scale * (code - 2^(bits - 1))
-  // kAffine, kChannel, groups of 64: so many pages, 1 or 2, have one range, which stands in each.
+  // kAffine, kChannel, groups of 64: so many pages have one range, held in each; 0: a call's pages.
   int64_t range_pages = 1;
 
   // kCodebook: [2^bits] f32 ascending; codes are those of the nearest, of two the lower, or begin

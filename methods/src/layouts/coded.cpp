@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "methods/layouts/coded.h"
 
+#include <algorithm>
 #include <vector>
 
 #include "core/strings.h"
+#include "kernels/attention.h"
 
 namespace kvgauge {
 namespace {
@@ -52,7 +54,14 @@ StoreTraits Coded::traits() const {
 
 Status Coded::Check(const StoreUse&) const {
   KVG_TRY(CheckCodedSide("keys", keys, seal_keys, tables.keys, tables.found));
-  return CheckCodedSide("values", values, seal_values, tables.values, tables.found);
+  KVG_TRY(CheckCodedSide("values", values, seal_values, tables.values, tables.found));
+  if (!later) return {};
+  if (seal_keys.unit != seal_values.unit || seal_keys.keep_recent != seal_values.keep_recent) {
+    return BadInput(StrCat("keys are coded ", seal_keys.unit, " entries at a time and values ",
+                           seal_values.unit, "; with other codes later both must be alike"));
+  }
+  KVG_TRY(CheckCodedSide("later keys", later->keys, later->seal_keys, {}, false));
+  return CheckCodedSide("later values", later->values, later->seal_values, {}, false);
 }
 
 double Coded::HeadBytes(const ModelShape&, int64_t entries) const {
@@ -68,8 +77,16 @@ int64_t Coded::EntryBits(const ModelShape& shape) const {
 }
 
 int64_t Coded::PlannedLayerBytes(const ModelShape& shape, int64_t entries, int64_t fresh) const {
-  return shape.kv_heads * (PlannedStreamBytes(keys, seal_keys, sinks, entries, fresh) +
-                           PlannedStreamBytes(values, seal_values, sinks, entries, fresh));
+  int64_t bytes = PlannedStreamBytes(keys, seal_keys, sinks, entries, fresh) +
+                  PlannedStreamBytes(values, seal_values, sinks, entries, fresh);
+  if (later) {
+    // Whichever takes more; each of the two parts may have a page that is part filled.
+    const int64_t other = PlannedStreamBytes(later->keys, later->seal_keys, 0, entries, fresh) +
+                          PlannedStreamBytes(later->values, later->seal_values, 0, entries, fresh);
+    const int64_t page = kKvPageEntries * (keys.dim + values.dim) * SizeOf(keys.dtype);
+    bytes = std::max(bytes, other) + page;
+  }
+  return shape.kv_heads * bytes;
 }
 
 }  // namespace kvgauge

@@ -2,6 +2,8 @@
 // Older entries coded, or on another tier; the first and the newest as they are.
 #pragma once
 
+#include <optional>
+
 #include "methods/seal_rule.h"
 #include "methods/store_plan.h"
 
@@ -27,6 +29,12 @@ struct HeadTables {
   bool found = false;   // in this sequence; else constants of the model
 };
 
+// Codes without tables.
+struct LaterCodes {
+  KvCodec keys, values;
+  SealRule seal_keys, seal_values;
+};
+
 struct Coded : StoreLayout {
   KvCodec keys, values;  // kFloat: entries stay in the cache's dtype
   SealRule seal_keys, seal_values;
@@ -35,6 +43,9 @@ struct Coded : StoreLayout {
   KeyRanges ranges;
   FixedScales scales;
   HeadTables tables;
+  // How entries are coded that come behind the units which are sealed first, the prompt's: keys and
+  // values then have one seal rule. Empty: as those are.
+  std::optional<LaterCodes> later;
 
   Coded() = default;
   // Uncoded, with sides and dims filled in.

@@ -42,8 +42,8 @@ void PutTable(std::string& out, const Tensor& table) {
 }
 
 // A codebook says with its range that edges of its codes follow; an affine codec, that two pages
-// have one range.
-constexpr int64_t kWithEdges = 8, kOverTwoPages = 16;
+// have one range, or that the number of such pages follows.
+constexpr int64_t kWithEdges = 8, kOverTwoPages = 16, kOverPages = 32;
 
 bool HasEdges(const KvCodec& codec) {
   return codec.kind == KvCodecKind::kCodebook && !codec.table.empty();
@@ -51,7 +51,8 @@ bool HasEdges(const KvCodec& codec) {
 
 void PutCodec(std::string& out, const KvCodec& codec) {
   const int64_t edges = HasEdges(codec) ? kWithEdges : 0;
-  const int64_t pages = codec.range_pages > 1 ? kOverTwoPages : 0;
+  const bool own = codec.range_pages == 1;
+  const int64_t pages = own ? 0 : codec.range_pages == 2 ? kOverTwoPages : kOverPages;
   for (const int64_t number :
        {static_cast<int64_t>(codec.kind), codec.dim, static_cast<int64_t>(codec.dtype),
         static_cast<int64_t>(codec.bits), static_cast<int64_t>(codec.axis), codec.group,
@@ -59,6 +60,7 @@ void PutCodec(std::string& out, const KvCodec& codec) {
         codec.rank, std::bit_cast<int64_t>(codec.outlier_share)}) {
     PutNumber(out, number);
   }
+  if (pages == kOverPages) PutNumber(out, codec.range_pages);
   for (const Tensor* table :
        {&codec.levels, &codec.channel_low, &codec.channel_high, &codec.fixed_scale}) {
     PutTable(out, *table);
@@ -71,6 +73,19 @@ void PutCodec(std::string& out, const KvCodec& codec) {
   }
   PutTable(out, codec.table);
 }
+
+void PutRule(std::string& out, const SealRule& rule) {
+  PutNumber(out, rule.unit);
+  PutNumber(out, rule.keep_recent);
+}
+
+Status TakeRule(std::string_view& in, SealRule* rule) {
+  KVG_TRY(TakeNumber(in, "unit of a seal rule", 1, INT32_MAX, &rule->unit));
+  return TakeNumber(in, "entries that stay", 0, INT32_MAX, &rule->keep_recent);
+}
+
+// Whether a layer's sinks have a part of their own, and whether other codes follow.
+constexpr int64_t kInParts = 1, kOtherCodes = 2;
 
 // Scales of owners, or of their channels.
 Status TakeScales(std::string_view& in, int64_t heads, int64_t width, std::vector<float>* memory,
@@ -145,11 +160,18 @@ bool CodedLayer::IsConstant(const Tensor& table) const {
 Status CodedLayer::Put(std::string& out) const {
   PutCodec(out, plan_.keys);
   PutCodec(out, plan_.values);
+  PutRule(out, plan_.seal_keys);
+  PutRule(out, plan_.seal_values);
   for (const int64_t number :
-       {plan_.seal_keys.unit, plan_.seal_keys.keep_recent, plan_.seal_values.unit,
-        plan_.seal_values.keep_recent, plan_.sinks, static_cast<int64_t>(plan_.tier),
-        static_cast<int64_t>(plan_.ranges.constant), static_cast<int64_t>(split_)}) {
+       {plan_.sinks, static_cast<int64_t>(plan_.tier), static_cast<int64_t>(plan_.ranges.constant),
+        (split_ ? kInParts : 0) + (plan_.later ? kOtherCodes : 0)}) {
     PutNumber(out, number);
+  }
+  if (plan_.later) {
+    PutCodec(out, plan_.later->keys);
+    PutCodec(out, plan_.later->values);
+    PutRule(out, plan_.later->seal_keys);
+    PutRule(out, plan_.later->seal_values);
   }
   PutTable(out, plan_.ranges.low);
   PutTable(out, plan_.ranges.high);
@@ -167,14 +189,21 @@ Status CodedLayer::Take(std::string_view& in, const LayerEntries& entries) {
   auto tables = std::make_shared<Tables>();
   KVG_TRY(TakeCodec(in, KvSide::kKeys, &plan_.keys, tables.get()));
   KVG_TRY(TakeCodec(in, KvSide::kValues, &plan_.values, tables.get()));
-  for (SealRule* rule : {&plan_.seal_keys, &plan_.seal_values}) {
-    KVG_TRY(TakeNumber(in, "unit of a seal rule", 1, INT32_MAX, &rule->unit));
-    KVG_TRY(TakeNumber(in, "entries that stay", 0, INT32_MAX, &rule->keep_recent));
-  }
+  KVG_TRY(TakeRule(in, &plan_.seal_keys));
+  KVG_TRY(TakeRule(in, &plan_.seal_values));
   KVG_TRY(TakeNumber(in, "sinks", 0, INT32_MAX, &plan_.sinks));
   KVG_TRY(TakeEnum(in, "tier", Tier::kDisk, &plan_.tier));
   KVG_TRY(TakeFlag(in, "constant ranges", &plan_.ranges.constant));
-  KVG_TRY(TakeFlag(in, "parts of a layer", &split_));
+  int64_t parts = 0;
+  KVG_TRY(TakeNumber(in, "parts of a layer", 0, kInParts + kOtherCodes, &parts));
+  split_ = parts % kOtherCodes == kInParts;
+  if (parts >= kOtherCodes) {
+    LaterCodes& later = plan_.later.emplace();
+    KVG_TRY(TakeCodec(in, KvSide::kKeys, &later.keys, tables.get()));
+    KVG_TRY(TakeCodec(in, KvSide::kValues, &later.values, tables.get()));
+    KVG_TRY(TakeRule(in, &later.seal_keys));
+    KVG_TRY(TakeRule(in, &later.seal_values));
+  }
   if (split_ && !planned()) return BadInput("cache bytes: a plain layer in parts");
   KVG_TRY(TakeRanges(in, entries, tables.get()));
   KVG_TRY(TakeFlag(in, "constant scales", &plan_.scales.constant));
@@ -221,8 +250,12 @@ Status CodedLayer::CheckCodes(const LayerEntries& entries) const {
           "fixed scales must be f32 [1, 1], [kv_heads, 1] or [kv_heads, dim]");
     }
     for (int64_t o = 0; o < owners(entries, side); ++o) {
-      KVG_TRY(CheckStream(keys ? "keys" : "values", Fitted(CodecOf(side, o), dim(entries, side, o)),
+      const int64_t width = dim(entries, side, o);
+      KVG_TRY(CheckStream(keys ? "keys" : "values", Fitted(CodecOf(side, o), width),
                           keys ? plan_.seal_keys : plan_.seal_values));
+      if (!plan_.later) continue;
+      KVG_TRY(CheckStream(keys ? "later keys" : "later values", Fitted(LaterCodecOf(side), width),
+                          keys ? plan_.later->seal_keys : plan_.later->seal_values));
     }
   }
   return {};
@@ -242,6 +275,10 @@ KvCodec CodedLayer::CodecOf(KvSide side, int64_t owner) const {
   return codec;
 }
 
+KvCodec CodedLayer::LaterCodecOf(KvSide side) const {
+  return side == KvSide::kKeys ? plan_.later->keys : plan_.later->values;
+}
+
 Status CodedLayer::Convert(LayerEntries& entries, std::span<const LayerPair>) {
   // What was taken from bytes begins in the parts it had.
   return split_ ? Split(entries) : Status();
@@ -252,15 +289,22 @@ Status CodedLayer::Split(LayerEntries& entries) {
   const std::array<int64_t, 2> counts = {owners(entries, KvSide::kKeys),
                                          owners(entries, KvSide::kValues)};
   BlockPool& pool = entries.setup->pools->of(plan_.tier);
-  LayerPart body = entries.NewPart(counts, pool, [&](KvSide side, int64_t owner) {
-    StreamSpec spec;
-    spec.side = side;
-    spec.dtype = entries.setup->format.dtype;
-    spec.dim = dim(entries, side, owner);
-    spec.codec = Fitted(CodecOf(side, owner), spec.dim);
-    spec.rule = side == KvSide::kKeys ? plan_.seal_keys : plan_.seal_values;
-    return spec;
-  });
+  const auto part = [&](bool later) {
+    return entries.NewPart(counts, pool, [&](KvSide side, int64_t owner) {
+      const bool keys = side == KvSide::kKeys;
+      StreamSpec spec;
+      spec.side = side;
+      spec.dtype = entries.setup->format.dtype;
+      spec.dim = dim(entries, side, owner);
+      spec.codec = Fitted(later ? LaterCodecOf(side) : CodecOf(side, owner), spec.dim);
+      spec.rule = keys ? plan_.seal_keys : plan_.seal_values;
+      if (later) spec.rule = keys ? plan_.later->seal_keys : plan_.later->seal_values;
+      return spec;
+    });
+  };
+  LayerPart body = part(false);
+  LayerPart behind = plan_.later ? part(true) : LayerPart();
+  const SealRule& rule = plan_.seal_keys;
   for (const KvSide side : {KvSide::kKeys, KvSide::kValues}) {
     const std::vector<Stream>& from = entries.parts[0].of(side);
     for (size_t o = 0; o < from.size(); ++o) {
@@ -270,13 +314,17 @@ Status CodedLayer::Split(LayerEntries& entries) {
       const Buffer memory = entries.ops().memory->Allocate(n * width * 4);
       const Tensor rows = memory.As(DType::kF32, {n, width});
       from[o].Read(0, rows);
+      const int64_t due = std::max<int64_t>(0, n - first - rule.keep_recent) / rule.unit;
+      const int64_t end = plan_.later ? first + due * rule.unit : n;
       if (first > 0) KVG_TRY(sinks.of(side)[o].Append(rows.Slice(0, first)));
-      if (first < n) KVG_TRY(body.of(side)[o].Append(rows.Slice(first, n)));
+      if (first < end) KVG_TRY(body.of(side)[o].Append(rows.Slice(first, end)));
+      if (end < n) KVG_TRY(behind.of(side)[o].Append(rows.Slice(end, n)));
     }
   }
   entries.parts.clear();
   if (plan_.sinks > 0) entries.parts.push_back(std::move(sinks));
   entries.parts.push_back(std::move(body));
+  if (plan_.later) entries.parts.push_back(std::move(behind));
   split_ = true;
   return {};
 }
@@ -288,11 +336,13 @@ Status CodedLayer::Seal(LayerEntries& entries, bool* changed) {
     *changed = true;
   }
   Status status;
-  for (const KvSide side : {KvSide::kKeys, KvSide::kValues}) {
-    for (Stream& stream : entries.parts.back().of(side)) {
-      if (!status.ok() || stream.Due() <= 0) continue;
-      status = stream.Seal();
-      *changed = true;
+  for (LayerPart& part : entries.parts) {
+    for (const KvSide side : {KvSide::kKeys, KvSide::kValues}) {
+      for (Stream& stream : part.of(side)) {
+        if (!status.ok() || stream.Due() <= 0) continue;
+        status = stream.Seal();
+        *changed = true;
+      }
     }
   }
   return status;
@@ -338,15 +388,18 @@ Status CodedLayer::TakeCodec(std::string_view& in, KvSide side, KvCodec* codec, 
   KVG_TRY(TakeFlag(in, "symmetry of a codec", &codec->symmetric));
   int64_t range = 0;
   constexpr auto kLastRange = static_cast<int64_t>(CodeRange::kLargest);
-  KVG_TRY(TakeNumber(in, "range of a codec", 0, kOverTwoPages + kLastRange, &range));
-  if (range >= kOverTwoPages) {
+  KVG_TRY(TakeNumber(in, "range of a codec", 0, kOverPages + kLastRange, &range));
+  const bool pages = range >= kOverPages;
+  if (pages) {
+    range -= kOverPages;
+  } else if (range >= kOverTwoPages) {
     codec->range_pages = 2;
     range -= kOverTwoPages;
   }
   const bool edges = range >= kWithEdges;
   if (edges) range -= kWithEdges;
   if (range > kLastRange || (edges && codec->kind != KvCodecKind::kCodebook) ||
-      (codec->range_pages > 1 && codec->kind != KvCodecKind::kAffine)) {
+      ((pages || codec->range_pages > 1) && codec->kind != KvCodecKind::kAffine)) {
     return BadInput(
         StrCat("cache bytes: range ", range, " of a codec", edges ? " with edges" : ""));
   }
@@ -354,6 +407,7 @@ Status CodedLayer::TakeCodec(std::string_view& in, KvSide side, KvCodec* codec, 
   KVG_TRY(TakeNumber(in, "rank of a codec", 0, kMost, &codec->rank));
   KVG_TRY(TakeNumber(in, &share));
   codec->outlier_share = std::bit_cast<double>(share);
+  if (pages) KVG_TRY(TakeNumber(in, "pages of one range", 0, kMost, &codec->range_pages));
   for (Tensor* table :
        {&codec->levels, &codec->channel_low, &codec->channel_high, &codec->fixed_scale}) {
     KVG_TRY(TakeTable(in, tables, table));

@@ -44,15 +44,17 @@ class CodedLayer : public LayerLayout {
   Status TakeRanges(std::string_view& in, const LayerEntries& entries, Tables* tables);
   // The codec of an owner's stream: a head may have ranges of its own.
   KvCodec CodecOf(KvSide side, int64_t owner) const;
+  // The same of entries behind those that are sealed first, where they have another.
+  KvCodec LaterCodecOf(KvSide side) const;
   // Whether anything is stored otherwise than in plain segments.
   bool planned() const { return seals() || plan_.tier != Tier::kDevice; }
-  // Sinks into a part of their own; all after them are stored as planned.
+  // Sinks into a part of their own, and what is coded otherwise later; all others as planned.
   Status Split(LayerEntries& entries);
 
   Coded plan_;  // its tensors lie in tables_ and ranges_
   std::shared_ptr<const Tables> tables_;
   std::shared_ptr<BlockList> ranges_;  // of host memory; never written again
-  bool split_ = false;                 // the codecs and the tier are at work in the last part
+  bool split_ = false;                 // codecs and tier are at work in all parts but sinks
 };
 
 }  // namespace kvgauge
