@@ -7,7 +7,6 @@
 // in what they hold.
 #include <algorithm>
 
-#include "methods/attention.h"
 #include "methods/prompt_attention.h"
 #include "methods/registry.h"
 #include "methods/tensors.h"
@@ -17,16 +16,12 @@ namespace {
 
 constexpr uint64_t kDrawStream = uint64_t{0x6C6F6F70} << 16;
 
-// What drawn rows of a prompt attend to, one query head after the other in the same memory.
-class DrawnRows {
+// What drawn rows of a prompt give along lines, one query head after the other.
+class DrawnLines {
  public:
-  DrawnRows(LayerView& view, const Tensor& queries, std::vector<int32_t> rows)
-      : view_(view), queries_(queries), rows_(std::move(rows)), prompt_(queries.shape[0]) {
-    const auto count = std::ssize(rows_);
-    index_ = Upload(view, std::span<const int32_t>(rows_));
-    of_head_ = view.Scratch(DType::kF32, {count, view.shape().key_dim});
-    logits_ = view.Scratch(DType::kF32, {count, prompt_});
-    shares_ = view.Scratch(DType::kF32, {count, prompt_});
+  DrawnLines(LayerView& view, const Tensor& queries, std::vector<int32_t> rows)
+      : view_(view), rows_(view, queries, std::move(rows)), prompt_(queries.shape[0]) {
+    const int64_t count = rows_.count();
     along_ = view.Scratch(DType::kF32, {count, prompt_});
     some_ = view.Scratch(DType::kF32, {count, prompt_});
     masses_ = view.Scratch(DType::kF32, {2 * prompt_});
@@ -40,7 +35,7 @@ class DrawnRows {
   // column j, or the diagonal that ends at entry j of the last row as j + prompt.
   std::vector<int32_t> FewestLines(int64_t query_head, double threshold) {
     Compute(query_head);
-    const double wanted = threshold * static_cast<double>(std::ssize(rows_));
+    const double wanted = threshold * static_cast<double>(rows_.count());
     int64_t too_few = 0, enough = 2 * prompt_;
     while (enough - too_few > 1) {
       const int64_t middle = (too_few + enough) / 2;
@@ -56,28 +51,19 @@ class DrawnRows {
   Tensor Columns() const { return masses_.Slice(0, prompt_); }
   Tensor Diagonals() const { return masses_.Slice(prompt_, 2 * prompt_); }
 
-  // Where number i of the rows has the entries up to its own: as columns, or as the diagonals that
-  // they lie on.
-  Tensor Seen(const Tensor& rows, int64_t i, bool as_diagonals) const {
-    const int64_t row = rows_[static_cast<size_t>(i)];
-    const int64_t first = as_diagonals ? prompt_ - 1 - row : 0;
-    return rows[i].Slice(first, first + row + 1).Reshape({1, row + 1});
+  // Where number i of the rows has the entries up to its own, as the diagonals that they lie on.
+  Tensor Along(const Tensor& of, int64_t i) const {
+    const int64_t row = rows_.row(i), first = prompt_ - 1 - row;
+    return of[i].Slice(first, first + row + 1).Reshape({1, row + 1});
   }
 
   void Compute(int64_t query_head) {
     Ops& ops = view_.ops();
-    const int64_t count = std::ssize(rows_), dim = view_.shape().key_dim;
-    ops.select->Gather(HeadOf(queries_, query_head), index_, of_head_);
-    const Tensor keys = view_.Keys(query_head / view_.shape().group(), 0);
-    ops.linear->MatMulNT(of_head_.Reshape({1, count, dim}), keys.Reshape({1, prompt_, dim}), 1.0f,
-                         logits_.Reshape({1, count, prompt_}));
-    LogitsOfProducts(view_, logits_);
-    // Behind a row its shares stay 0.
-    for (int64_t i = 0; i < count; ++i) {
-      ops.rows->Softmax(Seen(logits_, i, false), 1.0f, Seen(shares_, i, false));
-      ops.memory->Copy(Seen(shares_, i, false), Seen(along_, i, true));
+    rows_.Compute(query_head);
+    for (int64_t i = 0; i < rows_.count(); ++i) {
+      ops.memory->Copy(rows_.Seen(rows_.shares(), i), Along(along_, i));
     }
-    ops.rows->ReduceColumns(shares_, Reduction::kSum, Columns());
+    ops.rows->ReduceColumns(rows_.shares(), Reduction::kSum, Columns());
     ops.rows->ReduceColumns(along_, Reduction::kSum, Diagonals());
   }
 
@@ -91,9 +77,9 @@ class DrawnRows {
     const Tensor marks = chosen_.Reshape({all});
     ops.rows->Fill(0.0f, crossed());
     // Along a diagonal, what is in chosen columns is theirs.
-    ops.rows->Combine(shares_, marks.Slice(0, prompt_), Binary::kMultiply, some_);
-    for (int64_t i = 0; i < std::ssize(rows_); ++i) {
-      ops.memory->Copy(Seen(some_, i, false), Seen(crossed(), i, true));
+    ops.rows->Combine(rows_.shares(), marks.Slice(0, prompt_), Binary::kMultiply, some_);
+    for (int64_t i = 0; i < rows_.count(); ++i) {
+      ops.memory->Copy(rows_.Seen(some_, i), Along(crossed(), i));
     }
     ops.rows->ReduceColumns(crossed(), Reduction::kSum, held_.Slice(prompt_, all));
     const Tensor twice = held_.Slice(prompt_, all).Reshape({1, prompt_});
@@ -105,14 +91,12 @@ class DrawnRows {
     return double{Fetch(ops, sum_)[0]};
   }
 
-  // Memory of the logits, which are used up.
-  const Tensor& crossed() const { return logits_; }
+  const Tensor& crossed() const { return rows_.scratch(); }
 
   LayerView& view_;
-  const Tensor& queries_;
-  const std::vector<int32_t> rows_;
+  RowShares rows_;
   const int64_t prompt_;
-  Tensor index_, of_head_, logits_, shares_, along_, some_, masses_, chosen_, ones_, held_, sum_;
+  Tensor along_, some_, masses_, chosen_, ones_, held_, sum_;
 };
 
 class LoopServeLines final : public Attend {
@@ -125,7 +109,7 @@ class LoopServeLines final : public Attend {
     const int64_t prompt = queries.shape[0];
     sight.heads.resize(static_cast<size_t>(view.shape().query_heads));
     if (threshold_ >= 1) return sight;
-    DrawnRows drawn(view, queries, Draw(view, prompt));
+    DrawnLines drawn(view, queries, DrawRows(view, kDrawStream, rows_, prompt));
     for (int64_t h = 0; h < view.shape().query_heads; ++h) {
       HeadSight& head = sight.heads[static_cast<size_t>(h)];
       head.kind = HeadSight::Kind::kLines;
@@ -145,17 +129,6 @@ class LoopServeLines final : public Attend {
   }
 
  private:
-  // Ascending; the same for all heads of a layer.
-  std::vector<int32_t> Draw(LayerView& view, int64_t prompt) const {
-    const int64_t count = std::min(rows_, prompt);
-    const Tensor numbers = view.Scratch(DType::kF32, {prompt});
-    view.ops().rows->Uniform(view.seed(), kDrawStream | static_cast<uint64_t>(view.layer()),
-                             Numbers(view, prompt), numbers);
-    std::vector<int32_t> rows(static_cast<size_t>(count));
-    view.ops().memory->Copy(Best(view, numbers.Reshape({1, prompt}), count), View(rows, {count}));
-    return rows;
-  }
-
   int64_t rows_;
   double threshold_;
 };

@@ -2,7 +2,9 @@
 // Keeps the entries whose scores reach `least`, however many they are: a method with it takes no
 // budget. Protected entries stay.
 //
-// Paper: as in DMS, arXiv:2506.05345, and KVzap, arXiv:2601.07891; after kvpress's DMSPress.
+// Paper: as in DMS, arXiv:2506.05345, and KVzap, arXiv:2601.07891; after kvpress's DMSPress. With
+// `even` the number is a multiple of an even share of the tokens seen so far, as DiffKV has it
+// (arXiv:2412.03131).
 #include <algorithm>
 
 #include "methods/registry.h"
@@ -13,7 +15,8 @@ namespace {
 
 class Threshold final : public Reducer {
  public:
-  explicit Threshold(const Params& params) : least_(static_cast<float>(params.Real("least"))) {}
+  explicit Threshold(const Params& params)
+      : least_(params.Real("least")), even_(params.Bool("even")) {}
 
   bool takes_budget() const override { return false; }
 
@@ -22,7 +25,9 @@ class Threshold final : public Reducer {
     const int64_t heads = view.shape().kv_heads, width = view.width();
     // 1 where an entry stays. A NaN is not less, so it stays, and is refused with the scores.
     const Tensor stays = view.Scratch(DType::kF32, {heads, width});
-    ops.Combine(input.scores, Filled(view, width, least_), Binary::kLess, stays);
+    const auto tokens = static_cast<double>(std::max<int64_t>(view.tokens(), 1));
+    const auto least = static_cast<float>(even_ ? least_ / tokens : least_);
+    ops.Combine(input.scores, Filled(view, width, least), Binary::kLess, stays);
     ops.Affine(stays, -1.0f, 1.0f, stays);
     const Tensor counts = view.Scratch(DType::kF32, {heads});
     for (int64_t h = 0; h < heads; ++h) {
@@ -41,7 +46,8 @@ class Threshold final : public Reducer {
   }
 
  private:
-  float least_;
+  double least_;
+  bool even_;
 };
 
 KVG_REGISTER_STAGE({
@@ -49,7 +55,8 @@ KVG_REGISTER_STAGE({
     .id = "threshold",
     .paper = "arXiv:2506.05345",
     .summary = "keeps the entries whose scores reach a number, however many they are",
-    .params = {RealParam("least", 0, -1e30, 1e30, "the score from which on entries stay")},
+    .params = {RealParam("least", 0, -1e30, 1e30, "the score from which on entries stay"),
+               BoolParam("even", false, "`least` counts even shares of the tokens so far")},
     .make = Make<Threshold>(),
 });
 

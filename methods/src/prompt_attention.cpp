@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <limits>
 #include <numeric>
+#include <utility>
 
 #include "methods/attention.h"
 #include "methods/tensors.h"
@@ -65,6 +66,39 @@ Tensor LastRowShares::Diagonals() const {
   along.stride = {rows_ + prompt_ + 1, 1, 0, 0};
   view_.ops().rows->ReduceColumns(along, Reduction::kSum, diagonals_);
   return diagonals_;
+}
+
+RowShares::RowShares(LayerView& view, const Tensor& queries, std::vector<int32_t> rows)
+    : view_(view), queries_(queries), rows_(std::move(rows)), prompt_(queries.shape[0]) {
+  index_ = Upload(view, std::span<const int32_t>(rows_));
+  of_head_ = view.Scratch(DType::kF32, {count(), view.shape().key_dim});
+  logits_ = view.Scratch(DType::kF32, {count(), prompt_});
+  shares_ = view.Scratch(DType::kF32, {count(), prompt_});
+}
+
+void RowShares::Compute(int64_t query_head) {
+  Ops& ops = view_.ops();
+  const int64_t dim = view_.shape().key_dim;
+  ops.select->Gather(HeadOf(queries_, query_head), index_, of_head_);
+  const Tensor keys = view_.Keys(query_head / view_.shape().group(), 0);
+  ops.linear->MatMulNT(of_head_.Reshape({1, count(), dim}), keys.Reshape({1, prompt_, dim}), 1.0f,
+                       logits_.Reshape({1, count(), prompt_}));
+  LogitsOfProducts(view_, logits_);
+  // Behind a row its shares stay 0.
+  for (int64_t i = 0; i < count(); ++i) {
+    ops.rows->Softmax(Seen(logits_, i), 1.0f, Seen(shares_, i));
+  }
+}
+
+std::vector<int32_t> DrawRows(LayerView& view, uint64_t stream, int64_t count, int64_t most) {
+  count = std::min(count, most);
+  if (count <= 0) return {};
+  const Tensor numbers = view.Scratch(DType::kF32, {most});
+  view.ops().rows->Uniform(view.seed(), stream | static_cast<uint64_t>(view.layer()),
+                           Numbers(view, most), numbers);
+  std::vector<int32_t> rows(static_cast<size_t>(count));
+  view.ops().memory->Copy(Best(view, numbers.Reshape({1, most}), count), View(rows, {count}));
+  return rows;
 }
 
 Tensor BlockMeans(LayerView& view, const Tensor& x, int64_t block) {

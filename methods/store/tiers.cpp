@@ -2,22 +2,24 @@
 // Two or three tiers of entries in each head, the better the score the more bits; none is given up
 // here.
 //
-// Papers: MiKV (arXiv:2402.18096), ZipCache (arXiv:2405.14256), LeanKV (arXiv:2412.03131),
-// PrefixQuant (arXiv:2410.05265). Needs scores; the queries of the last `window` prompt rows where
-// keys are balanced. The first tier holds a share of the entries, or as many of the best as hold a
-// share of the scores, or a number of them, or those whose scores are not below a limit; the second
-// as many more; the last what is left. By `layer` a share of the scores is one of all heads of the
-// layer together, whose scores are means over the rows that could see an entry: sums are counted,
-// means say which entries these are, and all heads have the same, as long as none left one of them
-// (ZipVL, arXiv:2410.08584). New entries wait uncoded; when `wait` of them are behind the
-// newest `recent`, they are put into tiers among themselves, or all entries of the head are anew:
-// then an entry falls as its score does. Without scores at that time new entries go to the first
-// tier.
+// Papers: MiKV (arXiv:2402.18096), ZipCache (arXiv:2405.14256), LeanKV and DiffKV
+// (arXiv:2412.03131), PrefixQuant (arXiv:2410.05265). Needs scores; the queries of the last
+// `window` prompt rows where keys are balanced. The first tier holds a share of the entries, or as
+// many of the best as hold a share of the scores, or a number of them, or those whose scores are
+// not below a limit, which may count even shares of the tokens so far; the second as many more; the
+// last what is left. By `layer` a share of the scores is one of all heads of the layer together,
+// whose scores are means over the rows that could see an entry: sums are counted, means say which
+// entries these are, and all heads have the same, as long as none left one of them (ZipVL,
+// arXiv:2410.08584); with `seen` the prompt's are those that any row attended to. New entries wait
+// uncoded; when `wait` of them are behind the newest `recent`, they are put into tiers among
+// themselves, or all entries of the head are anew: then an entry falls as its score does. Without
+// scores at that time new entries go to the first tier.
 //
 // `balance` divides the channels of coded keys by sqrt(max |k| / max |q|) (MiKV), and
 // `even_values` those of coded values by sqrt(max |v|) (ZipCache); both as the prompt has them.
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <string>
 
 #include "core/strings.h"
@@ -30,6 +32,7 @@ namespace kvgauge {
 namespace {
 
 constexpr float kLeast = 1e-5f;  // of what divides a channel
+constexpr double kLeastSeen = std::numeric_limits<float>::min();
 
 class Tiers final : public Store {
  public:
@@ -38,6 +41,7 @@ class Tiers final : public Store {
         by_(params.Text("by")),
         first_(params.Real("first")),
         second_(params.Real("second")),
+        seen_(params.Bool("seen")),
         again_(params.Text("later") == "all"),
         wait_(params.Int("wait")),
         recent_(params.Int("recent")),
@@ -50,7 +54,11 @@ class Tiers final : public Store {
   bool needs_scores() const override { return true; }
 
   Status Check(const ModelShape&) const override {
-    if (by_ == "score") {
+    if (seen_ && (by_ != "layer" || has_second() || again_)) {
+      return BadInput(StrCat("seen: needs by=layer, two tiers and later=new; by is ", by_,
+                             ", second ", second_, ", later ", again_ ? "all" : "new"));
+    }
+    if (by_ == "score" || by_ == "even") {
       if (second_ == 0 || second_ <= first_) return {};
       return BadInput(StrCat("second ", second_, " is above first ", first_,
                              "; scores of the second tier are lower, and 0 leaves it out"));
@@ -146,8 +154,10 @@ class Tiers final : public Store {
       }
       for (int32_t tier = last - 1; tier >= 0; --tier) {
         const double upto = tier == 0 ? first_ : second_;
-        const int64_t count = by_ == "layer" ? CoveringRows(view, h, begin, scores, upto)
-                                             : Count(view, scores, upto, all || begin == 0);
+        const bool seen = seen_ && begin == 0;
+        const int64_t count = seen             ? CountFrom(view, scores, kLeastSeen)
+                              : by_ == "layer" ? CoveringRows(view, h, begin, scores, upto)
+                                               : Count(view, scores, upto, all || begin == 0);
         if (count == 0) continue;
         ops.select->Scatter(AsColumn(Numbers(view, count, tier, 0)), Best(view, scores, count),
                             AsColumn(row));
@@ -163,6 +173,7 @@ class Tiers final : public Store {
     const int64_t n = scores.shape[1];
     if (by_ == "coverage") return CoveringCount(view, scores, upto);
     if (by_ == "score") return CountFrom(view, scores, upto);
+    if (by_ == "even") return CountFrom(view, scores, upto / static_cast<double>(view.tokens()));
     if (by_ == "count") return whole_head ? std::min(n, static_cast<int64_t>(upto)) : 0;
     // As many as are not below it: 0.4 * 30 is a little more than 12.
     return n - static_cast<int64_t>(std::floor((1 - upto) * static_cast<double>(n) + 1e-9));
@@ -235,7 +246,7 @@ class Tiers final : public Store {
   Params params_;
   std::string by_;
   double first_, second_;
-  bool again_;
+  bool seen_, again_;
   int64_t wait_, recent_;
   bool balance_, even_values_;
   int64_t window_;
@@ -243,9 +254,10 @@ class Tiers final : public Store {
 
 std::vector<ParamSpec> Specs() {
   std::vector<ParamSpec> specs = {
-      ChoiceParam("by", "share", {"share", "coverage", "layer", "count", "score"},
+      ChoiceParam("by", "share", {"share", "coverage", "layer", "count", "score", "even"},
                   "limits are shares of the entries, shares of the scores, of a head or of all "
-                  "heads of a layer together, numbers of entries, or the least scores"),
+                  "heads of a layer together, numbers of entries, or the least scores, as they are "
+                  "or as multiples of an even share of the tokens so far"),
       RealParam("first", 0.5, 0, 1e6, "limit of the first tier"),
       RealParam("second", 0, 0, 1e6, "limit of both tiers before the last; 0: two tiers")};
   int64_t bits = 8;
@@ -262,6 +274,9 @@ std::vector<ParamSpec> Specs() {
     specs.push_back(IntParam(StrCat(side, "_group"), 0, 0, 4096,
                              "numbers that share a scale; 0: a whole entry, or 64 entries"));
   }
+  specs.push_back(BoolParam("seen", false,
+                            "by layer, two tiers: the first has the prompt's entries that any row "
+                            "attended to"));
   specs.push_back(ChoiceParam("later", "new", {"new", "all"},
                               "which entries are put into tiers when enough new ones wait"));
   specs.push_back(

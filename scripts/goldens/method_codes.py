@@ -10,7 +10,7 @@ import numpy as np
 
 import method_classes as classes
 import method_codecs as codecs
-from method_oracles import Llama, Prefill, Sequence, top
+from method_oracles import Llama, Prefill, Sequence, sample_seed, softmax, top, uniform
 
 
 def oja_step(basis, rows, step):
@@ -88,6 +88,59 @@ class ShareOfLayer(classes.Tiers):
             self.scores[l][g] = np.array([of[p] for p in self.pos[l][g].tolist()])
 
 
+class ImportantPrefill(Prefill):
+    """Rows of a layer's important tokens attend to each other; attention gives the others nothing."""
+
+    def __init__(self, model, ids, choose):
+        self.model, self.ids, n = model, ids, len(ids)
+        self.raw, self.keys, self.values, self.queries, self.attention, self.among = [], [], [], [], [], []
+        positions = np.arange(n)
+
+        def attend(l, q, k, v):
+            q, rotated = model.rotate(q, positions), model.rotate(k, positions)
+            keys, values = np.repeat(rotated, model.share, 0), np.repeat(v, model.share, 0)
+            some = choose(l, q, keys)
+            scores = q[:, some] @ keys[:, some].transpose(0, 2, 1) / math.sqrt(model.dim)
+            p = np.zeros((len(q), n, n))
+            p[:, some[:, None], some] = softmax(np.where(some <= some[:, None], scores, -np.inf))
+            for to, what in zip((self.raw, self.keys, self.values, self.queries, self.attention, self.among),
+                                (k, rotated, v, q, p, some)):
+                to.append(what)
+            return p @ values
+
+        self.last = model.run(ids, 0, attend)[-1]
+
+
+class Important(ShareOfLayer):
+    """ZipVL's prefill before its cache: the prompt's important tokens are those of its attention."""
+
+    def __init__(self, prefill, margins, probes, **settings):
+        self.margins, self.probes, self.share = margins, probes, settings["first"]
+        super().__init__(ImportantPrefill(prefill.model, prefill.ids, self.choose), margins, **settings)
+
+    def choose(self, l, q, keys):
+        n = q.shape[1]
+        recent, drawn = self.probes
+        numbers = uniform(sample_seed(0, "prompt"), 0x7A697076 << 16 | l, range(n - recent))
+        rows = np.concatenate([top(numbers, drawn, self.margins, f"probes {l}"), np.arange(n - recent, n)])
+        scores = q[:, rows] @ keys.transpose(0, 2, 1) / math.sqrt(q.shape[-1])
+        paid = softmax(np.where(np.arange(n) <= rows[:, None], scores, -np.inf)).sum((0, 1))
+        sums = np.cumsum(-np.sort(-paid))
+        self.margins.note(np.abs(sums / sums[-1] - self.share).min(), f"important {l}")
+        count = int((sums < self.share * sums[-1]).sum() + 1)
+        mean = paid / (np.arange(n) <= rows[:, None]).sum(0)
+        mean[-1] = np.inf  # the answer follows from this row
+        return top(mean, count, self.margins, f"important {l}")
+
+    def classify(self, l, h):
+        if self.classed(l, h):
+            return super().classify(l, h)
+        target = np.ones(len(self.pos[l][h]), int)
+        target[self.prefill.among[l]] = 0
+        self.move(l, h, target)
+        self.scores[l][h] = self.scores[l][h][self.pos[l][h]]
+
+
 class TextAndPivots(classes.Classed):
     """The first layers: text in the first class, all of these prompts; later ones: the entries with most mean
     attention, all heads together. Coded rows are turned, and what is beyond `clip` of their extremes is cut."""
@@ -135,15 +188,16 @@ class TextAndPivots(classes.Classed):
 
 
 def coded_cases(keys, values, prompt):
-    """GEAR without outliers (GEAR-L, arXiv:2403.05527): nobody's correction of rank 4 leaves less than this."""
+    """GEAR without outliers (GEAR-L, arXiv:2403.05527): nobody's correction of rank 4, and of 2 for later chunks,
+    leaves less than this."""
     limits = {}
     for side, rows, code in (("k", keys, lambda x: codecs.by_channel(x, 2, 64)), ("v", values, lambda x: codecs.by_token(x, 2, 32))):
         # The prompt's whole chunks share a basis; later chunks have one each.
         whole, end = prompt // 64 * 64, len(rows) // 64 * 64
         parts = [rows[:whole]] + [rows[i : i + 64] for i in range(whole, end, 64)]
-        limits[side] = math.sqrt(sum(codecs.best_error(x - code(x), 4) ** 2 for x in parts))
+        limits[side] = math.sqrt(sum(codecs.best_error(x - code(x), 2 if i else 4) ** 2 for i, x in enumerate(parts)))
     yield ("gear_l", dict(method="gear_l", best_error=limits),
-           "singular values of the error that is left, in NumPy: no correction of rank 4 does better", {})
+           "singular values of the error that is left, in NumPy: no correction of ranks 4 and 2 does better", {})
 
 
 def weight_cases(config, weights, ids, margins, steps, sequence_case):
@@ -178,6 +232,11 @@ CLASSED = [
     ("zipvl", dict(method="zipvl", set=classes.WAIT + ["store.first=0.8"], public_code=False) | classes.ROUGH,
      classes.FORMULAS + ", a scale of a channel for 64 entries; every row is a probe",
      ShareOfLayer, dict(first=0.8, bits=[(4, 4), (2, 2)], by_channel=True, mean=True, even=True)),
+    ("zipvl_prefill",
+     dict(method="zipvl_prefill", public_code=False,
+          set=classes.WAIT + ["attend.threshold=0.8", "attend.recent=20", "attend.drawn=12", "store.first=0.8"]) | classes.ROUGH,
+     classes.FORMULAS + ", a scale of a channel for 64 entries; probes drawn by Philox-4x32-10 restated in Python",
+     Important, dict(probes=(20, 12), first=0.8, bits=[(4, 4), (2, 2)], by_channel=True, mean=True, even=True)),
     ("akvq_vl", dict(method="akvq_vl", set=["store.recent=8"], public_code=False) | classes.ROUGH,
      classes.FORMULAS + "; Sylvester's Hadamard matrix", TextAndPivots,
      dict(text_layers=2, pivots=15, clips=(1.0, 0.8), recent=8, wait=32)),

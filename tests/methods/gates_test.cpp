@@ -161,6 +161,17 @@ TEST(ThresholdTest, KeepsWhatReachesIt) {
   EXPECT_THAT(Ints(plan[1].keep), ElementsAre(2));
 }
 
+TEST(ThresholdTest, MayCountEvenShares) {
+  FakeView view(SmallShape(), 5);
+  const auto reducer =
+      MakeStage<Reducer>(StageKind::kReduce, "threshold", R"({"least": 0.5, "even": true})");
+  const std::vector<float> scores = {0.1f, 0.09f, 0.3f, 0, 0.11f};
+  const int64_t allocated[] = {5};
+  const std::vector<HeadPlan> plan =
+      reducer->Reduce(view, {.scores = View(scores, {1, 5}), .allocated = allocated}, nullptr);
+  EXPECT_THAT(Ints(plan[0].keep), ElementsAre(0, 2, 4));
+}
+
 TEST(ThresholdTest, TakesNoBudget) {
   const std::string directory = StrCat(KVG_SOURCE_DIR, "/configs/methods");
   const Result<Method> dms = LoadMethod("dms", directory, {"score.weights=random"});

@@ -30,6 +30,28 @@ TEST(RaasTest, TheLastRowThatPaysEnoughSetsTheTime) {
   EXPECT_THAT(scores, ElementsAre(5, 5, 0, 5, 5));
 }
 
+// By the largest sum of a query head over the prompt's last rows, thereafter by the largest number
+// of each row; divided by how many of these rows there were.
+TEST(DiffKvTest, TheMeanIsOfTheRowsThatCount) {
+  FakeView view(SmallShape(1, 1, 2), 4);
+  view.At(0, 1, 0) = 0.9f;  // before the rows that count
+  view.At(0, 2, 0) = 0.5f;
+  view.At(1, 2, 0) = 0.1f;
+  view.At(0, 3, 0) = 0.25f;
+  view.At(1, 3, 0) = 0.45f;
+  view.At(1, 3, 3) = 0.5f;
+  const auto scorer = MakeStage<Scorer>(StageKind::kScore, "diffkv", R"({"window": 2})");
+  EXPECT_THAT(ScoreWith(*scorer, view), ElementsAre(0.375f, 0, 0, 0.5f));
+  std::vector<float> numbers(8);
+  scorer->Start(view, View(numbers, {2, 1, 4}));
+  EXPECT_THAT(numbers, ElementsAre(0.75f, 0, 0, 0.5f, 2, 2, 2, 1));
+  view.step = {0.25f, 0, 0, 0.5f, 0.5f, 0.125f, 0, 0};
+  view.is_decoding = true;
+  numbers[3] = numbers[7] = 0;  // new
+  scorer->Age(view, View(numbers, {2, 1, 4}));
+  EXPECT_THAT(numbers, ElementsAre(1.25f, 0.125f, 0, 0.5f, 3, 3, 3, 1));
+}
+
 class LazyEvictionTest : public ::testing::Test {
  protected:
   static constexpr int64_t kEntries = 4;

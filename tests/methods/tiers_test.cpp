@@ -76,6 +76,24 @@ TEST(TiersTest, AShareOfALayerIsThatOfAllHeads) {
               ElementsAre(1, 1, 1, 0, 1, 0, 1, -1));
 }
 
+TEST(TiersTest, LimitsMayCountEvenShares) {
+  FakeView view(SmallShape(1, 1), 5);
+  const std::vector<float> scores = {0.2f, 0.19f, kInf, 0.05f, 0.3f};
+  EXPECT_THAT(ClassesOf(R"({"by": "even", "first": 1, "second": 0.5})", view, scores),
+              ElementsAre(0, 1, 0, 2, 0));
+  EXPECT_THAT(ClassesOf(R"({"by": "even", "first": 1.4})", view, scores),
+              ElementsAre(1, 1, 0, 1, 0));
+}
+
+// What no row of the prompt attended to has exactly 0; new entries are ranked by a share.
+TEST(TiersTest, TheFirstMayBeWhatAnyRowAttendedTo) {
+  FakeView view(SmallShape(1, 2), 4);
+  const std::vector<float> scores = {0.5f, 0, 1e-30f, 0.1f, 0.5f, 0, 0.2f, 0.9f};
+  const std::string params = R"({"by": "layer", "first": 0.5, "seen": true})";
+  EXPECT_THAT(ClassesOf(params, view, scores), ElementsAre(0, 1, 0, 0, 0, 1, 0, 0));
+  EXPECT_THAT(ClassesOf(params, view, scores, 2), ElementsAre(-1, -1, 1, 0, -1, -1, 1, 0));
+}
+
 // Text of the first layers, and later the entries that all heads look at most.
 TEST(AkvqTest, TextAndPivotsHaveMoreBits) {
   const std::vector<int64_t> none = {0, 0};
@@ -182,6 +200,10 @@ TEST(TiersTest, WhatDoesNotFitIsRefused) {
               HasSubstr("a share is at most 1"));
   EXPECT_THAT(refusal("{" + all + R"("store": {"id": "tiers", "first": 0.5, "second": 0.4}})"),
               HasSubstr("second 0.4 is below first 0.5"));
+  EXPECT_THAT(refusal("{" + all + R"("store": {"id": "tiers", "by": "even", "second": 2}})"),
+              HasSubstr("second 2 is above first 0.5"));
+  EXPECT_THAT(refusal("{" + all + R"("store": {"id": "tiers", "seen": true}})"),
+              HasSubstr("seen: needs by=layer, two tiers and later=new; by is share"));
   EXPECT_THAT(refusal("{" + all + R"("store": {"id": "tiers", "last_key_bits": 5}})"),
               HasSubstr("bits"));
   EXPECT_THAT(refusal(R"({"score": {"id": "tova"}, "reduce": {"id": "threshold"},

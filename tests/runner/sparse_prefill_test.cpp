@@ -67,6 +67,9 @@ HeadSight SightOf(const std::string& way, int64_t head, int64_t rows) {
   return sight;
 }
 
+// Rows that attend alone, in the way of that name.
+bool IsAmong(int64_t row) { return row % 3 == 0 || (row > 70 && row % 5 == 1); }
+
 class TestAttend final : public Attend {
  public:
   explicit TestAttend(const Params& params)
@@ -80,6 +83,10 @@ class TestAttend final : public Attend {
     for (int64_t h = 0; h < heads; ++h) {
       sight.heads.push_back(SightOf(way_ == "mixed" ? kinds[h % 4] : way_, h, rows));
     }
+    for (int32_t row = 0; row < rows; ++row) {
+      if (way_ == "all_among" || (way_ == "among" && IsAmong(row))) sight.among.push_back(row);
+    }
+    if (way_ == "falling_among") sight.among = {3, 2};
     return sight;
   }
 
@@ -96,7 +103,8 @@ const StageRegistrar kTestAttend(StageSpec{
     .summary = "as a test says",
     .params = {ChoiceParam("way", "mixed",
                            {"mixed", "band", "narrow_band", "wide_band", "lines", "all_lines",
-                            "blocks", "all_blocks", "whole", "short", "no_own_line"},
+                            "blocks", "all_blocks", "whole", "short", "no_own_line", "among",
+                            "all_among", "falling_among"},
                            ""),
                IntParam("whole", 0, 0, 1000, "")},
     .make = Make<TestAttend>()});
@@ -170,7 +178,7 @@ TEST(SparsePrefillTest, SeeingEverythingIsTheWholePrefill) {
     Model& model = *tiny.model;
     for (const int64_t tokens : {int64_t{1}, int64_t{90}, Model::kChunkRows + 70}) {
       Attended whole(model, nullptr, tokens, CaptureAll(20));
-      for (const char* way : {"whole", "wide_band", "all_lines", "all_blocks"}) {
+      for (const char* way : {"whole", "wide_band", "all_lines", "all_blocks", "all_among"}) {
         if (tokens == 1 && std::string(way) == "all_lines") continue;
         const Method method = Attending(way);
         Attended sparse(model, &method, tokens, CaptureAll(20));
@@ -234,22 +242,28 @@ bool Sees(const HeadSight& sight, int64_t row, int64_t entry) {
 
 // The attention of every row, worked out on the host from queries and keys.
 TEST(SparsePrefillTest, CapturesSeeWhatWasComputed) {
-  constexpr int64_t kPromptLength = 300;
   for (const char* kind : {"gqa", "mha", "mla"}) {
     const TinyModel tiny = MakeTinyModel(kind, 2, {}, kSparseLayers);
     Model& model = *tiny.model;
     const ModelShape shape = model.shape();
-    for (const auto& [way, whole] : std::vector<std::pair<std::string, int>>{
-             {"mixed", 0}, {"band", 0}, {"narrow_band", 0}, {"lines", 30}, {"blocks", 0}}) {
+    for (const auto& [way, whole] : std::vector<std::pair<std::string, int>>{{"mixed", 0},
+                                                                             {"band", 0},
+                                                                             {"narrow_band", 0},
+                                                                             {"lines", 30},
+                                                                             {"blocks", 0},
+                                                                             {"among", 0}}) {
       if (way == "narrow_band" && std::string(kind) != "gqa") continue;
+      // Rows that attend alone come in the pieces of a prefill.
+      const bool pieces = way == "among" && std::string(kind) == "gqa";
+      const int64_t length = pieces ? Model::kChunkRows + 70 : 300;
       const Method method = Attending(way, whole);
-      Attended sparse(model, &method, kPromptLength, CaptureAll(kPromptLength));
+      Attended sparse(model, &method, length, CaptureAll(length));
       ASSERT_TRUE(sparse.status.ok()) << sparse.status.error().message;
       const char* const kinds[] = {"band", "lines", "blocks", "whole"};
       for (int64_t layer = 0; layer < kSparseLayers; ++layer) {
         const std::vector<float> queries =
-            HostFloats(model.ops(), sparse.capture.WindowQueries(layer, kPromptLength));
-        const std::vector<float> window = sparse.Window(model, layer, kPromptLength);
+            HostFloats(model.ops(), sparse.capture.WindowQueries(layer, length));
+        const std::vector<float> window = sparse.Window(model, layer, length);
         const std::vector<float> sums = HostFloats(model.ops(), sparse.capture.ColumnSums(layer));
         const std::vector<float> squares =
             HostFloats(model.ops(), sparse.capture.ColumnSquares(layer));
@@ -258,16 +272,17 @@ TEST(SparsePrefillTest, CapturesSeeWhatWasComputed) {
         std::vector<float> want_window, want_sums, want_squares, want_last;
         for (int64_t h = 0; h < shape.query_heads; ++h) {
           const int64_t dim = shape.key_dim, head = h / shape.group();
-          std::vector<float> keys(static_cast<size_t>(kPromptLength * dim));
-          sparse.cache.ReadKeys(layer, head, 0, View(keys, {kPromptLength, dim}));
-          const HeadSight sight = SightOf(way == "mixed" ? kinds[h % 4] : way, h, kPromptLength);
-          std::vector<double> column(kPromptLength), square(kPromptLength);
-          for (int64_t row = 0; row < kPromptLength; ++row) {
-            std::vector<double> p(kPromptLength);
+          std::vector<float> keys(static_cast<size_t>(length * dim));
+          sparse.cache.ReadKeys(layer, head, 0, View(keys, {length, dim}));
+          const HeadSight sight = SightOf(way == "mixed" ? kinds[h % 4] : way, h, length);
+          const auto width = static_cast<size_t>(length);
+          std::vector<double> column(width), square(width);
+          for (int64_t row = 0; row < length; ++row) {
+            std::vector<double> p(width);
             double all = 0;
             for (int64_t e = 0; e <= row; ++e) {
-              const bool sees = (whole > 0 && row >= kPromptLength - whole) || Sees(sight, row, e);
-              if (!sees) continue;
+              const bool sees = (whole > 0 && row >= length - whole) || Sees(sight, row, e);
+              if (!sees || (way == "among" && !(IsAmong(row) && IsAmong(e)))) continue;
               double dot = 0;
               for (int64_t k = 0; k < dim; ++k) {
                 dot +=
@@ -277,13 +292,13 @@ TEST(SparsePrefillTest, CapturesSeeWhatWasComputed) {
               p[static_cast<size_t>(e)] = std::exp(dot * shape.attention_scale);
               all += p[static_cast<size_t>(e)];
             }
-            for (int64_t e = 0; e < kPromptLength; ++e) {
+            for (int64_t e = 0; e < length; ++e) {
               double& share = p[static_cast<size_t>(e)];
               if (all > 0) share /= all;
               column[static_cast<size_t>(e)] += share;
               square[static_cast<size_t>(e)] += share * share;
               want_window.push_back(static_cast<float>(share));
-              if (row + 1 == kPromptLength) want_last.push_back(static_cast<float>(share));
+              if (row + 1 == length) want_last.push_back(static_cast<float>(share));
             }
           }
           want_sums.insert(want_sums.end(), column.begin(), column.end());
@@ -320,14 +335,15 @@ TEST(SparsePrefillTest, ThreadsChangeNothing) {
 TEST(SparsePrefillTest, RefusesSightsThatAreNone) {
   const TinyModel tiny = MakeTinyModel("gqa", 1, {}, kSparseLayers);
   const std::pair<const char*, const char*> cases[] = {
-      {"short", "1 words for 2 blocks of rows"}, {"no_own_line", "distances ascend from 0 on"}};
+      {"short", "the sight of query head 0: 1 words for 2 blocks of rows"},
+      {"no_own_line", "the sight of query head 0: distances ascend from 0 on"},
+      {"falling_among", "rows that attend alone ascend"}};
   for (const auto& [way, message] : cases) {
     const Method method = Attending(way);
     const Attended sparse(*tiny.model, &method, 90, {});
     ASSERT_FALSE(sparse.status.ok()) << way;
-    EXPECT_THAT(
-        sparse.status.error().message,
-        AllOf(HasSubstr("attend.test_attend: the sight of query head 0"), HasSubstr(message)));
+    EXPECT_THAT(sparse.status.error().message,
+                AllOf(HasSubstr("attend.test_attend: "), HasSubstr(message)));
   }
 }
 

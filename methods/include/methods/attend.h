@@ -40,6 +40,9 @@ struct HeadSight {
 };
 
 struct PromptSight {
+  // If not empty: these rows alone attend, each to those of them up to its own; attention gives the
+  // others nothing. Ascending; all heads are kWhole then, and `whole_from` is as it stands below.
+  std::vector<int32_t> among;
   int64_t block = kSightRun;  // of kBlocks: so many rows and entries, a multiple of 64
   // Rows from this one on see everything.
   int64_t whole_from = std::numeric_limits<int64_t>::max();

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <limits>
 #include <numeric>
 #include <utility>
 
@@ -62,6 +63,15 @@ Status PromptReach::Check(int64_t query_heads) const {
   }
   if (sight_.block < kPage || sight_.block % kPage != 0) {
     return BadInput(StrCat("blocks of ", sight_.block, " entries; expected a multiple of ", kPage));
+  }
+  if (!sight_.among.empty()) {
+    const bool plain =
+        std::all_of(sight_.heads.begin(), sight_.heads.end(),
+                    [](const HeadSight& head) { return head.kind == HeadSight::Kind::kWhole; });
+    if (!Ascend(sight_.among, rows_) || !plain || sight_.whole_from < rows_) {
+      return BadInput(
+          "rows that attend alone ascend and are of the prompt, and heads say nothing besides");
+    }
   }
   const int64_t blocks = (rows_ + sight_.block - 1) / sight_.block;
   const int64_t words = SightWords(rows_, sight_.block);
@@ -175,6 +185,16 @@ PromptReach::Look PromptReach::LookOf(int64_t h, int64_t begin, int64_t end) con
     look.free.clear();
     for (int64_t page = 0; page <= own; ++page) look.free.push_back({page, kAllBits});
   };
+  if (!sight_.among.empty()) {
+    for (const int32_t entry : sight_.among) {
+      if (entry >= end) break;
+      const int64_t page = entry / kPage;
+      if (look.free.empty() || look.free.back().page != page) look.free.push_back({page, 0});
+      look.free.back().bits |= uint64_t{1} << (entry % kPage);
+    }
+    if (look.free.empty() || look.free.back().page != own) look.free.push_back({own, 0});
+    return look;
+  }
   if (begin >= sight_.whole_from) {
     all();
     return look;
@@ -227,6 +247,15 @@ bool PromptReach::SeesAll(const Look& look, int64_t end) {
 }
 
 void PromptReach::Measure() {
+  if (!sight_.among.empty()) {
+    const auto tiles = [](int64_t rows) {
+      const auto pages = static_cast<double>((rows + kPage - 1) / kPage);
+      return pages * (pages + 1) / 2;
+    };
+    whole_ = std::ssize(sight_.among) == rows_;
+    density_ = tiles(std::ssize(sight_.among)) / tiles(rows_);
+    return;
+  }
   double computed = 0, all = 0;
   whole_ = true;
   for (int64_t begin = 0; begin < rows_; begin = RunEnd(begin)) {
@@ -249,7 +278,78 @@ void PromptReach::Measure() {
   density_ = all > 0 ? computed / all : 1;
 }
 
+void PromptReach::GatherAmong(Ops& ops, const AttentionShape& shape,
+                              std::span<const KvHead> heads) {
+  const int64_t key_bytes = ops.attention->KeyPageBytes(shape.format);
+  const int64_t value_bytes = ops.attention->ValuePageBytes(shape.format);
+  const int64_t count = std::ssize(sight_.among), pages = (count + kPage - 1) / kPage;
+  gathered_ = ops.memory->Allocate(std::ssize(heads) * pages * (key_bytes + value_bytes));
+  column_keys_.assign(heads.size(), {});
+  column_values_.assign(heads.size(), {});
+  const Buffer memory = ops.memory->Allocate(count * 4);
+  const Tensor chosen = memory.As(DType::kI32, {count});
+  ops.memory->Copy(View(sight_.among, {count}), chosen);
+  auto* at = static_cast<char*>(gathered_.data());
+  for (size_t h = 0; h < heads.size(); ++h) {
+    for (int64_t page = 0; page < pages; ++page) {
+      column_keys_[h].push_back(std::exchange(at, at + key_bytes));
+      column_values_[h].push_back(std::exchange(at, at + value_bytes));
+    }
+    ops.attention->CopyKv(shape.format, OnlySegment(heads[h]), chosen,
+                          {.key_pages = column_keys_[h].data(),
+                           .value_pages = column_values_[h].data(),
+                           .first_entry = 0});
+  }
+  ops.memory->Synchronize();  // `memory` is read until then
+}
+
+void PromptReach::AttendAmong(Ops& ops, const AttentionShape& shape, int64_t begin, int64_t end,
+                              const Tensor& q, Tensor out, Tensor log_sum_exp) const {
+  const int64_t rows = end - begin, query_heads = q.shape[1], dim = q.shape[2];
+  const int64_t value_dim = out.shape[2];
+  const Tensor all = out.Reshape({rows, query_heads * value_dim});
+  ops.rows->Fill(0.0f, all);
+  ops.rows->Fill(std::numeric_limits<float>::infinity(), log_sum_exp);
+  const auto first = std::lower_bound(sight_.among.begin(), sight_.among.end(), begin);
+  const auto last = std::lower_bound(first, sight_.among.end(), end);
+  const int64_t count = last - first;
+  if (count == 0) return;
+  std::vector<int32_t> places(first, last);
+  for (int32_t& place : places) place -= static_cast<int32_t>(begin);
+  const Buffer memory =
+      ops.memory->Allocate(count * 4 + 4 * count * query_heads * (dim + value_dim + 1));
+  auto* numbers = static_cast<float*>(memory.data());
+  const auto take = [&](std::initializer_list<int64_t> shape_of) {
+    const Tensor taken(numbers, DType::kF32, shape_of, ops.device);
+    numbers += taken.Numel();
+    return taken;
+  };
+  const Tensor queries = take({count, query_heads, dim});
+  const Tensor given = take({count, query_heads, value_dim}), sums = take({query_heads, count});
+  const Tensor index(numbers, DType::kI32, {count}, ops.device);
+  ops.memory->Copy(View(places, {count}), index);
+  ops.select->Gather(q.Reshape({rows, query_heads * dim}), index,
+                     queries.Reshape({count, query_heads * dim}));
+  std::vector<KvSegment> segments(column_keys_.size());
+  std::vector<KvHead> heads;
+  for (size_t h = 0; h < segments.size(); ++h) {
+    segments[h].key_pages = column_keys_[h].data();
+    segments[h].value_pages = column_values_[h].data();
+    segments[h].length = last - sight_.among.begin();
+    heads.push_back({&segments[h], 1});
+  }
+  const AttentionItem item = {
+      .first_row = 0, .rows = count, .token_position = begin, .heads = heads};
+  ops.attention->Attend(shape, {&item, 1}, queries, given, {.log_sum_exp = sums, .entropy = {}});
+  ops.select->Scatter(given.Reshape({count, query_heads * value_dim}), index, all);
+  for (int64_t h = 0; h < query_heads; ++h) {
+    ops.select->Scatter(AsColumn(sums[h]), index, AsColumn(log_sum_exp[h]));
+  }
+  ops.memory->Synchronize();  // `memory` is read until then
+}
+
 void PromptReach::Gather(Ops& ops, const AttentionShape& shape, std::span<const KvHead> heads) {
+  if (!sight_.among.empty()) return GatherAmong(ops, shape, heads);
   const int64_t key_bytes = ops.attention->KeyPageBytes(shape.format);
   const int64_t value_bytes = ops.attention->ValuePageBytes(shape.format);
   const auto query_heads = std::ssize(sight_.heads);
@@ -360,6 +460,7 @@ void PromptReach::Fill(const Look& look, const HeadSight& head, const KvHead& of
 void PromptReach::Attend(Ops& ops, const AttentionShape& shape, std::span<const KvHead> heads,
                          int64_t begin, int64_t end, const Tensor& q, Tensor out,
                          Tensor log_sum_exp) {
+  if (!sight_.among.empty()) return AttendAmong(ops, shape, begin, end, q, out, log_sum_exp);
   const auto query_heads = std::ssize(sight_.heads);
   const int64_t group = query_heads / std::ssize(heads);
   std::vector<std::pair<int64_t, int64_t>> runs;

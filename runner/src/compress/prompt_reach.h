@@ -30,12 +30,12 @@ class PromptReach {
   // than ordinary attention: a page that is read in part counts like another.
   double density() const { return density_; }
 
-  // Copies the columns that heads see into pages of their own, once before Attend. heads: the
-  // layer's, with the whole prompt.
+  // Copies the columns that heads see, or the rows that attend alone, into pages of their own, once
+  // before Attend. heads: the layer's, with the whole prompt.
   void Gather(Ops& ops, const AttentionShape& shape, std::span<const KvHead> heads);
   // Rows [begin, end) of the prompt; begin is a multiple of 64. q: [end - begin, query_heads,
-  // key_dim]; out: likewise; log_sum_exp: [query_heads, end - begin]. shape: of the layer, without
-  // a window.
+  // key_dim]; out: likewise; log_sum_exp: [query_heads, end - begin], +inf for rows that do not
+  // attend, so that their shares are 0. shape: of the layer, without a window.
   void Attend(Ops& ops, const AttentionShape& shape, std::span<const KvHead> heads, int64_t begin,
               int64_t end, const Tensor& q, Tensor out, Tensor log_sum_exp);
 
@@ -74,6 +74,10 @@ class PromptReach {
 
   PromptReach(PromptSight sight, int64_t rows) : sight_(std::move(sight)), rows_(rows) {}
   Status Check(int64_t query_heads) const;
+  void GatherAmong(Ops& ops, const AttentionShape& shape, std::span<const KvHead> heads);
+  // Where rows attend alone: those of [begin, end), as rows of a shorter prompt.
+  void AttendAmong(Ops& ops, const AttentionShape& shape, int64_t begin, int64_t end,
+                   const Tensor& q, Tensor out, Tensor log_sum_exp) const;
   void Measure();
   int64_t RunEnd(int64_t row) const;
   Look LookOf(int64_t head, int64_t begin, int64_t end) const;
@@ -97,8 +101,9 @@ class PromptReach {
   // Positions that windows count by, where some head has one: a list for entries that are seen
   // whatever the distance, then one for each window.
   Buffer places_;
-  Buffer gathered_;                                              // pages of keys and values
-  std::vector<std::vector<void*>> column_keys_, column_values_;  // [query_heads] of pages
+  Buffer gathered_;  // pages of keys and values
+  // [query_heads] of pages; of rows that attend alone [kv_heads]
+  std::vector<std::vector<void*>> column_keys_, column_values_;
 };
 
 }  // namespace kvgauge
