@@ -100,10 +100,10 @@ def write_tokenizer(text_model, out, around, processor_class):
     return signs
 
 
-def write_demo(program, out, pictures=3):
+def write_demo(program, out, form, pictures=3):
     """A held-out page: its pictures, and its text up to the answer."""
     out.mkdir(exist_ok=True)
-    source = pages.Pages(program, ("pairs",), pictures, seed=2026, split="eval", questions=1)
+    source = pages.Pages(program, (form,), pictures, seed=2026, split="eval", questions=1)
     page = next(source)
     source.close()
     for i, pixels in enumerate(page["pixels"]):
@@ -118,6 +118,7 @@ def main():
     parser.add_argument("work", type=pathlib.Path, help="folder with joint.pt")
     parser.add_argument("out", type=pathlib.Path)
     parser.add_argument("--text-model", type=pathlib.Path, default=data.ROOT / "models/ref-gqa")
+    parser.add_argument("--demo", choices=pages.FIRST, default="pairs", help="what its page asks")
     parser.add_argument("--kvgauge", help="the program; default: from the build folders")
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
@@ -132,7 +133,7 @@ def main():
     write_json(args.out / "config.json", kind.config(text, signs))
     write_json(args.out / "preprocessor_config.json", kind.preprocessor())
     write_json(args.out / "processor_config.json", settings)
-    write_demo(data.find_program(args.kvgauge), args.out / "demo")
+    write_demo(data.find_program(args.kvgauge), args.out / "demo", args.demo)
     print(f"{sum(p.numel() for p in weights.values()) / 1e6:.2f} M parameters, "
           f"step {state['at']['step']}, {state['at']['tokens'] / 1e6:.2f} M tokens, "
           f"{state['at']['seconds'] / 60:.0f} minutes")

@@ -71,9 +71,9 @@ TEST_F(RefVlmTest, FindsTheNeedleAtEachDepth) {
   EXPECT_GE(needle.at("full"), 0.85);
 }
 
-// The same page with positions of three axes.
-TEST_F(RefVlmTest, PositionsOfThreeAxesReadTheDemonstrationPage) {
-  EXPECT_THAT(AnswerToDemo(kRefVlmMrope), testing::StartsWith("421"));
+// The second model, whose positions have three axes.
+TEST_F(RefVlmTest, PositionsOfThreeAxesReadTheirDemonstrationPage) {
+  EXPECT_THAT(AnswerToDemo(kRefVlmMrope), testing::StartsWith("506"));
 }
 
 TEST_F(RefVlmTest, PositionsOfThreeAxesFindTheNeedleAndMethodsTell) {
