@@ -207,45 +207,6 @@ class Tiers(Classed):
                     self.classify(l, h)
 
 
-class DiffKv(Classed):
-    """DiffKV's selection. Its code is CUDA alone, so its rules are restated: those of the prompt from
-    compress_and_append_cache_prompt_phase_kernel (csrc/cache_kernels.cu of zyqCSL/DiffKV 1765e3b), with the scores
-    of triton_fused_softmax_sum; thereafter entries fall together, where
-    compress_and_append_cache_decode_phase_kernel lets one a step."""
-
-    def compress(self, low, high, rows=64, **layout):
-        self.low, self.high = low, high
-        self.start(**layout)
-        n = self.tokens
-        self.sums = [list(self.prefill.group(self.prefill.attention[l][:, -rows:].sum(1)).max(1))
-                     for l in range(self.model.layers)]
-        self.seen = [[np.minimum(n - np.arange(n), rows) for _ in range(self.model.groups)]
-                     for _ in range(self.model.layers)]
-        for l in range(self.model.layers):
-            for h in range(self.model.groups):
-                self.fall(l, h)
-
-    def fall(self, l, h):
-        """Below one threshold an entry goes, below the other it has the lower codes; the newest 64 do neither."""
-        mean = self.sums[l][h] / self.seen[l][h]
-        old = self.tokens - self.pos[l][h] > 64  # ideal_num_queries > kv_buffer_size
-        for alpha in (self.low, self.high):
-            self.margins.note((np.abs(mean * self.tokens - alpha)[old] / alpha).min(), f"alpha {l}.{h}")
-        stays = np.flatnonzero(~old | (mean >= self.low / self.tokens))
-        target = np.where(old & (mean < self.high / self.tokens), 1, 0)[stays]
-        of = dict(zip(self.pos[l][h].tolist(), zip(self.sums[l][h], self.seen[l][h])))
-        self.keep(l, h, stays)
-        self.move(l, h, target)
-        self.sums[l][h], self.seen[l][h] = (np.array([of[p][i] for p in self.pos[l][h].tolist()]) for i in (0, 1))
-
-    def after_step(self, rows):
-        for l, of_layer in enumerate(rows):
-            for h, p in enumerate(of_layer):
-                self.sums[l][h] = np.append(self.sums[l][h], 0.0) + p.max(0)
-                self.seen[l][h] = np.append(self.seen[l][h], 0) + 1
-                self.fall(l, h)
-
-
 class OutlierTokens(Classed):
     """The first marks and separators of the prompt stay as they are."""
 
@@ -462,13 +423,6 @@ CASES = [
     ("leankv", dict(method="leankv", set=WAIT + ["reduce.mass=0.8", "store.first=0.5"], public_code=False) | ROUGH,
      FORMULAS,
      Tiers, dict(first=0.5, by="coverage", bits=[(8, 4), (4, 2)], again=True, mean=True, mass=0.8, recent=32)),
-    # At these multiples of an even share some entries of the prompt go, and some of each tier stay.
-    ("diffkv", dict(method="diffkv", set=["reduce.least=0.7", "store.first=1.1"], steps=0) | ROUGH,
-     "the selection of zyqCSL/DiffKV 1765e3b, CUDA kernels restated in NumPy; codes float32 with f16 scales",
-     DiffKv, dict(low=0.7, high=1.1, bits=[(8, 4), (4, 2)])),
-    ("diffkv_steps", dict(method="diffkv", set=["reduce.least=0.7", "store.first=1.1"]) | ROUGH,
-     "the same with six steps, after which all entries below a threshold fall",
-     DiffKv, dict(low=0.7, high=1.1, bits=[(8, 4), (4, 2)])),
     ("prefixquant", dict(method="prefixquant", set=WAIT) | ROUGH,
      FORMULAS + "; marks and separators by the bytes that tokens stand for",
      OutlierTokens, dict(first=4, bits=[(0, 0), (4, 4)])),

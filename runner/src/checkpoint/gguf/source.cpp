@@ -96,15 +96,13 @@ class GgufSource final : public WeightSource {
     if (!origin.order.in_place()) rows = origin.order.groups * origin.order.rows_of_group();
     const auto buffer = std::make_shared<Buffer>(HostBuffer(elements * SizeOf(type)));
     MakeRows(origin, type, rows, elements / rows, static_cast<uint8_t*>(buffer->data()));
+    LetGo(origin);  // numbers are here now, and what follows copies them once more
     return WeightTensor{ContiguousView(buffer->data(), type, origin.shape), buffer};
   }
 
   void Release(const std::string& name) const override {
     const auto found = tensors_.find(name);
-    if (found == tensors_.end()) return;
-    for (size_t part = 0; part < found->second.parts.size(); ++part) {
-      ReleasePages(Content(found->second, part));
-    }
+    if (found != tensors_.end()) LetGo(found->second);
   }
 
   std::string OriginOf(const std::string& name) const override {
@@ -136,6 +134,10 @@ class GgufSource final : public WeightSource {
     for (size_t part = 0; part < origin.parts.size(); ++part) {
       ahead_.Reach(*file_.PartOf(*origin.parts[part]), Content(origin, part));
     }
+  }
+
+  void LetGo(const GgufOrigin& origin) const {
+    for (size_t part = 0; part < origin.parts.size(); ++part) ReleasePages(Content(origin, part));
   }
 
   std::shared_ptr<const void> OwnerOf(const GgufOrigin& origin) const {
