@@ -249,7 +249,8 @@ bool PromptReach::SeesAll(const Look& look, int64_t end) {
 void PromptReach::Measure() {
   if (!sight_.among.empty()) {
     const auto tiles = [](int64_t rows) {
-      const auto pages = static_cast<double>((rows + kPage - 1) / kPage);
+      const int64_t whole = (rows + kPage - 1) / kPage;
+      const auto pages = static_cast<double>(whole);
       return pages * (pages + 1) / 2;
     };
     whole_ = std::ssize(sight_.among) == rows_;
