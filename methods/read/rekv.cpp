@@ -166,10 +166,9 @@ KVG_REGISTER_STAGE({
         {"all rows behind the context choose, in the pass that reads them, with the words that a "
          "template puts around the question; the reference lets the bare question choose in a pass "
          "of its own, which it forgets",
-         "with compress_at prompt the question's rows were read with the prompt and saw what the "
-         "attend stage let them see; with compress_at context they read what they choose, as in "
-         "the "
-         "reference",
+         "with compress_at prompt the question's rows were read with the prompt and saw what "
+         "the attend stage let them see; with compress_at context they read what they choose, "
+         "as in the reference",
          "what stands between two frames belongs to the first of them; the reference has nothing "
          "there",
          "where positions have three axes, what is read takes the places of the last frames; the "

@@ -52,7 +52,7 @@ class Gear final : public Store {
     LaterCodes later = {layout.keys, layout.values, {}, {}};
     Fill(shape, later_rank_, chunk_, later.keys, later.values);
     later.seal_keys = later.seal_values = {.unit = chunk_, .keep_recent = 0};
-    layout.later = std::move(later);
+    layout.later = later;
     return PlanOf(std::move(layout));
   }
 
