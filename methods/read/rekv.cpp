@@ -165,15 +165,15 @@ KVG_REGISTER_STAGE({
     .departures =
         {"all rows behind the context choose, in the pass that reads them, with the words that a "
          "template puts around the question; the reference lets the bare question choose in a pass "
-         "of its own, which it forgets",
+         "of its own, which it forgets; a question of more rows than a pass has (512) chooses by "
+         "those of its first pass",
          "with compress_at prompt the question's rows were read with the prompt and saw what "
          "the attend stage let them see; with compress_at context they read what they choose, "
          "as in the reference",
          "what stands between two frames belongs to the first of them; the reference has nothing "
          "there",
          "where positions have three axes, what is read takes the places of the last frames; the "
-         "reference is for models with one axis",
-         "a question of more rows than a pass has (512) chooses by those of its first pass"},
+         "reference is for models with one axis"},
     .bytes = "4 * query_heads * key_dim a frame and layer, and 4 to 8 an entry of the context and "
              "layer, beside the cache",
     .params = {IntParam("picks", 64, 1, 1 << 20, "frames, or blocks of a text, that are read"),
