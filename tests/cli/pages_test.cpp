@@ -50,7 +50,9 @@ TEST_F(PagesTest, FamiliesIsAsApproved) {
 }
 
 TEST_F(PagesTest, ArchitecturesIsAsApproved) {
-  ExpectPage("inspect --shapes --format markdown", "architectures.md");
+  ExpectPage("inspect --shapes --times " KVG_SOURCE_DIR
+             "/docs/architectures.json --format markdown",
+             "architectures.md");
 }
 
 TEST_F(PagesTest, ReproductionsIsAsApproved) {

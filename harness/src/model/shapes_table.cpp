@@ -326,7 +326,7 @@ std::string ShapesPage(const std::vector<ShapeRow>& rows, const std::vector<Shap
       "This page is the output of\n"
       "`kvgauge inspect --shapes",
       times != nullptr ? " --times docs/architectures.json" : "",
-      " --format markdown`; `scripts/approve` renews it.\n\n"
+      " --format markdown`.\n`scripts/approve` renews it.\n\n"
       "An architecture decides how much a model holds of what it has read, before any method\n"
       "compresses it. The tables need no weights: they are made of the shapes in "
       "`configs/models`,\n"
@@ -338,32 +338,40 @@ std::string ShapesPage(const std::vector<ShapeRow>& rows, const std::vector<Shap
       "no published weights.\n\n",
       BytesTable(bench, true).ToMarkdown(), "\n", ColumnsText());
   if (times != nullptr) {
+    std::vector<std::string> contexts;
+    for (const int64_t tokens : times->contexts) contexts.push_back(StrCat(tokens));
     page += StrCat(
         "\n## What that does to time\n\n"
         "    kvgauge bench latency bench-mha --weights random:1 --dtype bf16 --methods full \\\n"
         "      --beside bench-s,bench-mqa,bench-mla,bench-mla:mla_latent,.. \\\n"
-        "      --contexts 512,8192 --decode-steps 32 --repetitions 3 --json\n\n"
+        "      --contexts ",
+        Join(contexts, ","),
+        " --repetitions 3 --json\n\n"
         "All shapes take turns in one run, and each number is the median of its rounds. *Held* is\n"
-        "what the allocator holds behind the answer, counted by page. Machine: ",
+        "what the allocator holds behind the answer, counted by page. "
+        "`docs/architectures.json` has\nwhat the table needs of the output.\n\n"
+        "Machine: ",
         times->machine, ".\n\n", TimesTable(measured, *times, true).ToMarkdown(),
         "\nHow to read it:\n\n"
-        "- **Fewer KV heads, or latents** (GQA, MQA, MLA) leave prefill alone and make long\n"
-        "  contexts lighter. Latents take the fewest bytes of a model whose every layer attends,\n"
-        "  and cost products in every step, since queries are brought to their width.\n"
-        "- **Windows** bound all layers but a few, so prefill and decoding gain more with each\n"
-        "  token. *Held* shows that the full cache keeps entries behind a window; the column of\n"
-        "  bytes counts what is in reach.\n"
-        "- **Caches that layers share** (CLA, MLKV, YOCO) save bytes and leave most products "
-        "where\n"
-        "  they were. LCKV saves most of them and pays with its prompt, which goes through the\n"
-        "  layers several times.\n"
-        "- **States** (Mamba, RWKV, retention) take as long for a token at 8,192 as at 512. A "
-        "scan\n"
-        "  goes through a prompt in order, so a short prompt takes longer than with attention.\n"
-        "- **Hybrids** (Jamba, Nemotron-H, the gated delta rule, Falcon-H1, GoldFinch) lie "
-        "between\n"
-        "  the two, as many layers as attend.\n"
-        "- **Block Transformer** runs half of its layers once in four tokens.\n"
+        "- **Fewer KV heads** (GQA, MQA) hardly change the prefill and make a token behind a long\n"
+        "  context cheaper: it reads less.\n"
+        "- **Latents** (MLA) that are held and read as they are take a twelfth of what expanded\n"
+        "  keys and values take, and a token behind 4,096 others two thirds of the time. Queries\n"
+        "  are brought to their width, so the prefill takes twice as long.\n"
+        "- **Windows** spare a part of the prefill that grows with it. *Held* shows that the full\n"
+        "  cache keeps entries behind a window; the column of bytes counts what is in reach.\n"
+        "- **Caches that layers share** (CLA, MLKV, YOCO) save bytes and leave most products\n"
+        "  where they were. LCKV saves most of them and pays with its prompt, which goes through\n"
+        "  the layers several times: seven times the prefill.\n"
+        "- **States** (Mamba, RWKV, retention) take as long for a token behind 4,096 others as\n"
+        "  behind 512. A prompt of 4,096 takes RWKV-4 half of the time of MHA, RWKV-6 and 7 less\n"
+        "  than MHA and Mamba-2 as long; Mamba's scan takes 1.7 times as long and retention, as\n"
+        "  it is computed here, 2.9 times.\n"
+        "- **Hybrids** (Jamba, Nemotron-H, the gated delta rule, Falcon-H1) lie between the two,\n"
+        "  as many layers as attend. GoldFinch is another case: it makes keys and values of all\n"
+        "  tokens anew in every step, so it holds least and its tokens take longest.\n"
+        "- **Block Transformer** runs half of its layers once in four tokens: with 4,096 tokens\n"
+        "  less than half of the time of MHA.\n"
         "- **CEPE** keeps one row for all layers of what its encoder reads; in place of the whole\n"
         "  prompt the decoder reads its end.\n\n"
         "Weights are random, so nothing here says how well an architecture answers.\n");
