@@ -512,10 +512,7 @@ TEST(ShippedShapes, HoldAsManyNumbersAsTheOriginals) {
       {"qwen3-30b-a3b", 30'532'122'624},
       {"qwen3-235b-a22b", 235'093'634'560},
       {"deepseek-v3", 671'026'419'200},
-      {"minicpm3-4b", 4'073'875'968},
       {"glm-4-9b", 9'399'951'360},
-      // Without the layer behind the last one, which predicts a further token.
-      {"glm-4.5-air", 106'852'251'264},
       {"gpt-oss-120b", 116'829'156'672},
       {"falcon-7b", 6'921'720'704},
       {"pythia-6.9b", 6'857'302'016},
@@ -526,7 +523,6 @@ TEST(ShippedShapes, HoldAsManyNumbersAsTheOriginals) {
       {"command-r-35b-08-2024", 32'296'476'672},
       {"starcoder2-7b", 7'173'923'840},
       {"granite-3.0-8b", 8'170'848'256},
-      {"granite-4.0-h-small", 32'207'337'984},
       {"mistral-small-3-24b", 23'572'403'200},
       {"mixtral-8x22b", 140'630'071'296},
       {"ministral-8b", 8'019'808'256},
