@@ -281,11 +281,12 @@ def lserve(prefill, margins, checkout, gates, share, window, rows, sinks, blocks
 
 def lserve_cases(checkout):
     said = (f"sparse_attn_init of {checkout.name} and construct_exact_streaming_mask of {' '.join(MASKS)}, run in"
-            " torch inside a NumPy forward, float64; bounds of pages restated in NumPy")
-    small = ["attend.sinks=8", "attend.window=40", "allocate.streaming=32", "protect.sinks=8", "read.tokens=64"]
+            " torch inside a NumPy forward, float64; its page selector restated in NumPy")
+    small = ["attend.sinks=8", "attend.window=40", "allocate.streaming=32", "protect.sinks=8",
+             "read.logical=4", "read.tokens=64"]
     files = [f"{stage}.calibration={{inputs}}/lserve_{stage}.safetensors" for stage in ("attend", "allocate")]
-    same = dict(checkout=checkout, window=40, rows=64, sinks=8, streaming=32, whole=4, page=16, tokens=64,
-                dense_layers=0)
+    same = dict(checkout=checkout, window=40, rows=64, sinks=8, streaming=32, whole=4, logical=4, parts=4,
+                tokens=64, every=4)
     return [
         ("lserve_gates", dict(method="lserve", budget="166", set=small + files), said, lserve,
          dict(gates=True, share=0.5) | same),

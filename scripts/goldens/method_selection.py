@@ -422,11 +422,13 @@ class Alisa(Sequence):
 
 class LServe(Quest):
     """Half of the heads hold first and last entries alone: those whose mean query and key, at 500
-    positions, look least far back, or those with the least gates. The others read pages, one choice for a
-    KV head."""
+    positions, look least far back, or those with the least gates. In the others a query head reads the
+    newest page and those with the best bound of a part; it chooses when the tokens before the newest are a
+    multiple of `every`."""
 
-    def compress(self, whole, streaming, sinks, gates=None, **settings):
-        super().compress(**settings)
+    def compress(self, whole, streaming, sinks, logical, parts, tokens, every, gates=None):
+        self.logical, self.page, self.budget, self.every = logical, logical * parts, tokens, every
+        self.chosen = {}
         n, model, positions = self.tokens, self.model, np.arange(500)
         reach = np.zeros((model.layers, model.groups))
         for l in range(model.layers):
@@ -445,15 +447,23 @@ class LServe(Quest):
 
     def reads(self, l, h, q):
         keys, page = self.keys[l][h], self.page
-        pages = -(-len(keys) // page)
-        if pages <= self.most:
+        before = len(keys) - 1
+        if before % self.every == 0 or (l, h) not in self.chosen:
+            self.chosen[l, h] = None if before <= self.budget else self.pages(l, h, q)
+        if self.chosen[l, h] is None:
             return np.ones((len(q), len(keys)), dtype=bool)
-        bounds = [keys[p * page : (p + 1) * page] for p in range(pages)]
-        bounds = [np.maximum(q * b.min(0), q * b.max(0)).sum(1).max() for b in bounds]
-        mask = np.zeros((len(q), len(keys)), dtype=bool)
-        for p in top(np.array(bounds), self.most, self.margins, f"lserve {l}.{h}"):
-            mask[:, p * page : (p + 1) * page] = True
-        return mask
+        return np.array([np.isin(np.arange(len(keys)) // page, own) for own in self.chosen[l, h]])
+
+    def pages(self, l, h, q):
+        keys = self.keys[l][h]
+        newest = (len(keys) - 1) // self.page
+        parts = keys[: newest * self.page].reshape(newest, -1, self.logical, keys.shape[1])
+        count = min(max(3, self.budget // self.page), newest + 1) - 1
+        chosen = []
+        for g, query in enumerate(q):
+            bounds = np.maximum(query * parts.min(2), query * parts.max(2)).sum(2).max(1)
+            chosen.append(np.append(top(bounds, count, self.margins, f"lserve {l}.{h}.{g}"), newest))
+        return chosen
 
 
 # Heads of which some retrieve; the checkpoint's fingerprint is what `kvgauge inspect` prints.
@@ -583,9 +593,10 @@ CASES = [
      "JunqiZhao888/buzz-llm with accumulated scores, restated in NumPy; as many cells as the budget has room for",
      Buzz, dict(budget=64, sinks=4, recent=4, slack=2, stride=2)),
     ("lserve",
-     dict(method="lserve", budget="166", set=["allocate.streaming=32", "protect.sinks=8", "read.tokens=64"]),
-     "kvpress's rule for heads and the authors' bounds of pages, restated in NumPy; both stages after each other",
-     LServe, dict(whole=4, streaming=32, sinks=8, page=16, tokens=64, dense_layers=0)),
+     dict(method="lserve", budget="166",
+          set=["allocate.streaming=32", "protect.sinks=8", "read.logical=4", "read.tokens=64"]),
+     "kvpress's rule for heads and mit-han-lab/omniserve's page selector (02b2925), restated in NumPy",
+     LServe, dict(whole=4, streaming=32, sinks=8, logical=4, parts=4, tokens=64, every=4)),
     ("alisa", dict(method="alisa", public_code=False), FORMULAS, Alisa, dict(budget=90, rows=32)),
     ("random", dict(method="random"), "Philox-4x32-10 restated in Python",
      Random, dict(budget=90, sinks=4, recent=32, seed=0)),
