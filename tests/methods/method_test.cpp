@@ -254,6 +254,13 @@ TEST(MethodFiles, OverridesReachEveryParameter) {
   }
 }
 
+// What the conformance tests ask of a file is of its own stages.
+TEST(MethodFiles, AStageThatTheConformanceTestsNameMayBeReplaced) {
+  const Result<Method> method = LoadMethod("quest", kShipped, {"read.id=exact_top_k"});
+  ASSERT_TRUE(method.ok()) << method.error().message;
+  EXPECT_EQ(method->read->spec->id, "exact_top_k");
+}
+
 TEST(MethodFiles, PublishedNumbersAreData) {
   const Method snapkv = *LoadMethod("snapkv", kShipped, {});
   ASSERT_EQ(snapkv.published.size(), 3u);
