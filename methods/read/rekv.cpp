@@ -11,14 +11,13 @@
 // before the first block and behind the last one. Keys turn as if these blocks, and what stands
 // before them, were the entries just before what follows.
 #include <algorithm>
-#include <optional>
-#include <tuple>
 
 #include "methods/entry_blocks.h"
 #include "methods/joining_reader.h"
 #include "methods/question_reader.h"
 #include "methods/registry.h"
 #include "methods/tensors.h"
+#include "methods/video_frames.h"
 
 namespace kvgauge {
 namespace {
@@ -87,17 +86,7 @@ class ReKv final : public QuestionReader {
       for (int64_t at = sinks_; at <= view.width() - local_; at += block_) bounds.push_back(at);
       return bounds;
     }
-    std::optional<std::tuple<Modality, int32_t, int32_t>> shown;  // which time of which of them
-    for (const VisualSpan& span : spans) {
-      if (span.piece == VisualSpan::Piece::kNewline) continue;
-      for (int64_t at = span.first; at < span.first + span.count; ++at) {
-        const VisualPlace place = PlaceIn(span, at);
-        const std::tuple own = {span.modality, span.index, span.frame + place.frame};
-        if (place.nowhere || shown == own) continue;
-        shown = own;
-        bounds.push_back(at);
-      }
-    }
+    bounds = FrameStarts(view);
     if (!bounds.empty()) bounds.push_back(spans.back().first + spans.back().count);
     return bounds;
   }
@@ -110,20 +99,10 @@ class ReKv final : public QuestionReader {
   // The mean of rotated queries [rows, query_heads, key_dim] before their rotation: [query_heads,
   // key_dim].
   static Tensor MeanQuery(LayerView& view, const Tensor& q) {
-    Ops& ops = view.ops();
     const int64_t rows = q.shape[0], heads = q.shape[1], dim = q.shape[2];
-    Tensor flat = q;  // rows may be far apart, the heads of a row are not
-    flat.rank = 2;
-    flat.shape = {rows, heads * dim, 0, 0};
-    flat.stride = {q.stride[0], 1, 0, 0};
-    const Tensor raw = view.Scratch(DType::kF32, {rows, heads, dim});
-    ops.rows->Convert(flat, raw.Reshape({rows, heads * dim}));
-    const Tensor at = view.Rotations(view.tokens() - rows, rows);
-    if (!at.empty()) {
-      ops.rows->Rope(at[0], at[1], view.shape().rope_layout, RopeDirection::kInverse, raw);
-    }
+    const Tensor raw = UnturnedQueries(view, q);
     const Tensor mean = view.Scratch(DType::kF32, {heads * dim});
-    ops.rows->ReduceColumns(raw.Reshape({rows, heads * dim}), Reduction::kMean, mean);
+    view.ops().rows->ReduceColumns(raw.Reshape({rows, heads * dim}), Reduction::kMean, mean);
     return mean.Reshape({heads, dim});
   }
 
@@ -133,14 +112,7 @@ class ReKv final : public QuestionReader {
     const Tensor best = Best(view, blocks.Scores(view, MeanQuery(view, q)), picks_);
     std::vector<int32_t> picked(static_cast<size_t>(picks_));
     memory.Copy(best, View(picked, {picks_}));
-    std::vector<int32_t> entries(static_cast<size_t>(blocks.first));
-    for (size_t i = 0; i < entries.size(); ++i) entries[i] = static_cast<int32_t>(i);
-    for (const int32_t block : picked) {
-      const int64_t end = blocks.first + blocks.ends[static_cast<size_t>(block)];
-      for (int64_t at = end - blocks.size(block); at < end; ++at) {
-        entries.push_back(static_cast<int32_t>(at));
-      }
-    }
+    const std::vector<int32_t> entries = blocks.EntriesOf(picked);
     const int64_t end = frames.end();
     frames.read = std::ssize(entries);
     std::vector<int32_t> places(static_cast<size_t>(end));

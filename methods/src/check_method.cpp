@@ -272,11 +272,33 @@ Status CheckFarDistance(const Method& method, const Pipeline& p, const ModelShap
   return {};
 }
 
+// What all heads of a layer read for a question must be there until it is answered.
+Status CheckQuestionReader(const Method& method, const Pipeline& p) {
+  const auto* reader = dynamic_cast<const QuestionReader*>(p.read.get());
+  if (reader == nullptr || p.reduce == nullptr || !p.reduce->evicts()) return {};
+  const std::string owner = Owner(StageKind::kRead, *method.read);
+  const std::string reducer = Owner(StageKind::kReduce, *method.reduce);
+  if (reader->moves()) {
+    return BadInput(StrCat(owner, " puts entries of all heads to other places, and ", reducer,
+                           " leaves each head others; leave out one of the two"));
+  }
+  if (p.trigger->in_decode()) {
+    return BadInput(StrCat(owner, " chooses once for a question, and ",
+                           Owner(StageKind::kTrigger, *method.trigger),
+                           " evicts while it is answered; use trigger.prefill"));
+  }
+  if (p.allocate->evens_heads() && p.reduce->takes_budget()) return {};
+  return BadInput(
+      StrCat(owner, " lets all heads of a layer read the same of their entries, and ",
+             p.allocate->evens_heads() ? reducer : Owner(StageKind::kAllocate, *method.allocate),
+             " leaves some heads fewer; use allocate.uniform with a reducer that keeps "
+             "to a budget"));
+}
+
 // Keys whose places a reader chooses are turned when they are read, and by no other rule.
 Status CheckReadPlaces(const Method& method, const Pipeline& p, const ModelShape& shape) {
-  if (dynamic_cast<const QuestionReader*>(p.read.get()) == nullptr || shape.rotary_dim == 0) {
-    return {};
-  }
+  const auto* reader = dynamic_cast<const QuestionReader*>(p.read.get());
+  if (reader == nullptr || !reader->moves() || shape.rotary_dim == 0) return {};
   for (int64_t l = 0; l < shape.layers; ++l) {
     const Result<StorePlan> plan = p.store->Plan(shape.OfLayer(l), l);
     if (!plan.ok()) continue;
@@ -624,6 +646,7 @@ Status CheckAll(const Method& method, const ModelShape& shape, const Budget& bud
   KVG_TRY(CheckSharedChoices(method, p, after));
   KVG_TRY(CheckAbsorbs(method, p));
   KVG_TRY(CheckFarDistance(method, p, after));
+  KVG_TRY(CheckQuestionReader(method, p));
   KVG_TRY(CheckReadPlaces(method, p, after));
   KVG_TRY(CheckPlace(method, p, after));
   return CheckBudget(method, p, after, budget, prompt_tokens);

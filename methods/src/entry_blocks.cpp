@@ -16,6 +16,22 @@ Status CheckEntryBlocks(const ModelShape& shape) {
       "use a model with keys of single heads, or another reader");
 }
 
+Tensor UnturnedQueries(LayerView& view, const Tensor& q) {
+  Ops& ops = view.ops();
+  const int64_t rows = q.shape[0], heads = q.shape[1], dim = q.shape[2];
+  Tensor flat = q;  // the heads of a row are not far apart
+  flat.rank = 2;
+  flat.shape = {rows, heads * dim, 0, 0};
+  flat.stride = {q.stride[0], 1, 0, 0};
+  const Tensor raw = view.Scratch(DType::kF32, {rows, heads, dim});
+  ops.rows->Convert(flat, raw.Reshape({rows, heads * dim}));
+  const Tensor at = view.Rotations(view.tokens() - rows, rows);
+  if (!at.empty()) {
+    ops.rows->Rope(at[0], at[1], view.shape().rope_layout, RopeDirection::kInverse, raw);
+  }
+  return raw;
+}
+
 int64_t EntryBlocks::size(int64_t block) const {
   const auto at = static_cast<size_t>(block);
   return ends[at] - (block == 0 ? 0 : ends[at - 1]);
@@ -27,8 +43,8 @@ int64_t EntryBlocks::longest() const {
   return most;
 }
 
-void EntryBlocks::AllocateKeys(LayerView& view) {
-  const int64_t numbers = count() * view.shape().query_heads * view.shape().key_dim;
+void EntryBlocks::AllocateKeys(LayerView& view, int64_t heads) {
+  const int64_t numbers = count() * heads * view.shape().key_dim;
   keys = view.ops().memory->Allocate(numbers * SizeOf(DType::kF32));
 }
 
@@ -43,11 +59,22 @@ std::vector<int32_t> EntryBlocks::InRows(int64_t width) const {
   return places;
 }
 
-void EntryBlocks::StandTogether(LayerView& view) {
+std::vector<int32_t> EntryBlocks::EntriesOf(std::span<const int32_t> picked) const {
+  std::vector<int32_t> all(static_cast<size_t>(first));
+  for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<int32_t>(i);
+  for (const int32_t block : picked) {
+    const int64_t end = first + ends[static_cast<size_t>(block)];
+    for (int64_t at = end - size(block); at < end; ++at) all.push_back(static_cast<int32_t>(at));
+  }
+  return all;
+}
+
+void EntryBlocks::StandByMeans(LayerView& view, int64_t copies) {
   if (ends.empty()) return;
   Ops& ops = view.ops();
-  const int64_t dim = view.shape().key_dim, group = view.shape().group(), wide = longest();
-  AllocateKeys(view);
+  const int64_t dim = view.shape().key_dim, heads = view.shape().kv_heads * copies;
+  const int64_t wide = longest();
+  AllocateKeys(view, heads);
   std::vector<float> shares;
   for (int64_t b = 0; b < count(); ++b) {
     shares.insert(shares.end(), static_cast<size_t>(wide), 1.0f / static_cast<float>(size(b)));
@@ -56,10 +83,10 @@ void EntryBlocks::StandTogether(LayerView& view) {
   const Tensor share = Upload(view, shares).Reshape({count(), 1, wide});
   const Tensor rows = view.Scratch(DType::kF32, {count() * wide, dim});
   const Tensor means = view.Scratch(DType::kF32, {count(), dim});
-  const Tensor all = keys.As(DType::kF32, {count(), view.shape().query_heads * dim});
-  for (int64_t h = 0; h < view.shape().query_heads; ++h) {
-    if (h % group == 0) {
-      ops.select->Gather(view.RawKeys(h / group), index, rows);
+  const Tensor all = keys.As(DType::kF32, {count(), heads * dim});
+  for (int64_t h = 0; h < heads; ++h) {
+    if (h % copies == 0) {
+      ops.select->Gather(view.RawKeys(h / copies), index, rows);
       ops.linear->MatMulNN(share, rows.Reshape({count(), wide, dim}), 1.0f,
                            means.Reshape({count(), 1, dim}));
     }
@@ -82,7 +109,7 @@ void EntryBlocks::Stand(LayerView& view, const Tensor& sums, int64_t representat
     counts.push_back(static_cast<int32_t>(std::min(stand, size(b))));
     shares.push_back(1.0f / static_cast<float>(counts.back()));
   }
-  AllocateKeys(view);
+  AllocateKeys(view, heads);
   block_of = ops.memory->Allocate(entries() * SizeOf(DType::kI32));
   ops.memory->Copy(View(owners, {entries()}), block_of.As(DType::kI32, {entries()}));
   std::vector<float> units(static_cast<size_t>(widest * widest));

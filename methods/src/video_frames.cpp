@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "methods/video_frames.h"
 
+#include <algorithm>
+#include <optional>
+#include <tuple>
+
 namespace kvgauge {
 
 VideoFrames FramesOf(LayerView& view) {
@@ -24,6 +28,23 @@ VideoFrames FramesOf(LayerView& view) {
     }
   }
   return frames;
+}
+
+std::vector<int64_t> FrameStarts(LayerView& view) {
+  std::vector<int64_t> starts;
+  std::optional<std::tuple<Modality, int32_t, int32_t>> shown;  // which time of which of them
+  for (const VisualSpan& span : view.VisualSpans()) {
+    if (span.piece == VisualSpan::Piece::kNewline) continue;
+    const int64_t end = std::min(span.first + span.count, view.tokens());
+    for (int64_t at = span.first; at < end; ++at) {
+      const VisualPlace place = PlaceIn(span, at);
+      const std::tuple own = {span.modality, span.index, span.frame + place.frame};
+      if (place.nowhere || shown == own) continue;
+      shown = own;
+      starts.push_back(at);
+    }
+  }
+  return starts;
 }
 
 }  // namespace kvgauge

@@ -3,9 +3,11 @@
 #pragma once
 
 #include <cstdint>
+#include <numeric>
 #include <vector>
 
 #include "fake_view.h"
+#include "methods/question_reader.h"
 
 namespace kvgauge {
 
@@ -36,6 +38,28 @@ inline Reads SelectWith(const Reader& reader, LayerView& view, Reader::State& st
   reads.chosen = reader.Select(view, state, View(q, {heads, std::ssize(q) / heads}),
                                Tensor(reads.words.data(), DType::kI64, {heads, reads.per_head}));
   return reads;
+}
+
+struct Answered {
+  Reads reads;
+  std::vector<int32_t> places;
+};
+
+// Rows of a question, q [rows, query_heads, dim].
+inline Answered AskWith(const Reader& reader, LayerView& view, Reader::State& state,
+                        const std::vector<float>& q, bool anew) {
+  const ModelShape& shape = view.shape();
+  const int64_t heads = shape.query_heads, width = view.width(), words = (width + 63) / 64;
+  const int64_t rows = std::ssize(q) / (heads * shape.key_dim);
+  Answered out;
+  out.reads.per_head = words;
+  out.reads.words.resize(heads * words);
+  out.places.resize(width);
+  std::iota(out.places.begin(), out.places.end(), 0);
+  out.reads.chosen = dynamic_cast<const QuestionReader&>(reader).Choose(
+      view, state, View(q, {rows, heads, shape.key_dim}), anew,
+      Tensor(out.reads.words.data(), DType::kI64, {heads, words}), View(out.places, {width}));
+  return out;
 }
 
 }  // namespace kvgauge

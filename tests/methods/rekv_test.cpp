@@ -4,14 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <numeric>
 #include <vector>
 
 #include "chosen_entries.h"
 #include "core/strings.h"
 #include "fake_view.h"
 #include "methods/method.h"
-#include "methods/question_reader.h"
 
 namespace kvgauge {
 namespace {
@@ -19,28 +17,6 @@ namespace {
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-
-struct Answered {
-  Reads reads;
-  std::vector<int32_t> places;
-};
-
-// Rows of a question, q [rows, query_heads, dim].
-Answered AskWith(const Reader& reader, LayerView& view, Reader::State& state,
-                 const std::vector<float>& q, bool anew) {
-  const ModelShape& shape = view.shape();
-  const int64_t heads = shape.query_heads, width = view.width(), words = (width + 63) / 64;
-  const int64_t rows = std::ssize(q) / (heads * shape.key_dim);
-  Answered out;
-  out.reads.per_head = words;
-  out.reads.words.resize(heads * words);
-  out.places.resize(width);
-  std::iota(out.places.begin(), out.places.end(), 0);
-  out.reads.chosen = dynamic_cast<const QuestionReader&>(reader).Choose(
-      view, state, View(q, {rows, heads, shape.key_dim}), anew,
-      Tensor(out.reads.words.data(), DType::kI64, {heads, words}), View(out.places, {width}));
-  return out;
-}
 
 VisualSpan PictureAt(int64_t first, int64_t count, int32_t index) {
   VisualSpan span;

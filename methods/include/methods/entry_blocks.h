@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "methods/stages.h"
@@ -13,10 +14,14 @@ namespace kvgauge {
 // An error for models whose keys have no form before rotation, or are shared by all heads.
 Status CheckEntryBlocks(const ModelShape& shape);
 
+// The newest rows' rotated queries [rows, query_heads, key_dim], rows perhaps far apart, before
+// their rotation.
+Tensor UnturnedQueries(LayerView& view, const Tensor& q);
+
 struct EntryBlocks final : Reader::State {
   int64_t first = 0;          // entry where the first block begins
   std::vector<int64_t> ends;  // where each block ends, less `first`; ascending
-  Buffer keys;                // [blocks, query_heads * key_dim] f32
+  Buffer keys;                // [blocks, query_heads * key_dim] f32, or kv_heads
   Buffer block_of;            // [entries of blocks] i32
   // [2, rotary_dim / 2] f32: cosines, then sines of one position; empty without rotation.
   Buffer turn;
@@ -34,7 +39,11 @@ struct EntryBlocks final : Reader::State {
   void Stand(LayerView& view, const Tensor& sums, int64_t representatives, int64_t distance);
   // The same where all entries of a block stand for it, and Scores is given queries before their
   // rotation. Mark then has nothing to go by.
-  void StandTogether(LayerView& view);
+  void StandTogether(LayerView& view) { StandByMeans(view, view.shape().group()); }
+  // The same for readers that weigh keys themselves, which are [blocks, kv_heads * key_dim].
+  void StandByKvHead(LayerView& view) { StandByMeans(view, 1); }
+  // The entries before the first block and those of some blocks, which ascend.
+  std::vector<int32_t> EntriesOf(std::span<const int32_t> picked) const;
   // What each block's keys give the newest queries, [query_heads, key_dim], summed over the heads:
   // [1, blocks].
   Tensor Scores(LayerView& view, const Tensor& q) const;
@@ -43,7 +52,9 @@ struct EntryBlocks final : Reader::State {
   void Mark(LayerView& view, const Tensor& blocks, const Tensor& words) const;
 
  private:
-  void AllocateKeys(LayerView& view);
+  void AllocateKeys(LayerView& view, int64_t heads);
+  // The mean key of each block and KV head, so many times.
+  void StandByMeans(LayerView& view, int64_t copies);
   // Entries of blocks as rows of that width, -1 behind the end of a shorter one.
   std::vector<int32_t> InRows(int64_t width) const;
   int64_t longest() const;

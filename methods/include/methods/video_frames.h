@@ -19,4 +19,8 @@ struct VideoFrames {
 // Ends of lines and of pictures belong to no frame. A picture of several pieces has no grid.
 VideoFrames FramesOf(LayerView& view);
 
+// Where each picture, and each time of a video, begins of those that were read: positions of the
+// prompt, ascending.
+std::vector<int64_t> FrameStarts(LayerView& view);
+
 }  // namespace kvgauge

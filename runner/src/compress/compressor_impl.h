@@ -42,7 +42,7 @@ class Compressor::Impl final : public LayerHook {
           std::make_unique<QuestionRows>(model.cache_config(), shape_, needs_, model.devices());
     if (step_.slides()) last_rows_ = std::make_unique<LastRows>(step_, question_.get());
     KVG_CHECK(!reads_.asks() || (question_ == nullptr && last_rows_ == nullptr),
-              "a reader that asks evicts nothing");
+              "a reader that asks goes with no score of decoded rows");
   }
 
   Status Compress(const PromptState& state, const PromptScores* scores, KvCache& cache);

@@ -122,8 +122,11 @@ void StepReads::Show(CacheView& view) {
 
 bool StepReads::ChooseOnce(CacheView& view, KvCache& cache, const Tensor& q, bool anew,
                            const Tensor& words) {
-  const Tensor places = view.Scratch(DType::kI32, {view.width()});
-  view.ops().memory->Copy(view.Positions(0, 0), places);
+  Tensor places;
+  if (asked_->moves()) {
+    places = view.Scratch(DType::kI32, {view.width()});
+    view.ops().memory->Copy(view.Positions(0, 0), places);
+  }
   Reader::State& state = *states_[static_cast<size_t>(view.layer())];
   if (!asked_->Choose(view, state, q, anew, words, places)) return false;
   cache.SetRead(view.layer(), words, {}, cache.raw_keys(view.layer()) ? places : Tensor());
