@@ -121,6 +121,12 @@ Status WordNet::LoadPart(const std::string& directory, size_t part) {
   const std::string exceptions_path = StrCat(directory, "/", kNames[part], ".exc");
   KVG_ASSIGN(data_[part], MappedFile::Open(StrCat(directory, "/data.", kNames[part])));
   KVG_ASSIGN(const auto index, MappedFile::Open(index_path));
+  const std::string_view data = Bytes(*data_[part]);
+  if (data.substr(0, data.find('\n')).ends_with('\r')) {
+    return BadInput(StrCat(data_[part]->path(), ": its lines end in CR LF, so they do not begin ",
+                           "at the bytes that ", index_path, " names; WordNet's own files end ",
+                           "lines in LF: take those, or these without CR (tr -d '\\r')"));
+  }
   KVG_TRY(EachLine(Bytes(*index), [&](std::string_view line, int64_t number) -> Status {
     // word part synsets pointers symbol... senses tagged offset...
     const std::vector<std::string_view> columns = Columns(line);
@@ -137,6 +143,7 @@ Status WordNet::LoadPart(const std::string& directory, size_t part) {
     for (size_t i = 0; i < offsets.size(); ++i) {
       if (!ToNumber(columns[6 + static_cast<size_t>(pointers) + i], 10, offsets[i])) return bad();
     }
+    longest_[part] = std::max(longest_[part], columns[0].size());
     index_[part][std::string(columns[0])] = std::move(offsets);
     return {};
   }));
@@ -171,6 +178,51 @@ std::vector<std::string> WordNet::BaseForms(const std::string& word, size_t part
     }
   }
   return known;
+}
+
+std::string WordNet::Lemma(const std::string& word, int part) const {
+  const std::vector<std::string> forms = BaseForms(word, static_cast<size_t>(part));
+  const auto shortest = std::ranges::min_element(forms, {}, &std::string::size);
+  return shortest == forms.end() ? word : *shortest;
+}
+
+bool WordNet::HasForm(const std::string& word, size_t part) const {
+  if (Has(word, part)) return true;
+  if (const auto found = exceptions_[part].find(word); found != exceptions_[part].end()) {
+    return std::ranges::any_of(found->second,
+                               [&](const std::string& form) { return Has(form, part); });
+  }
+  // A form is the front of the word and a new ending, so that a long word is not copied for each.
+  using Form = std::pair<size_t, std::string>;
+  constexpr size_t kLongestEnding = 4;
+  std::vector<Form> open = {{word.size(), ""}};
+  std::set<Form> seen;
+  while (!open.empty()) {
+    const Form form = std::move(open.back());
+    open.pop_back();
+    const size_t shown = std::min(form.first, kLongestEnding);
+    const std::string end = word.substr(form.first - shown, shown) + form.second;
+    for (const auto& [from, to] : Endings(part)) {
+      const std::string_view taken = from;
+      if (!end.ends_with(taken)) continue;
+      const size_t of_word = taken.size() - std::min(taken.size(), form.second.size());
+      const size_t left = form.second.size() - (taken.size() - of_word);
+      Form next = {form.first - of_word, form.second.substr(0, left) + to};
+      if (next.first + next.second.size() <= longest_[part] &&
+          Has(word.substr(0, next.first) + next.second, part)) {
+        return true;
+      }
+      if (seen.insert(next).second) open.push_back(std::move(next));
+    }
+  }
+  return false;
+}
+
+bool WordNet::HasForm(const std::string& word) const {
+  for (size_t part = 0; part < kParts; ++part) {
+    if (HasForm(word, part)) return true;
+  }
+  return false;
 }
 
 std::vector<Synset> WordNet::Synsets(const std::string& word) const {

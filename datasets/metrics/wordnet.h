@@ -37,6 +37,12 @@ class WordNet {
   // The synsets of a lower-case word and of its base forms: nouns first, then verbs, adjectives,
   // adverbs.
   std::vector<Synset> Synsets(const std::string& word) const;
+  // The shortest base form of a lower-case word, as NLTK's WordNetLemmatizer takes it; the word
+  // itself where it has none.
+  std::string Lemma(const std::string& word, int part) const;
+  // Whether the package wn 0.0.23 finds a synset: it takes endings off until a form is known, where
+  // `Synsets` takes off one.
+  bool HasForm(const std::string& word) const;
   // The words of a synset as they are written there, underscores included.
   std::vector<std::string> Words(Synset synset) const;
   // Wu and Palmer's similarity; nothing where the two have no common ancestor.
@@ -57,6 +63,7 @@ class WordNet {
   Status LoadPart(const std::string& directory, size_t part);
   std::vector<std::string> BaseForms(const std::string& word, size_t part) const;
   bool Has(const std::string& word, size_t part) const;
+  bool HasForm(const std::string& word, size_t part) const;
   std::optional<Entry> Read(Synset synset) const;
   std::vector<Synset> Parents(Synset synset) const;
   int64_t Depth(Synset synset, bool longest, std::set<Synset>& above) const;
@@ -64,6 +71,7 @@ class WordNet {
 
   std::array<std::shared_ptr<const MappedFile>, kParts> data_;
   std::array<std::unordered_map<std::string, std::vector<int64_t>>, kParts> index_;
+  std::array<size_t, kParts> longest_ = {};  // the bytes of the longest word of each
   std::array<std::unordered_map<std::string, std::vector<std::string>>, kParts> exceptions_;
 };
 

@@ -36,6 +36,35 @@ TEST_F(ScoreTest, ScoresAFileOfPredictions) {
   EXPECT_THAT(unknown.err, HasSubstr("qa_f1"));
 }
 
+TEST_F(ScoreTest, LemmasNeedTheFilesOfNltkAndNameThem) {
+  const std::string pairs =
+      Write("pairs.jsonl",
+            "{\"prediction\": \"The dogs ran\", \"answers\": [\"dog run\"], \"kind\": \"DB\"}\n");
+  const std::string command = StrCat("score --metric wups_nextqa --json --pairs ", pairs);
+  const std::string golden = KVG_TEST_DATA "/golden/metrics";
+  setenv("KVGAUGE_WORDNET", (golden + "/wordnet").c_str(), 1);
+  const Outcome words = Run(command);
+  ASSERT_EQ(words.exit_code, 0) << words.err;
+  const Json by_words = *ParseJson(words.out, "score");
+  EXPECT_EQ(by_words["mean"], 0.0);
+  EXPECT_FALSE(by_words.contains("basis"));
+
+  setenv("KVGAUGE_NLTK", (golden + "/nltk").c_str(), 1);
+  const Outcome lemmas = Run(command), table = Run("score --metric wups_nextqa --pairs " + pairs);
+  setenv("KVGAUGE_NLTK", golden.c_str(), 1);
+  const Outcome wrong = Run(command);
+  unsetenv("KVGAUGE_NLTK");
+  unsetenv("KVGAUGE_WORDNET");
+  ASSERT_EQ(lemmas.exit_code, 0) << lemmas.err;
+  const Json by_lemmas = *ParseJson(lemmas.out, "score");
+  EXPECT_EQ(by_lemmas["mean"], 1.0);
+  EXPECT_THAT(by_lemmas["basis"], ContainsRegex("^lemmas by NLTK's files, sha256 [0-9a-f]{16}$"));
+  EXPECT_THAT(table.out, HasSubstr("lemmas by NLTK's files, sha256 "));
+  EXPECT_EQ(wrong.exit_code, 2);
+  EXPECT_THAT(wrong.err, AllOf(HasSubstr("KVGAUGE_NLTK: "), HasSubstr("is not there"),
+                               HasSubstr("scripts/fetch_data nltk")));
+}
+
 TEST_F(ScoreTest, ScoresAsATaskDoes) {
   const std::string pairs = Write(
       "pairs.jsonl",

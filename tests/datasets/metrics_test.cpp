@@ -192,6 +192,11 @@ TEST(WordNet, FaultyPointersLeadNowhere) {
   ASSERT_EQ(lost.size(), 2u);
   EXPECT_TRUE((*net)->Words(lost[0]).empty());
   EXPECT_FALSE((*net)->Similarity(lost[0], ring[0]).has_value());
+  write("data.verb", "  1 nothing\r\n");
+  const auto moved = metrics::WordNet::Load(folder);
+  ASSERT_FALSE(moved.ok());
+  EXPECT_THAT(moved.error().message, testing::HasSubstr("data.verb: its lines end in CR LF"));
+  write("data.verb", "  1 nothing\n");
   write("index.noun", "ring n x\n");
   const auto bad = metrics::WordNet::Load(folder);
   ASSERT_FALSE(bad.ok());

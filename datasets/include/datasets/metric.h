@@ -46,6 +46,9 @@ struct MetricSpec {
   // Only where a sample has no score of its own, because words are weighed by all of the set
   // (CIDEr). `score` is an error then: a run keeps answers, and `kvgauge score` reads them.
   std::function<double(std::span<const MetricInput> set)> of_set = {};
+  // Only where files that can be left out move scores: what these stand on now, "" without the
+  // files. A part of what a run is known by, and of what `kvgauge score` prints.
+  std::function<Result<std::string>()> basis = {};
   // Only where equal answers are spelled in several ways: one spelling of them, for votes.
   std::function<std::string(const std::string& answer)> canonical = {};
 };

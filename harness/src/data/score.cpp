@@ -38,6 +38,14 @@ Result<const MetricSpec*> MetricFor(const std::string& name) {
                          "; 'kvgauge score --list' names all"));
 }
 
+// What the scores stand on beyond the metric's version; "" where that says all. The metric has
+// scored, so its files were read.
+std::string BasisOf(const MetricSpec& metric) {
+  if (!metric.basis) return "";
+  const Result<std::string> basis = metric.basis();
+  return basis.ok() ? *basis : "";
+}
+
 void PrintJsonScores(const MetricSpec& metric, const std::optional<Task>& task,
                      const PairScores& result, const PairOptions& options) {
   Json rows = Json::array();
@@ -64,6 +72,7 @@ void PrintJsonScores(const MetricSpec& metric, const std::optional<Task>& task,
                {"groups", groups},
                {"mean_of_groups", means},
                {"scores", rows}};
+  if (const std::string basis = BasisOf(metric); !basis.empty()) json["basis"] = basis;
   if (task) {
     json["task"] = task->name;
     json["task_version"] = task->version;
@@ -102,6 +111,9 @@ void PrintScores(const MetricSpec& metric, const std::optional<Task>& task,
       {"mean", shown(result.reported)},
       {"scored", StrCat(result.scores.size())},
       {"skipped", StrCat(result.bad_lines.size())}};
+  if (const std::string basis = BasisOf(metric); !basis.empty()) {
+    facts.insert(facts.begin() + 1, {"basis", basis});
+  }
   if (task) facts.insert(facts.begin(), {"task", StrCat(task->name, " v", task->version)});
   PrintFacts(facts);
 }

@@ -280,6 +280,10 @@ Result<Json> Protocol(const RunPlan& plan, const PlanGroup& group,
   if (group.compress_at == CompressAt::kChunk) {
     protocol["chunk_tokens"] = plan.config->chunk_tokens;
   }
+  if (metric != nullptr && metric->basis) {
+    KVG_ASSIGN(const std::string basis, metric->basis());
+    if (!basis.empty()) protocol["metric_basis"] = basis;
+  }
   if (!model.config.weight_format.empty()) protocol["weight_format"] = model.config.weight_format;
   // A text task keeps what it was before there were pictures.
   if (pictures) {
