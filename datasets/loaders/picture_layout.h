@@ -94,6 +94,7 @@ struct PictureContext {
   std::string path;            // of the data file, where cells lie
   std::string data_directory;  // image files are below it
   int64_t max_new_tokens = 0;
+  bool table = false;  // whether every record has all columns, some of them null
   FindPicture find = {};
 };
 

@@ -59,6 +59,11 @@ class PictureBuilder {
     KVG_TRY(Prepare());
     KVG_TRY(FindPictures());
     if (pictures_.empty()) {
+      const auto there = [&](const std::string& name) { return record_.value.contains(name); };
+      const bool named = layout_.images.empty() || std::ranges::any_of(layout_.images, there);
+      if (!named && (context_.table || !layout_.skip_without)) {
+        KVG_ASSIGN([[maybe_unused]] const Json* const value, fields_.Get(layout_.images[0]));
+      }
       if (layout_.skip_without) return std::optional<Sample>();
       return fields_.Wrong(layout_.images.empty() ? "video" : layout_.images[0],
                            "holds no picture");

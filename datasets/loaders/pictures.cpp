@@ -229,7 +229,10 @@ Result<std::unique_ptr<FileStream>> OpenFile(const Params& params, const Json& t
   KVG_ASSIGN(auto reader, RecordReader::Open(path, container, kMaxRecordBytes, located));
   PictureContext context{.path = path,
                          .data_directory = options.data_directory,
-                         .max_new_tokens = task.at("max_new_tokens").get<int64_t>()};
+                         .max_new_tokens = task.at("max_new_tokens").get<int64_t>(),
+                         .table = container == Container::kTabs ||
+                                  container == Container::kCommas ||
+                                  container == Container::kParquet};
   if (layout.base64 && !layout.index.empty()) {
     const auto index = std::make_shared<PictureIndex>(path, container, layout.index, located);
     context.find = [index](const std::string& wanted) { return index->Find(wanted); };

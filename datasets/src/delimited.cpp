@@ -5,6 +5,8 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
 #include "core/files.h"
@@ -175,6 +177,8 @@ Status DelimitedReader::ReadHeader() {
   }
   if (!SkipBlankLines()) return BadInput(StrCat(path_, ": is empty, expected a line of names"));
   Status fault;
+  std::unordered_set<std::string> taken;
+  std::unordered_map<std::string, int64_t> next_number;  // behind a name that occurs again
   for (bool more = true; more;) {
     Cell cell;
     KVG_ASSIGN(const End end, ReadColumn(columns_.size(), &cell, &fault));
@@ -182,9 +186,7 @@ Status DelimitedReader::ReadHeader() {
     std::string name = std::move(cell.text);
     if (name.empty()) name = StrCat("Unnamed: ", columns_.size());
     const std::string wanted = name;
-    for (int i = 1; std::find(columns_.begin(), columns_.end(), name) != columns_.end(); ++i) {
-      name = StrCat(wanted, ".", i);
-    }
+    while (!taken.insert(name).second) name = StrCat(wanted, ".", ++next_number[wanted]);
     columns_.push_back(std::move(name));
     more = end == End::kCell;
   }

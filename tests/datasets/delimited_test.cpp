@@ -73,6 +73,18 @@ TEST_F(Delimited, NamesAreThoseOfPandas) {
   EXPECT_THAT(Texts(*reader), ElementsAre("1", "2", "3", "4"));
 }
 
+// The time for a line of names grows with its length, whatever the names are.
+TEST_F(Delimited, ManyNamesAndManyEqualNamesAreRead) {
+  constexpr size_t kMany = 60000;
+  std::string names, equal;
+  for (size_t i = 0; i < kMany; ++i) {
+    names += StrCat(i == 0 ? "" : ",", "c", i);
+    equal += i == 0 ? "x" : ",x";
+  }
+  EXPECT_EQ(Open(names + "\n", ',')->columns().size(), kMany);
+  EXPECT_EQ(Open(equal + "\n", ',')->columns().back(), StrCat("x.", kMany - 1));
+}
+
 TEST_F(Delimited, LongCellsOfLocatedColumnsArePlaces) {
   const std::string picture(100, 'Q'), other(70, 'R');
   const std::string content =

@@ -144,7 +144,8 @@ TEST_F(Pictures, AColumnWithoutAnyPictureIsNamed) {
   Write("s/t.tsv", "index\tquestion\tanswer\timage\n0\tq\ta\t\n1\tq\ta\t\n");
   EXPECT_THAT(Fault(source), HasSubstr("t.tsv: column 'image': none of 2 records holds a picture"));
   Write("s/t.tsv", "index\tquestion\tanswer\n0\tq\ta\n");
-  EXPECT_THAT(Fault(source), HasSubstr("column 'image': none of 1 records holds a picture"));
+  EXPECT_THAT(Fault(source), HasSubstr("t.tsv: row 1: column 'image' is missing; the record has: "
+                                       "answer, index, question"));
   Write("s/t.tsv",
         StrCat("index\tquestion\tanswer\timage\n0\tq\ta\t\n1\tq\ta\t", Base64(Bytes('a')), "\n"));
   EXPECT_EQ(Samples(source).size(), 1U);
@@ -255,6 +256,9 @@ TEST_F(Pictures, NullsOfAnImageColumnNameFileRowAndColumn) {
   source["images"] = "images";
   EXPECT_THAT(Fault(source),
               AllOf(HasSubstr("t.parquet: row 3: column 'images'"), HasSubstr("holds no picture")));
+  source["images"] = "imagse";
+  EXPECT_THAT(Fault(source), HasSubstr("t.parquet: row 1: column 'imagse' is missing (did you mean "
+                                       "'image'?); the record has: "));
 }
 
 TEST_F(Pictures, AVideoIsAFolderOfFrames) {
