@@ -81,7 +81,8 @@ TEST_F(CliVisual, FoldersOfFramesAreVideos) {
   EXPECT_EQ(once["visual_tokens"], 4);
   EXPECT_EQ(once["visual_tokens_taken_out"], 4);
   EXPECT_EQ(once["method"]["record"]["engagement"], "engaged");
-  ExpectRefused(Generate("qwen2_vl", c, "--video frames --frame-rule fps:1"), {"frame rate"});
+  ExpectRefused(Generate("qwen2_vl", c, "--video frames --frame-rule fps:1"),
+                {"frames: says no frame rate", "--frame-rule fps:1", "--video-fps NUMBER"});
   ExpectRefused(Generate("qwen2_vl", c, "--video frames --frame-rule half"), {"frame rule 'half'"});
   // Another number of frames has other rows.
   ExpectRefused(Generate("qwen2_vl", c, "--video frames --frames 1"), {"8 placeholders", "4 rows"});

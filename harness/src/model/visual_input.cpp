@@ -79,24 +79,32 @@ Result<VideoFrames> ReadVideo(const std::string& path, const VisualFlags& flags)
   std::vector<int64_t> indices;
   int64_t total = 0;
   double fps = flags.video_fps;
+  const auto choose = [&]() -> Result<std::vector<int64_t>> {
+    if (rule.kind == FrameRule::Kind::kRate && fps <= 0) {
+      return BadInput(StrCat(path, ": says no frame rate, which --frame-rule ", flags.frame_rule,
+                             " needs; expected --video-fps NUMBER, or \"fps\" in a folder's "
+                             "frames.json"));
+    }
+    return ChooseFrames(rule, total, fps);
+  };
   if (DirectoryExists(path)) {
     KVG_ASSIGN(const FrameFolder folder, OpenFrameFolder(path));
     if (fps == 0) fps = folder.fps;
     total = folder.total;
-    KVG_ASSIGN(indices, ChooseFrames(rule, total, fps));
+    KVG_ASSIGN(indices, choose());
     KVG_ASSIGN(video.images, ReadFrames(folder, indices));
   } else if (!IsGif(path)) {
     KVG_ASSIGN(const VideoFile file, OpenVideoFile(path));
     if (fps == 0) fps = file.fps;
     total = file.total;
     video.decoder = file.decoder;
-    KVG_ASSIGN(indices, ChooseFrames(rule, total, fps));
+    KVG_ASSIGN(indices, choose());
     KVG_ASSIGN(video.images, ReadVideoFrames(file, indices));
   } else {
     KVG_ASSIGN(const std::string bytes, ReadFile(path, kMostPictureBytes));
     KVG_ASSIGN(const std::vector<Image> frames, DecodeGifFrames(bytes, path));
     total = std::ssize(frames);
-    KVG_ASSIGN(indices, ChooseFrames(rule, total, fps));
+    KVG_ASSIGN(indices, choose());
     for (const int64_t index : indices) video.images.push_back(frames[static_cast<size_t>(index)]);
   }
   if (fps > 0) {
