@@ -142,7 +142,7 @@ WriteOutliersKernel(CodecCall call, int dim, const uint32_t* marks, uint8_t* con
 // What a group's codes are computed with.
 struct GroupCoding {
   float scale, zero;  // as stored
-  float factor;       // of the block formats: the unrounded inverse
+  float factor;       // of the block formats and exact scales: the unrounded inverse
   float low;          // of these: the least number, unrounded
 };
 
@@ -210,8 +210,10 @@ KVG_DEVICE GroupCoding CodingOf(const CodecView& c, float low, float high, float
     default: {
       const float top = static_cast<float>((1 << c.bits) - 1);
       const float middle = static_cast<float>(1 << (c.bits - 1));
-      g.scale = AsStored(c.symmetric ? largest / (middle - 1.0f) : (high - low) / top);
+      const float d = c.symmetric ? largest / (middle - 1.0f) : (high - low) / top;
+      g.scale = AsStored(d);
       g.zero = c.symmetric ? 0.0f : AsStored(low);
+      if (c.exact_scale) g.factor = Inverse(d);
       return g;
     }
   }
@@ -255,6 +257,9 @@ KVG_DEVICE int CodeOf(const CodecView& c, const GroupCoding& g, float v) {
     }
     default: {
       const float top = static_cast<float>((1 << c.bits) - 1);
+      if (c.exact_scale) {
+        return static_cast<int>(RoundEven(Clamp((v - g.low) * g.factor, 0.0f, top)));
+      }
       const float shift = static_cast<float>(c.shift);
       const float ratio = g.scale == 0.0f ? 0.0f : (v - g.zero) / g.scale;
       return static_cast<int>(RoundEven(Clamp(ratio, -shift, top - shift)) + shift);

@@ -34,6 +34,7 @@ struct CodecView {
   bool has_zeros;    // stored beside the scales
   bool has_levels;   // codes count them
   bool symmetric;
+  bool exact_scale;  // codes are found before scales and zeros are rounded
   int bits;
   int dim, width;   // numbers of an entry; rounded up to 16
   int group;        // dims or entries

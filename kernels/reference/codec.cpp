@@ -244,6 +244,15 @@ class Page {
     }
     const float top = static_cast<float>((1 << bits_) - 1);
     const float middle = static_cast<float>(1 << (bits_ - 1));
+    if (c_.exact_scale) {
+      const float d = (high - low) / top, inverse = inverse_of(d);
+      g->scale = stored(d);
+      g->zero = stored(low);
+      return for_all([&](float v) {
+        const float steps = (v - low) * inverse;
+        return static_cast<int>(std::nearbyint(std::clamp(steps, 0.0f, top)));
+      });
+    }
     g->scale = stored(c_.symmetric ? largest / (middle - 1) : (high - low) / top);
     g->zero = c_.symmetric ? 0.0f : stored(low);
     for_all([&](float v) {

@@ -56,6 +56,9 @@ Status CheckAffine(const KvCodec& codec) {
   }
   if (codec.symmetric && bits < 2) return BadInput("symmetric codes need 2 bits at least, not 1");
   KVG_TRY(CheckGroup(codec));
+  if (codec.exact_scale && (codec.symmetric || codec.axis != CodeAxis::kToken)) {
+    return BadInput("exact_scale goes with groups along an entry that have a zero");
+  }
   if (codec.range_pages == 1) return {};
   const bool channels = codec.axis == CodeAxis::kChannel && codec.group == kKvPageEntries;
   if (channels && codec.range_pages >= 0 && codec.range_pages <= kMostRangePages) return {};

@@ -210,6 +210,7 @@ class Tiers final : public Store {
     codec.kind = KvCodecKind::kAffine;
     codec.bits = static_cast<int>(bits);
     codec.axis = params_.Text(name + "_axis") == "channel" ? CodeAxis::kChannel : CodeAxis::kToken;
+    codec.exact_scale = params_.Text("scales") == "exact";
     const int64_t group = params_.Int(name + "_group");
     const bool by_channel = codec.axis == CodeAxis::kChannel;
     const int64_t whole = by_channel ? kKvPageEntries : codec.dim;
@@ -274,6 +275,9 @@ std::vector<ParamSpec> Specs() {
     specs.push_back(IntParam(StrCat(side, "_group"), 0, 0, 4096,
                              "numbers that share a scale; 0: a whole entry, or 64 entries"));
   }
+  specs.push_back(ChoiceParam("scales", "stored", {"stored", "exact"},
+                              "codes are found with scales and zeros as they are stored, in f16, "
+                              "or as they are before that; exact: groups of an entry alone"));
   specs.push_back(BoolParam("seen", false,
                             "by layer, two tiers: the first has the prompt's entries that any row "
                             "attended to"));

@@ -52,6 +52,11 @@ KVG_INLINE void PutCodes(const float* x, int64_t n, uint8_t* codes, CodeOf code_
 
 KVG_INLINE I ToInts(F v) { return __builtin_convertvector(v, I); }
 
+KVG_INLINE float InverseOf(float d) {
+  const float size = d < 0 ? -d : d;
+  return size >= kSmallestNormal ? 1.0f / d : 0.0f;
+}
+
 // Nearest code to v, ties to even, clamped.
 KVG_INLINE I NearestCode(F v, F top) { return ToInts(Round(Min(Max(v, F{}), top))); }
 
@@ -70,7 +75,12 @@ KVG_INLINE void CodeAffineGroup(const CodecPlan& plan, const float* x, int64_t n
     });
     return;
   }
-  const float step = StoreHalf(scale, (of.high - of.low) / top[0]), shift = StoreHalf(zero, of.low);
+  const float exact = (of.high - of.low) / top[0], low = of.low;
+  const float step = StoreHalf(scale, exact), shift = StoreHalf(zero, low);
+  if (plan.exact_scale) {
+    const float inverse = InverseOf(exact);
+    return PutCodes(x, n, codes, [&](F v) { return NearestCode((v - low) * inverse, top); });
+  }
   const float divisor = step == 0 ? kFar : step;
   PutCodes(x, n, codes, [&](F v) { return NearestCode((v - shift) / divisor, top); });
 }
@@ -97,10 +107,6 @@ KVG_INLINE float SignedLargest(const float* x, int64_t n) {
   int64_t i = 0;
   while (x[i] != of.high && x[i] != of.low) ++i;
   return x[i];
-}
-KVG_INLINE float InverseOf(float d) {
-  const float size = d < 0 ? -d : d;
-  return size >= kSmallestNormal ? 1.0f / d : 0.0f;
 }
 
 // Q4_0, Q5_0: codes count from `middle`.

@@ -20,7 +20,7 @@ struct CodecPlan {
 
   CodedLayout layout;
   KvCodecKind kind;
-  bool symmetric;
+  bool symmetric, exact_scale;
   CodeRange range;
   int rank;
 

@@ -75,6 +75,7 @@ CodecPlan::CodecPlan(const KvCodec& codec)
     : layout(codec),
       kind(codec.kind),
       symmetric(codec.symmetric),
+      exact_scale(codec.exact_scale),
       range(codec.range),
       rank(static_cast<int>(codec.rank)),
       table{},

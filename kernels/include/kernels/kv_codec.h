@@ -83,6 +83,9 @@ struct KvCodec {
   // found when they are coded; 0: none is stored.
   int64_t group = 0;
   bool symmetric = false;  // kAffine, 2 bits at least: value = scale * (code - 2^(bits - 1))
+  // kAffine, kToken, not symmetric: codes are found with scale and zero in f32, as they are before
+  // f16 rounds what is stored of them.
+  bool exact_scale = false;
   // kAffine, kChannel, groups of 64: so many pages have one range, held in each; 0: a call's pages.
   int64_t range_pages = 1;
 

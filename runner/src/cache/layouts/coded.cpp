@@ -42,8 +42,8 @@ void PutTable(std::string& out, const Tensor& table) {
 }
 
 // A codebook says with its range that edges of its codes follow; an affine codec, that two pages
-// have one range, or that the number of such pages follows.
-constexpr int64_t kWithEdges = 8, kOverTwoPages = 16, kOverPages = 32;
+// have one range, or that the number of such pages follows, or that its scales are exact.
+constexpr int64_t kWithEdges = 8, kOverTwoPages = 16, kOverPages = 32, kExactScale = 64;
 
 bool HasEdges(const KvCodec& codec) {
   return codec.kind == KvCodecKind::kCodebook && !codec.table.empty();
@@ -53,11 +53,13 @@ void PutCodec(std::string& out, const KvCodec& codec) {
   const int64_t edges = HasEdges(codec) ? kWithEdges : 0;
   const bool own = codec.range_pages == 1;
   const int64_t pages = own ? 0 : codec.range_pages == 2 ? kOverTwoPages : kOverPages;
+  const int64_t exact = codec.exact_scale ? kExactScale : 0;
   for (const int64_t number :
        {static_cast<int64_t>(codec.kind), codec.dim, static_cast<int64_t>(codec.dtype),
         static_cast<int64_t>(codec.bits), static_cast<int64_t>(codec.axis), codec.group,
-        static_cast<int64_t>(codec.symmetric), static_cast<int64_t>(codec.range) + edges + pages,
-        codec.rank, std::bit_cast<int64_t>(codec.outlier_share)}) {
+        static_cast<int64_t>(codec.symmetric),
+        static_cast<int64_t>(codec.range) + edges + pages + exact, codec.rank,
+        std::bit_cast<int64_t>(codec.outlier_share)}) {
     PutNumber(out, number);
   }
   if (pages == kOverPages) PutNumber(out, codec.range_pages);
@@ -388,7 +390,9 @@ Status CodedLayer::TakeCodec(std::string_view& in, KvSide side, KvCodec* codec, 
   KVG_TRY(TakeFlag(in, "symmetry of a codec", &codec->symmetric));
   int64_t range = 0;
   constexpr auto kLastRange = static_cast<int64_t>(CodeRange::kLargest);
-  KVG_TRY(TakeNumber(in, "range of a codec", 0, kOverPages + kLastRange, &range));
+  KVG_TRY(TakeNumber(in, "range of a codec", 0, kExactScale + kLastRange, &range));
+  codec->exact_scale = range >= kExactScale;
+  if (codec->exact_scale) range -= kExactScale;
   const bool pages = range >= kOverPages;
   if (pages) {
     range -= kOverPages;
@@ -399,7 +403,8 @@ Status CodedLayer::TakeCodec(std::string_view& in, KvSide side, KvCodec* codec, 
   const bool edges = range >= kWithEdges;
   if (edges) range -= kWithEdges;
   if (range > kLastRange || (edges && codec->kind != KvCodecKind::kCodebook) ||
-      ((pages || codec->range_pages > 1) && codec->kind != KvCodecKind::kAffine)) {
+      ((pages || codec->range_pages > 1 || codec->exact_scale) &&
+       codec->kind != KvCodecKind::kAffine)) {
     return BadInput(
         StrCat("cache bytes: range ", range, " of a codec", edges ? " with edges" : ""));
   }
