@@ -41,7 +41,7 @@ class Keyformer final : public Scorer {
     const Tensor work = view.Scratch(DType::kF32, {rows, n});
     const Tensor sums = view.Scratch(DType::kF32, {heads, n});
     for (int64_t h = 0; h < heads; ++h) {
-      Flatten(view, h, n - rows, attention[h], tau_, work);
+      Flatten(view, h, view.tokens() - rows, attention[h], tau_, work);
       view.ops().rows->ReduceColumns(work, Reduction::kSum, sums[h]);
     }
     reduction_.Apply(view, sums, out);

@@ -10,8 +10,10 @@
 #include "core/files.h"
 #include "core/json.h"
 #include "core/strings.h"
+#include "golden_overrides.h"
 #include "methods/method.h"
 #include "runner/engine.h"
+#include "src/model/method_flags.h"
 #include "support/compare.h"
 #include "support/fixtures.h"
 
@@ -75,10 +77,12 @@ TEST_P(ChunkGolden, TheCacheHoldsWhatTheOracleSays) {
   const Result<std::unique_ptr<WeightSource>> expected =
       OpenSafetensorsFile(StrCat(kChunkGoldens, GetParam(), ".safetensors"));
   ASSERT_TRUE(expected.ok()) << expected.error().message;
-  const Result<Method> method = LoadMethod(one.at("method").get<std::string>(),
-                                           std::string(KVG_SOURCE_DIR) + "/configs/methods",
-                                           one.at("set").get<std::vector<std::string>>());
+  Result<Method> method =
+      LoadMethod(one.at("method").get<std::string>(),
+                 std::string(KVG_SOURCE_DIR) + "/configs/methods", OverridesOf(one, kChunkGoldens));
   ASSERT_TRUE(method.ok()) << method.error().message;
+  const Status attached = AttachCalibrations(*method);
+  ASSERT_TRUE(attached.ok()) << attached.error().message;
   const Result<Budget> budget = Budget::Parse(one.at("budget").get<std::string>());
   ASSERT_TRUE(budget.ok());
   const Result<Json> ids =

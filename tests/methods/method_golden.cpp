@@ -14,6 +14,7 @@
 #include "core/files.h"
 #include "core/json.h"
 #include "core/strings.h"
+#include "golden_overrides.h"
 #include "methods/method.h"
 #include "runner/compressor.h"
 #include "runner/engine.h"
@@ -76,17 +77,6 @@ std::string CheckpointOf(const Json& one) {
   return StrCat(KVG_TEST_DATA, "/golden/models/", one.at("checkpoint").get<std::string>());
 }
 
-// "{inputs}" in a value is the directory of the cases' inputs.
-std::vector<std::string> OverridesOf(const Json& one) {
-  auto overrides = one.at("set").get<std::vector<std::string>>();
-  constexpr std::string_view kMark = "{inputs}";
-  for (std::string& text : overrides) {
-    const size_t at = text.find(kMark);
-    if (at != std::string::npos) text.replace(at, kMark.size(), kDirectory + "inputs");
-  }
-  return overrides;
-}
-
 std::unique_ptr<WeightSource> Open(const std::string& path) {
   Result<std::unique_ptr<WeightSource>> source = OpenSafetensorsFile(path);
   if (!source.ok()) {
@@ -124,7 +114,7 @@ struct Loaded {
   Method method;
 
   Loaded(const Json& one, const std::string& backend) {
-    Result<Method> loaded = LoadMethod(MethodPath(one), "", OverridesOf(one));
+    Result<Method> loaded = LoadMethod(MethodPath(one), "", OverridesOf(one, kDirectory));
     EXPECT_TRUE(loaded.ok()) << loaded.error().message;
     method = std::move(loaded).value();
     const Status attached = AttachCalibrations(method);
@@ -170,7 +160,7 @@ Probed Probe(const std::string& name, const std::string& model, const std::strin
   options.model.threads = 1;
   options.method = {.method = MethodPath(one),
                     .budget = one.at("budget").get<std::string>(),
-                    .overrides = OverridesOf(one)};
+                    .overrides = OverridesOf(one, kDirectory)};
   options.ids_file = ids_file;
   options.out = out;
   options.steps = one.at("steps").get<int64_t>();

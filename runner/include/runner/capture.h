@@ -95,6 +95,9 @@ class PrefillCapture final : public LayerHook {
   const ChunkSums& SumsOfChunks(const ChunkAttention& of) const;
   // What a gate gives the prefilled rows, [kv_heads, rows]. Precondition: declared.
   Tensor GateScores(const Gate& gate, int64_t layer) const;
+  // The same of the entries of earlier chunks, [kv_heads, entries]; empty where none were given.
+  void GiveGateScores(const Gate& gate, int64_t layer, const Tensor& before);
+  Tensor GateScoresBefore(const Gate& gate, int64_t layer) const;
   // [rows of the prefill, hidden_size]. Precondition: declared.
   Tensor Inputs(int64_t layer) const;
   // Moments of the rows from position `from` on, at least one of which was prefilled. Precondition:

@@ -148,6 +148,16 @@ Tensor PrefillCapture::GateScores(const Gate& gate, int64_t layer) const {
   return gates_->Of(gate, layer);
 }
 
+void PrefillCapture::GiveGateScores(const Gate& gate, int64_t layer, const Tensor& before) {
+  KVG_CHECK(gates_ != nullptr, "no stage declared a gate");
+  gates_->Give(gate, layer, before);
+}
+
+Tensor PrefillCapture::GateScoresBefore(const Gate& gate, int64_t layer) const {
+  KVG_CHECK(gates_ != nullptr, "no stage declared a gate");
+  return gates_->Before(gate, layer);
+}
+
 Tensor PrefillCapture::Inputs(int64_t layer) const {
   KVG_CHECK(needs_.inputs, "no stage declared inputs");
   return inputs_[static_cast<size_t>(layer)].As(DType::kF32, {rows_, config_.hidden_size});

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Column sums of a prompt that is read in chunks: what the rows so far gave to the entries that are
-// still held. A chunk's capture begins with them, so that its sums are those of all rows.
+// What goes on from chunk to chunk of a prompt: the column sums that the rows so far gave to the
+// entries that are still held, and what gates gave these entries. A chunk's capture begins with
+// them, so that its sums are those of all rows.
 #pragma once
 
 #include <cstdint>
@@ -26,13 +27,15 @@ class CarriedSums {
  private:
   struct Sums {
     Buffer memory;
-    int64_t width = 0;  // [query_heads, width]
+    int64_t width = 0;  // [query_heads, width]; of gates [kv_heads, width]
   };
   static void Keep(Ops& ops, const Tensor& all, std::span<const HeadPlan> plan, Sums& kept);
 
   const ModelShape& shape_;
   const LayerDevices devices_;
   std::vector<Sums> sums_, squares_;  // [layers]; empty where they are not declared
+  const std::vector<GateNeed> gates_;
+  std::vector<std::vector<Sums>> gate_scores_;  // [gates][layers]
 };
 
 }  // namespace kvgauge

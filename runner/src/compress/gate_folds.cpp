@@ -56,17 +56,38 @@ void GateFolds::Fold(int64_t layer, const Tensor& x, int64_t at) {
   }
 }
 
-Tensor GateFolds::Of(const Gate& gate, int64_t layer) const {
+size_t GateFolds::IndexOf(const Gate& gate) const {
   const auto found = std::find_if(gates_.begin(), gates_.end(), [&](const Folded& folded) {
     return folded.gate->key() == gate.key();
   });
   KVG_CHECK(found != gates_.end(), "no stage declared this gate");
-  return found->numbers.As(DType::kF32, {config_.layer_count(), kv_heads_, rows_})[layer];
+  return static_cast<size_t>(found - gates_.begin());
+}
+
+Tensor GateFolds::Of(const Gate& gate, int64_t layer) const {
+  return gates_[IndexOf(gate)].numbers.As(DType::kF32,
+                                          {config_.layer_count(), kv_heads_, rows_})[layer];
+}
+
+void GateFolds::Give(const Gate& gate, int64_t layer, const Tensor& before) {
+  Given& given = gates_[IndexOf(gate)].before[layer];
+  given = {ops_.memory->Allocate(before.Numel() * 4), before.shape[1]};
+  ops_.rows->Convert(before, given.numbers.As(DType::kF32, {kv_heads_, given.entries}));
+}
+
+Tensor GateFolds::Before(const Gate& gate, int64_t layer) const {
+  const std::map<int64_t, Given>& before = gates_[IndexOf(gate)].before;
+  const auto found = before.find(layer);
+  if (found == before.end()) return {};
+  return found->second.numbers.As(DType::kF32, {kv_heads_, found->second.entries});
 }
 
 int64_t GateFolds::bytes() const {
   int64_t bytes = wide_.size_bytes() + part_.size_bytes() + unit_.size_bytes() + weight_bytes();
-  for (const Folded& folded : gates_) bytes += folded.numbers.size_bytes();
+  for (const Folded& folded : gates_) {
+    bytes += folded.numbers.size_bytes();
+    for (const auto& [layer, given] : folded.before) bytes += given.numbers.size_bytes();
+  }
   return bytes;
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <span>
 #include <vector>
@@ -25,16 +26,27 @@ class GateFolds {
   void Fold(int64_t layer, const Tensor& x, int64_t at);
   // [kv_heads, rows held]. Precondition: declared.
   Tensor Of(const Gate& gate, int64_t layer) const;
+  // What a gate gave the entries that were held before these rows, [kv_heads, entries], copied;
+  // empty where nothing was given.
+  void Give(const Gate& gate, int64_t layer, const Tensor& before);
+  Tensor Before(const Gate& gate, int64_t layer) const;
   int64_t bytes() const;
   // Bytes of the gates' weights, which all sequences of a model share in their bytes.
   int64_t weight_bytes() const;
 
  private:
+  struct Given {
+    Buffer numbers;  // [kv_heads, entries]
+    int64_t entries = 0;
+  };
   struct Folded {
     std::shared_ptr<const Gate> gate;
     std::unique_ptr<LoadedGate> loaded;
-    Buffer numbers;  // [layers, kv_heads, rows]
+    Buffer numbers;                        // [layers, kv_heads, rows]
+    std::map<int64_t, Given> before = {};  // by layer
   };
+  size_t IndexOf(const Gate& gate) const;
+
   const ModelConfig& config_;
   const int64_t kv_heads_, rows_;
   Ops& ops_;

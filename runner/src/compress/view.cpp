@@ -351,6 +351,8 @@ Tensor CacheView::GateScores(const Gate& gate) {
   if (rows == width_) return of_rows;
   const Tensor all = Scratch(DType::kF32, {of_rows.shape[0], width_});
   ops().rows->Convert(of_rows, Columns(all, width_ - rows, width_));
+  const Tensor before = prefill().GateScoresBefore(gate, layer_);
+  if (!before.empty()) ops().rows->Convert(before, Columns(all, 0, width_ - rows));
   return all;
 }
 

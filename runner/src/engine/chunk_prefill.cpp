@@ -16,7 +16,6 @@ int64_t ChunksOf(int64_t prompt_tokens, int64_t chunk_tokens) {
 // Why scores cannot be made of a chunk at a time; "" where they can.
 std::string WhyNoScores(const Method& method, const Needs& needs) {
   if (ProbesPrompt(method)) return "runs the model behind a prompt that is whole";
-  if (!needs.gates.empty()) return "scores entries where they are made, once";
   if (!needs.chunk_sums.empty()) return "scores entries among their own neighbours, once";
   if (!needs.last_row_of.empty()) return "compares layers of a prompt that is whole";
   return "";
