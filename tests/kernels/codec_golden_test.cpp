@@ -204,6 +204,22 @@ TEST_F(CodecGolden, BlocksRoundAwayFromZero) {
   }
 }
 
+TEST_F(CodecGolden, ExactScalesAreRoundedBehindTheCodes) {
+  // 100 / 255 is 0.39215687, and 0.39208984 in f16: 74.31 is 189.49 steps of the first and 189.52
+  // of the second, 42.94 is 109.497 and 109.516.
+  const std::vector<float> x = {0, 100, 74.31f, 42.94f};
+  const float scale = 0.39208984375f;
+  KvCodec codec = AffineCodec(8, CodeAxis::kToken, 4, 4);
+  for (const bool exact : {false, true}) {
+    codec.exact_scale = exact;
+    const float up = exact ? 0 : 1;
+    const std::vector<float> want = {0, 255 * scale, (189 + up) * scale, (109 + up) * scale};
+    for (const auto& [name, ops] : backends) {
+      EXPECT_TRUE(AllWithin(Through(*ops, codec, x), want, 1e-5)) << name << exact;
+    }
+  }
+}
+
 TEST_F(CodecGolden, Float8) {
   // 1d, 38, c5, 58, 7e, 7e, 00 (a tie to even), 01.
   const std::vector<float> x = {0.1f, 1.0625f, -3.3f, 17, 447, 500, 0x1p-10f, 0x1p-9f, -1e30f};

@@ -205,13 +205,13 @@ inline std::string NameOf(const KvCodec& codec) {
       "float",       "affine",     "q8_0",    "q4_0",     "fp8",       "codebook", "q4_1",
       "q5_0",        "q5_1",       "iq4_nl",  "fp8_e5m2", "mxfp4",     "nvfp4",    "clusters",
       "polar pairs", "polar tree", "vectors", "sketched", "mean sizes"};
-  return StrCat(codec.side == KvSide::kKeys ? "keys " : "values ",
-                kKinds[static_cast<int>(codec.kind)], " bits ", codec.bits,
-                codec.axis == CodeAxis::kToken ? " token" : " channel", " group ", codec.group,
-                codec.symmetric ? " symmetric" : "", " range ", static_cast<int>(codec.range),
-                " fixed ", codec.fixed_scale.empty() ? 0 : codec.fixed_scale.Numel(), " share ",
-                codec.outlier_share, " rank ", codec.rank, " dim ", codec.dim, " stages ",
-                codec.stages, " apart ", codec.apart);
+  return StrCat(
+      codec.side == KvSide::kKeys ? "keys " : "values ", kKinds[static_cast<int>(codec.kind)],
+      " bits ", codec.bits, codec.axis == CodeAxis::kToken ? " token" : " channel", " group ",
+      codec.group, codec.symmetric ? " symmetric" : "", codec.exact_scale ? " exact" : "",
+      " range ", static_cast<int>(codec.range), " fixed ",
+      codec.fixed_scale.empty() ? 0 : codec.fixed_scale.Numel(), " share ", codec.outlier_share,
+      " rank ", codec.rank, " dim ", codec.dim, " stages ", codec.stages, " apart ", codec.apart);
 }
 
 }  // namespace kvgauge

@@ -56,6 +56,8 @@ std::vector<KvCodec> PlainCodecs(int64_t dim) {
         codec.symmetric = symmetric;
         if (codec.axis == CodeAxis::kToken) codec.group = std::min(codec.group, dim);
         codecs.push_back(codec);
+        codec.exact_scale = !symmetric && codec.axis == CodeAxis::kToken;
+        if (codec.exact_scale) codecs.push_back(codec);
       }
     }
   }
@@ -510,6 +512,9 @@ TEST(KvCodecChecks, NameWhatIsWrong) {
   codec.bits = 1;
   codec.symmetric = true;
   EXPECT_THAT(message(codec), HasSubstr("2 bits"));
+  codec.bits = 2;
+  codec.exact_scale = true;
+  EXPECT_THAT(message(codec), HasSubstr("exact_scale goes with groups along an entry"));
   codec = good;
   codec.outlier_share = 1.5;
   EXPECT_THAT(message(codec), HasSubstr("outlier_share 1.5"));

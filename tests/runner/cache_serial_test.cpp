@@ -96,6 +96,7 @@ class SerialTest : public CacheTest {
     later.keys.range_pages = 0;
     later.keys.rank = 2;
     later.values = Affine(CodeAxis::kToken);
+    later.values.exact_scale = true;
     later.seal_keys.unit = later.seal_values.unit = 64;
     later.later = LaterCodes{wide.keys, later.values, {.unit = 16}, {.unit = 16}};
     later.later->keys.range_pages = 1;
