@@ -56,8 +56,11 @@ Scratch CpuAttention::Carve(const Call& call, char* base, int64_t* bytes) const 
   arena.Take(s.units, rows * call.fold_groups);
   arena.Take(s.code_scales, call.code_scales);
   arena.Take(s.entry_panel, call.entry_panel);
-  arena.Take(s.entry_scores, call.entry_panel > 0 ? rows * kEntries : 0);
-  arena.Take(s.entries, call.entry_panel > 0 ? 2 : 0);
+  const bool by_entry = call.entry_panel > 0;
+  const int64_t together = (call.group + kRowsTogether - 1) / kRowsTogether * kRowsTogether;
+  arena.Take(s.entry_scores, by_entry ? together * kSpan : 0);
+  arena.Take(s.entry_extras, by_entry && call.extras ? 4 * kRowsTogether * kSpan : 0);
+  arena.Take(s.entries, by_entry ? 3 : 0);
   arena.Take(s.kept_scores, call.kept_spans * rows * kSpan);
   arena.Take(s.kept_states, call.kept_spans * rows);
   *bytes = arena.used();

@@ -17,6 +17,8 @@ AttentionKernels WithTiles() {
   k.product[kBf16] = &Products::Product;
   k.chosen_keys[kBf16] = &Products::ChosenKeys;
   k.chosen_values[kBf16] = &Products::ChosenValues;
+  k.entry_keys[kBf16] = &Products::EntryKeys;
+  k.entry_values[kBf16] = &Products::EntryValues;
   return k;
 }
 

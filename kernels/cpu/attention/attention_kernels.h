@@ -24,6 +24,7 @@ namespace kvgauge {
 inline constexpr int kPanelWidth = 64;
 inline constexpr int kVectorFloats = 16;  // width granularity of panels; widest vector used
 inline constexpr int kEntryRun = 32;      // entries that one link of a chain may be a sum over
+inline constexpr int kRowsTogether = 4;   // whose scores of an entry by entry stand side by side
 
 // out[r][c] = (accumulate ? out[r][c] : 0) + sum over s of a[r][s] * panel[s][c].
 // a is f32, or bf16 when the panel is bf16 and the table's bf16_dot is set.
@@ -61,8 +62,7 @@ struct ChosenKeysArgs {
 };
 
 // out[r][c] = sum over i of a[r][at[i]] * steps[i][c]: chosen steps of panels of values. In bf16
-// steps[i] is a pair and at[i] the first of the two; or the rows of a pair lie apart, as steps[i]
-// and seconds[i], one of which may be `zeros`: a row that is not read, of numbers that are 0.
+// steps[i] is a pair and at[i] the first of the two.
 struct ChosenValuesArgs {
   const void* a;  // as ProductArgs
   int64_t a_stride;
@@ -75,8 +75,6 @@ struct ChosenValuesArgs {
   float* out;
   int64_t out_stride;
   ChosenLines lines;
-  const void* const* seconds = nullptr;
-  const void* zeros = nullptr;
 };
 
 // What a segment adds to the scores of one row; null: nothing. Index 0 belongs to column 0; arrays
@@ -110,6 +108,59 @@ struct SoftmaxState {
   float max;       // -inf: saw nothing
   float sum;       // of exp(score - max), before any rounding of the weights
   float weighted;  // sum of exp(score - max) * (score - max)
+};
+
+// Rows of entries that are wanted next, fetched meanwhile.
+struct WantedRows {
+  const char* const* at;
+  int count;
+  int64_t bytes;  // of each
+
+  WantedRows Part(int part, int parts) const {
+    const int from = count * part / parts;
+    return {at + from, count * (part + 1) / parts - from, bytes};
+  }
+};
+
+// out[r / 4][i][r % 4] = sum over s of a[r][s] * keys[i][s]: entries of pages by entry, anywhere.
+struct EntryKeysArgs {
+  const void* a;  // as ProductArgs
+  int64_t a_stride;
+  int rows;
+  const char* const* keys;  // [count]
+  int count;                // kAttentionSpan at most
+  int steps;                // bf16: even
+  float* out;   // [rows rounded up to 4][kAttentionSpan]; what is not named is untouched
+  char* panel;  // scratch: a page of keys
+  WantedRows next;
+};
+
+// Up to kRowsTogether rows of products with `count` entries of a span become partial softmax
+// states, and scores the weights of values. Where they stand is 4 i + r for row r and entry i; and
+// so do the numbers of the extras, of which `read` is not null.
+struct EntrySoftmaxArgs {
+  float* scores;  // whole vectors
+  const uint16_t* at;
+  int count;
+  float scale, softcap;
+  bool entropy, bf16;  // bf16: weights are numbers of bf16
+  ScoreExtras extras;
+  const float* value_scale;
+  SoftmaxState* states;  // [kRowsTogether]
+};
+
+// out[r][c] = sum over i of weights[4 i + r] * values[i][c] for up to kRowsTogether rows, in the
+// links that a product with the page's panels has.
+struct EntryValuesArgs {
+  float* weights;  // overwritten
+  int rows;
+  const char* const* values;  // [count]
+  const uint16_t* at;         // columns of the span, ascending
+  int count;                  // 1 at least
+  int width;
+  float* out;
+  int64_t out_stride;
+  WantedRows next;
 };
 
 // Probabilities of one row from its known log-sum-exp.
@@ -252,6 +303,10 @@ struct AttentionKernels {
   // Rows of keys by entry become the first columns of a panel of 64: `count` of them, 64 at most.
   // Up to the next multiple of `lanes` these repeat the last. Indexed as `product`.
   void (*turn_rows[3])(const char* const* rows, int count, int steps, void* panel);
+  // Over entries of pages by entry; indexed as `product`.
+  void (*entry_keys[3])(const EntryKeysArgs& args);
+  void (*entry_values[3])(const EntryValuesArgs& args);
+  void (*entry_softmax)(const EntrySoftmaxArgs& args);
   // Panels of f16 or bf16 expanded to f32 [steps][width]; indexed by DType, f32 unused.
   void (*expand[3])(const void* panel, int steps, int width, float* out);
   bool fixed_codes;  // rows that codes of f16 and bf16 caches meet are in fixed point, not f32

@@ -41,4 +41,26 @@ struct LineFeed {
   }
 };
 
+// Rows of entries, which are as scattered.
+template <class Of>
+struct RowFeed {
+  const char* const* next;
+  const char* const* end;
+  int64_t bytes, per_step;
+
+  [[gnu::always_inline]] RowFeed(const WantedRows& rows, int steps)
+      : next(rows.at),
+        end(rows.at + rows.count),
+        bytes(rows.bytes),
+        per_step((rows.count + steps - 1) / steps) {}
+  [[gnu::always_inline]] void Step() {
+    if (next == end) return;
+    const auto* stop = end - next < per_step ? end : next + per_step;
+    for (; next < stop; ++next) {
+      const char* line = *next - reinterpret_cast<uintptr_t>(*next) % 64;
+      for (; line < *next + bytes; line += 64) __builtin_prefetch(line, 0, 2);
+    }
+  }
+};
+
 }  // namespace kvgauge

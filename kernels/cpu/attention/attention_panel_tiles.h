@@ -9,6 +9,7 @@
 // values, whose entries lie apart.
 #pragma once
 
+#include "cpu/attention/attention_entry_tiles.h"
 #include "cpu/attention/attention_kernels.h"
 #include "cpu/attention/attention_lines.h"
 #include "cpu/linear/panel_tiles.h"
@@ -69,16 +70,23 @@ class TileProducts : private Bf16TilePanel<Engine, 2> {
   static void ChosenValues(const ChosenValuesArgs& args) {
     const typename Engine::VectorScope scope;
     for (int row = 0; row < args.rows; row += kVectorRows) {
-      const auto rows = static_cast<int>(Least(args.rows - row, kVectorRows));
-      if (args.seconds == nullptr) {
-        FewRows(ChosenSteps{args}, row, rows);
-        continue;
-      }
-      if (rows == 1) ApartRows<1>(args, row);
-      if (rows == 2) ApartRows<2>(args, row);
-      if (rows == 3) ApartRows<3>(args, row);
-      if (rows == 4) ApartRows<4>(args, row);
+      FewRows(ChosenSteps{args}, row, static_cast<int>(Least(args.rows - row, kVectorRows)));
     }
+  }
+
+  static void EntryKeys(const EntryKeysArgs& args) {
+    const typename Engine::VectorScope scope;
+    const int steps = (args.count + V::kLanes - 1) / V::kLanes * ((args.steps / 2 + 3) / 4);
+    RowFeed<V> feed(args.next, steps);
+    for (int row = 0; row < args.rows; row += kVectorRows) {
+      const auto rows = static_cast<int>(Least(args.rows - row, kVectorRows));
+      WithRows<V>(rows, [&](auto n) KVG_INLINE_LAMBDA { LinkKeys<n>(args, row, feed); });
+    }
+  }
+
+  static void EntryValues(const EntryValuesArgs& args) {
+    const typename Engine::VectorScope scope;
+    WithRows<V>(args.rows, [&](auto rows) KVG_INLINE_LAMBDA { LinkValues<rows>(args); });
   }
 
  private:
@@ -244,85 +252,156 @@ class TileProducts : private Bf16TilePanel<Engine, 2> {
     for (; column < width; column += V::kLanes) LinkTile<kRows, 1>(steps, row, column);
   }
 
-  // The rows of a pair lie apart: as LinkRows. A row's numbers are taken as the low and the high
-  // halves of words, so that no lane moves before sums are stored.
+  // Rows of queries as f32 meet V::kLanes keys at a time, as the turning leaves them in registers.
   template <int kRows>
-  static void ApartRows(const ChosenValuesArgs& args, int row) {
+  static void LinkKeys(const EntryKeysArgs& args, int row, RowFeed<V>& feed) {
     const auto* a = static_cast<const uint16_t*>(args.a) + row * args.a_stride;
-    float weights[kAttentionSpan * kRows];  // of the first rows of pairs, then of the second ones
-    for (int i = 0; i < args.count; ++i) {
-      float* of_pair = weights + int64_t{2} * kRows * i;
-      for (int r = 0; r < kRows; ++r) {
-        of_pair[r] = Bf16ToF32(a[r * args.a_stride + args.at[i]]);
-        of_pair[kRows + r] = Bf16ToF32(a[r * args.a_stride + args.at[i] + 1]);
-      }
+    auto* wide = reinterpret_cast<float*>(args.panel);
+    const int steps = args.steps, stride = static_cast<int>(args.a_stride);
+    for (int r = 0; r < kRows; ++r) {
+      const uint16_t* in = a + r * stride;
+      float* out = wide + r * steps;
+      int s = 0;
+      for (; s + V::kLanes <= steps; s += V::kLanes) V::Store(out + s, V::LoadBf16(in + s));
+      for (; s < steps; ++s) out[s] = Widen(in[s]);
     }
-    int column = 0;
-    for (; column + kVectorPairs <= args.width; column += kVectorPairs) {
-      ApartStrip<kRows, 2>(args, weights, row, column);
-    }
-    for (; column < args.width; column += V::kLanes) {
-      ApartStrip<kRows, 1>(args, weights, row, column);
-    }
+    for (int i = 0; i < args.count; i += V::kLanes) LinkKeysOf<kRows>(args, wide, row, i, feed);
   }
 
-  template <int kVectors>
-  [[gnu::always_inline]] static void LoadStrip(const void* row, int column,
-                                               typename V::F (&x)[kVectors]) {
-    const auto* numbers = static_cast<const uint16_t*>(row) + column;
-    if constexpr (kVectors == 2) {
-      x[0] = V::LoadFirst(numbers);
-      x[1] = V::LoadSecond(numbers);
-    } else {
-      x[0] = V::LoadBf16(numbers);
-    }
-  }
-
-  template <int kRows, int kVectors>
-  [[gnu::noinline]] static void ApartStrip(const ChosenValuesArgs& args, const float* weights,
-                                           int row, int column) {
+  template <int kRows>
+  [[gnu::noinline]] static void LinkKeysOf(const EntryKeysArgs& args, const float* wide, int row,
+                                           int entry, RowFeed<V>& feed) {
     using F = typename V::F;
-    const int lines = row + column == 0 ? args.lines.count : 0;
-    LineFeed<V> feed(args.lines.at, args.lines.at + lines, args.count);
-    F sum[kRows][kVectors];
-    const auto clear = [](F(&x)[kRows][kVectors]) KVG_INLINE_LAMBDA {
-      Unroll<kRows>([&](auto r) KVG_INLINE_LAMBDA {
-        Unroll<kVectors>([&](auto v) KVG_INLINE_LAMBDA { x[r][v] = V::Set(0.0f); });
-      });
+    F sum[kRows], first[kRows], second[kRows];
+    const auto clear = [](F(&x)[kRows]) KVG_INLINE_LAMBDA {
+      Unroll<kRows>([&](auto r) KVG_INLINE_LAMBDA { x[r] = V::Set(0.0f); });
     };
-    clear(sum);
-    for (int i = 0; i < args.count;) {
-      F first[kRows][kVectors], second[kRows][kVectors];
+    const auto end_link = [&]() KVG_INLINE_LAMBDA {
+      Unroll<kRows>(
+          [&](auto r) KVG_INLINE_LAMBDA { sum[r] = V::Add(sum[r], V::Add(first[r], second[r])); });
       clear(first);
       clear(second);
-      const uint8_t link = args.run[i];
-      for (; i < args.count && args.run[i] == link; ++i, weights += 2 * kRows) {
-        F b0[kVectors], b1[kVectors];
+    };
+    clear(sum);
+    clear(first);
+    clear(second);
+    const auto begin = [&](int w) KVG_INLINE_LAMBDA {
+      feed.Step();
+      if (w % kTileSteps == 0 && w > 0) end_link();
+    };
+    ForWords<V>(args, entry, begin, [&](int w, typename V::Words x) KVG_INLINE_LAMBDA {
+      const F b0 = V::FirstOfWords(x), b1 = V::SecondOfWords(x);
+      const float* of_word = wide + 2 * w;
+      Unroll<kRows>([&](auto r) KVG_INLINE_LAMBDA {
+        first[r] = V::Fma(V::Set(of_word[r * args.steps]), b0, first[r]);
+        second[r] = V::Fma(V::Set(of_word[r * args.steps + 1]), b1, second[r]);
+      });
+    });
+    end_link();
+    StoreProducts<V>(sum, args.out + row * kAttentionSpan + entry * kRowsTogether);
+  }
+
+  // The entries of one link: those that are first in their pair, and the others.
+  struct Link {
+    int count[2] = {0, 0};
+    const uint16_t* rows[2][kEntryRun];
+    const float* weights[2][kEntryRun];
+  };
+
+  // Sums stand in `out` as Columns::Load leaves them until the last link is added.
+  template <int kRows>
+  static void LinkValues(const EntryValuesArgs& args) {
+    for (int r = 0; r < kRows; ++r) {
+      for (int c = 0; c < args.width; c += V::kLanes) {
+        V::Store(args.out + r * args.out_stride + c, V::Set(0.0f));
+      }
+    }
+    RowFeed<V> feed(args.next, args.count);
+    for (int i = 0; i < args.count;) {
+      Link link;
+      const int run = args.at[i] / kEntryRun;
+      for (; i < args.count && args.at[i] / kEntryRun == run; ++i) {
+        const int half = args.at[i] % 2, n = link.count[half]++;
+        link.rows[half][n] = reinterpret_cast<const uint16_t*>(args.values[i]);
+        link.weights[half][n] = args.weights + i * kRowsTogether;
         feed.Step();
-        LoadStrip(args.steps[i], column, b0);
-        LoadStrip(args.seconds[i], column, b1);
+      }
+      AddLink<kRows>(args, link);
+    }
+    for (int c = 0; c + kVectorPairs <= args.width; c += kVectorPairs) {
+      for (int r = 0; r < kRows; ++r) {
+        float* out = args.out + r * args.out_stride + c;
+        V::StoreInTurn(out, V::Load(out), V::Load(out + V::kLanes));
+      }
+    }
+  }
+
+  static constexpr int kSome = -1;  // as many as there are
+
+  // Which half is which does not matter; most links have few entries.
+  template <int kRows>
+  [[gnu::always_inline]] static void AddLink(const EntryValuesArgs& args, const Link& link) {
+    const int more = link.count[0] >= link.count[1] ? 0 : 1;
+    const int count = link.count[more], others = link.count[1 - more];
+    if (count == 1 && others == 0) return AddLinkOf<kRows, 1, 0>(args, link, more);
+    if (count == 1) return AddLinkOf<kRows, 1, 1>(args, link, more);
+    if (count == 2 && others == 0) return AddLinkOf<kRows, 2, 0>(args, link, more);
+    if (count == 2 && others == 1) return AddLinkOf<kRows, 2, 1>(args, link, more);
+    AddLinkOf<kRows, kSome, kSome>(args, link, more);
+  }
+
+  template <int kRows, int kCount, int kOthers>
+  [[gnu::noinline]] static void AddLinkOf(const EntryValuesArgs& args, const Link& link, int more) {
+    int column = 0;
+    for (; column + kVectorPairs <= args.width; column += kVectorPairs) {
+      AddLinkTo<WordColumns<V>, kRows, kCount, kOthers>(args, link, more, column);
+    }
+    if (column < args.width) {
+      AddLinkTo<HalfColumns<V>, kRows, kCount, kOthers>(args, link, more, column);
+    }
+  }
+
+  template <class Columns, int kRows, int kCount, int kOthers>
+  [[gnu::always_inline]] static void AddLinkTo(const EntryValuesArgs& args, const Link& link,
+                                               int more, int column) {
+    using F = typename V::F;
+    constexpr int kVectors = Columns::kVectors;
+    F part[2][kRows][kVectors];
+    const auto add = [&](auto at, int half, int count) KVG_INLINE_LAMBDA {
+      Unroll<kRows>([&](auto r) KVG_INLINE_LAMBDA {
+        Unroll<kVectors>([&](auto v) KVG_INLINE_LAMBDA { part[at][r][v] = V::Set(0.0f); });
+      });
+#pragma GCC unroll 2
+      for (int i = 0; i < count; ++i) {
+        F b[kVectors];
+        Columns::Load(link.rows[half][i] + column, b);
         Unroll<kRows>([&](auto r) KVG_INLINE_LAMBDA {
-          const F w0 = V::Set(weights[r]), w1 = V::Set(weights[kRows + r]);
+          const F weight = V::Set(link.weights[half][i][r]);
           Unroll<kVectors>([&](auto v) KVG_INLINE_LAMBDA {
-            first[r][v] = V::Fma(w0, b0[v], first[r][v]);
-            second[r][v] = V::Fma(w1, b1[v], second[r][v]);
+            part[at][r][v] = V::Fma(weight, b[v], part[at][r][v]);
           });
         });
       }
-      Unroll<kRows>([&](auto r) KVG_INLINE_LAMBDA {
-        Unroll<kVectors>([&](auto v) KVG_INLINE_LAMBDA {
-          sum[r][v] = V::Add(sum[r][v], V::Add(first[r][v], second[r][v]));
-        });
-      });
-    }
-    float* out = args.out + row * args.out_stride + column;
+    };
+    const int count = kCount == kSome ? link.count[more] : kCount;
+    const int others = kOthers == kSome ? link.count[1 - more] : kOthers;
+    add(std::integral_constant<int, 0>(), more, count);
+    if constexpr (kOthers != 0) add(std::integral_constant<int, 1>(), 1 - more, others);
     Unroll<kRows>([&](auto r) KVG_INLINE_LAMBDA {
-      if constexpr (kVectors == 2) {
-        V::StoreInTurn(out + r * args.out_stride, sum[r][0], sum[r][1]);
-      } else {
-        V::Store(out + r * args.out_stride, sum[r][0]);
-      }
+      Unroll<kVectors>([&](auto v) KVG_INLINE_LAMBDA {
+        float* out = args.out + r * args.out_stride + column + v * V::kLanes;
+        F both = part[0][r][v];
+        if constexpr (kOthers != 0) both = V::Add(both, part[1][r][v]);
+        V::Store(out, V::Add(V::Load(out), both));
+      });
     });
+  }
+
+  [[gnu::always_inline]] static float Widen(uint16_t bits) {
+    const uint32_t wide = uint32_t{bits} << 16;
+    float value;
+    std::memcpy(&value, &wide, sizeof(value));
+    return value;
   }
 
   struct Pair {
@@ -331,13 +410,7 @@ class TileProducts : private Bf16TilePanel<Engine, 2> {
   [[gnu::always_inline]] static Pair Broadcast(const uint16_t* a) {
     uint16_t pair[2];
     std::memcpy(pair, a, sizeof(pair));
-    const auto widen = [](uint16_t bits) KVG_INLINE_LAMBDA {
-      const uint32_t wide = uint32_t{bits} << 16;
-      float value;
-      std::memcpy(&value, &wide, sizeof(value));
-      return V::Set(value);
-    };
-    return {widen(pair[0]), widen(pair[1])};
+    return {V::Set(Widen(pair[0])), V::Set(Widen(pair[1]))};
   }
 
   // kRows rows by kVectors vectors of columns, link by link.

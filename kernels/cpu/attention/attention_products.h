@@ -42,9 +42,6 @@ struct Bf16Panel {
   [[gnu::always_inline]] static Columns Load(const uint16_t* p) {
     return {V::LoadFirst(p), V::LoadSecond(p)};
   }
-  [[gnu::always_inline]] static Columns Join(const uint16_t* first, const uint16_t* second) {
-    return {V::LoadBf16(first), V::LoadBf16(second)};
-  }
   using Scalar = Columns;
   [[gnu::always_inline]] static Scalar LoadScalar(const float* a) {
     return {V::Set(a[0]), V::Set(a[1])};
@@ -63,9 +60,6 @@ struct Bf16DotPanel {
   static constexpr bool kReread = true;
   using Columns = typename V::Pairs;
   [[gnu::always_inline]] static Columns Load(const uint16_t* p) { return V::LoadPairs(p); }
-  [[gnu::always_inline]] static Columns Join(const uint16_t* first, const uint16_t* second) {
-    return V::JoinPairs(first, second);
-  }
   using Scalar = typename V::Pairs;
   [[gnu::always_inline]] static Scalar LoadScalar(const uint16_t* a) { return V::SetPairs(a); }
   [[gnu::always_inline]] static typename V::F Fma(Scalar a, Columns b, typename V::F sum) {

@@ -146,8 +146,9 @@ struct Scratch {
   float* code_scales;        // of a page of numbers
   // Pages by_entry.
   char* entry_panel;     // panels of one page, or of 64 rows of keys
-  float* entry_scores;   // [rows][64]
-  SpanEntries* entries;  // [2] of a span and of the one behind it
+  float* entry_scores;   // [query heads of a KV head rounded up to 4][512]
+  float* entry_extras;   // [4][512][4]
+  SpanEntries* entries;  // [3] of a span, of the one behind it, and what one head reads
 };
 
 // How the pages of one side of a segment are multiplied.
@@ -420,11 +421,16 @@ class CpuAttention final : public AttentionOps {
   // A row of each query head over chosen entries of pages by_entry (attention_entries.cpp).
   void AttendEntries(const Call& call, const Piece& piece, int64_t span, const Scratch& scratch,
                      SoftmaxState* parts, float* values) const;
+  // Query heads [first, first + heads) of a KV head over what they read together.
+  void AttendListed(const Call& call, const Piece& piece, const SpanEntries& entries, int first,
+                    int heads, const WantedRows& next_keys, const WantedRows& next_values,
+                    const Scratch& scratch, SoftmaxState* parts, float* values) const;
   static bool TakesEntries(const Block& block, const Piece& piece) {
     return piece.stored.by_entry && piece.Plain() && piece.segment->read != nullptr &&
            block.count == 1;
   }
   static void ListEntries(const Call& call, const Piece& piece, int64_t span, SpanEntries& out);
+  static void ListBits(const Piece& piece, SpanEntries& out);
   // What a piece that takes entries begins with.
   static void FetchEntries(const Call& call, const Piece& piece, int64_t span, SpanEntries& list);
 

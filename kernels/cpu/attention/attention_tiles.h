@@ -11,52 +11,18 @@
 
 #include "cpu/attention/attention_chosen.h"
 #include "cpu/attention/attention_codes.h"
+#include "cpu/attention/attention_entry_tiles.h"
 #include "cpu/attention/attention_fixed.h"
 #include "cpu/attention/attention_kernels.h"
 #include "cpu/attention/attention_numbers.h"
 #include "cpu/attention/attention_products.h"
+#include "cpu/attention/attention_scores.h"
 #include "cpu/isa/inline.h"
 #include "cpu/isa/vector_math.h"
 
 namespace kvgauge {
 
 // ---- Scores to probabilities. ----
-
-// The one place that turns the product of column j into a score. kExtras: there are some.
-template <class V, bool kSoftcap, bool kExtras>
-struct ScoreRule {
-  using F = typename V::F;
-  F scale, cap;
-  ScoreExtras extras;
-  template <class Args>
-  explicit ScoreRule(const Args& args)
-      : scale(V::Set(kSoftcap ? args.scale / args.softcap : args.scale)),
-        cap(V::Set(args.softcap)),
-        extras(args.extras) {}
-  [[gnu::always_inline]] F operator()(F score, int j) const {
-    if constexpr (kExtras) {
-      if (extras.key_scale != nullptr) score = V::Mul(score, V::Load(extras.key_scale + j));
-    }
-    score = V::Mul(score, scale);
-    if constexpr (kSoftcap) score = V::Mul(cap, Tanh<V>(score));
-    if constexpr (kExtras) {
-      if (extras.bias != nullptr) score = V::Add(score, V::Load(extras.bias + j));
-      if (extras.read_bias != nullptr) score = V::Add(score, V::Load(extras.read_bias + j));
-      score = Read(j, score, V::Set(-std::numeric_limits<float>::infinity()));
-    }
-    return score;
-  }
-  // `value` in columns that take part.
-  [[gnu::always_inline]] F Read(int j, F value, F otherwise) const {
-    if constexpr (kExtras) {
-      if (extras.read != nullptr) {
-        const uint64_t word = extras.read[j / kPanelWidth] >> (j % kPanelWidth);
-        return V::WhereBits(static_cast<uint32_t>(word), value, otherwise);
-      }
-    }
-    return value;
-  }
-};
 
 template <class V, bool kSoftcap, bool kEntropy, bool kBf16, bool kExtras, bool kKeep = false>
 SoftmaxState SoftmaxRow(const SoftmaxArgs& args) {
@@ -200,11 +166,10 @@ void Merge(SoftmaxState& state, float* values, const SoftmaxState& part, const f
   }
   const float max = state.max > part.max ? state.max : part.max;
   const float fall_a = state.max - max, fall_b = part.max - max;
-  float falls[kVectorFloats] = {fall_a, fall_b};
-  for (int i = 0; i < kVectorFloats; i += V::kLanes) {
-    V::Store(falls + i, Exp<V>(V::Load(falls + i)));
-  }
-  const float a = falls[0], b = falls[1];
+  typename V::F factors[2] = {V::Set(fall_a), V::Set(fall_b)};
+  ExpEach<V>(factors);
+  const typename V::F va = factors[0], vb = factors[1];
+  const float a = va[0], b = vb[0];
   // The shift of the maximum moves every score of a side by the same amount. A fall that makes
   // the factor 0 may be infinite.
   const float sum_a = state.sum * a, sum_b = part.sum * b;
@@ -212,7 +177,6 @@ void Merge(SoftmaxState& state, float* values, const SoftmaxState& part, const f
                    (part.weighted * b + (b > 0 ? sum_b * fall_b : 0.0f));
   state.sum = sum_a + sum_b;
   state.max = max;
-  const typename V::F va = V::Set(a), vb = V::Set(b);
   for (int c = 0; c < count; c += V::kLanes) {
     const typename V::F old = V::Mul(V::Load(values + c), va);
     V::Store(values + c, V::Fma(V::Load(part_values + c), vb, old));
@@ -450,11 +414,15 @@ void Map(const float* in, int64_t n, float* out) {
   });
 }
 
-template <class V, class P>
-constexpr void SetProducts(AttentionKernels& k, DType panel) {
-  k.product[static_cast<int>(panel)] = &Product<V, P>;
-  k.chosen_keys[static_cast<int>(panel)] = &ChosenKeys<V, P>;
-  k.chosen_values[static_cast<int>(panel)] = &ChosenValues<V, P>;
+template <class V, class P, DType kPanel>
+constexpr void SetProducts(AttentionKernels& k) {
+  constexpr int kAt = static_cast<int>(kPanel);
+  k.product[kAt] = &Product<V, P>;
+  k.chosen_keys[kAt] = &ChosenKeys<V, P>;
+  k.chosen_values[kAt] = &ChosenValues<V, P>;
+  k.turn_rows[kAt] = &TurnRows<V, kPanel>;
+  k.entry_keys[kAt] = &EntryKeys<V, P, kPanel>;
+  k.entry_values[kAt] = &EntryValues<V, kPanel>;
 }
 
 template <class V, class P>
@@ -467,16 +435,14 @@ constexpr AttentionKernels MakeAttentionKernels() {
   AttentionKernels k = {};
   k.bf16_dot = V::kHasBf16Dot;
   k.lanes = V::kLanes;
-  SetProducts<V, F32Panel<V>>(k, DType::kF32);
-  SetProducts<V, F16Panel<V>>(k, DType::kF16);
+  SetProducts<V, F32Panel<V>, DType::kF32>(k);
+  SetProducts<V, F16Panel<V>, DType::kF16>(k);
   if constexpr (V::kHasBf16Dot) {
-    SetProducts<V, Bf16DotPanel<V>>(k, DType::kBF16);
+    SetProducts<V, Bf16DotPanel<V>, DType::kBF16>(k);
   } else {
-    SetProducts<V, Bf16Panel<V>>(k, DType::kBF16);
+    SetProducts<V, Bf16Panel<V>, DType::kBF16>(k);
   }
-  k.turn_rows[static_cast<int>(DType::kF32)] = &TurnRows<V, DType::kF32>;
-  k.turn_rows[static_cast<int>(DType::kF16)] = &TurnRows<V, DType::kF16>;
-  k.turn_rows[static_cast<int>(DType::kBF16)] = &TurnRows<V, DType::kBF16>;
+  k.entry_softmax = &EntrySoftmax<V>;
   k.expand[static_cast<int>(DType::kF16)] = &ExpandF16<V>;
   k.expand[static_cast<int>(DType::kBF16)] = &ExpandBf16<V>;
   k.fold[0] = &Fold<V>;

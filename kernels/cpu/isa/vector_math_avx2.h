@@ -51,6 +51,23 @@ struct Avx2Vector {
         _mm256_and_si256(LoadBits(p), _mm256_set1_epi32(static_cast<int>(0xffff0000u))));
   }
 
+  // Lane 0 of a, b, c and d, then lane 1 and so on.
+  static void StoreSideBySide(float* p, F a, F b, F c, F d) {
+    const __m256d ab = _mm256_castps_pd(_mm256_unpacklo_ps(a, b));
+    const __m256d cd = _mm256_castps_pd(_mm256_unpacklo_ps(c, d));
+    const __m256d ab_high = _mm256_castps_pd(_mm256_unpackhi_ps(a, b));
+    const __m256d cd_high = _mm256_castps_pd(_mm256_unpackhi_ps(c, d));
+    // Lanes i and i + 4.
+    const F x[4] = {_mm256_castpd_ps(_mm256_unpacklo_pd(ab, cd)),
+                    _mm256_castpd_ps(_mm256_unpackhi_pd(ab, cd)),
+                    _mm256_castpd_ps(_mm256_unpacklo_pd(ab_high, cd_high)),
+                    _mm256_castpd_ps(_mm256_unpackhi_pd(ab_high, cd_high))};
+    Store(p, _mm256_permute2f128_ps(x[0], x[1], 0x20));
+    Store(p + kLanes, _mm256_permute2f128_ps(x[2], x[3], 0x20));
+    Store(p + 2 * kLanes, _mm256_permute2f128_ps(x[0], x[1], 0x31));
+    Store(p + 3 * kLanes, _mm256_permute2f128_ps(x[2], x[3], 0x31));
+  }
+
   static F Add(F a, F b) { return _mm256_add_ps(a, b); }
   static F Sub(F a, F b) { return _mm256_sub_ps(a, b); }
   static F Mul(F a, F b) { return _mm256_mul_ps(a, b); }
@@ -196,6 +213,7 @@ struct Avx2Vector {
     const auto load = [&](int row) {
       return _mm_loadu_si128(reinterpret_cast<const __m128i*>(rows[row] + offset));
     };
+#pragma GCC unroll 4
     for (int r = 0; r < 4; ++r) {
       x[r] = _mm256_inserti128_si256(_mm256_castsi128_si256(load(r)), load(r + 4), 1);
     }

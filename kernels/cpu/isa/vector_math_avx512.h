@@ -62,14 +62,10 @@ struct Avx512Vector {
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(p),
                         _mm512_cvtepi32_epi16(_mm512_srli_epi32(kept, 16)));
   }
+  using Words = __m512i;
   // bf16 pairs, one per 32-bit lane: the first (low half) and the second (high half) of each.
-  static F LoadFirst(const uint16_t* p) {
-    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_loadu_si512(p), 16));
-  }
-  static F LoadSecond(const uint16_t* p) {
-    return _mm512_castsi512_ps(
-        _mm512_and_si512(_mm512_loadu_si512(p), _mm512_set1_epi32(static_cast<int>(0xffff0000u))));
-  }
+  static F LoadFirst(const uint16_t* p) { return FirstOfWords(LoadWords(p)); }
+  static F LoadSecond(const uint16_t* p) { return SecondOfWords(LoadWords(p)); }
 
   // Lane 0 of a, lane 0 of b, lane 1 of a and so on.
   static void StoreInTurn(float* p, F a, F b) {
@@ -77,6 +73,27 @@ struct Avx512Vector {
     const __m512i end = _mm512_add_epi32(begin, _mm512_set1_epi32(8));
     Store(p, _mm512_permutex2var_ps(a, begin, b));
     Store(p + kLanes, _mm512_permutex2var_ps(a, end, b));
+  }
+
+  // Lane 0 of a, b, c and d, then lane 1 and so on.
+  static void StoreSideBySide(float* p, F a, F b, F c, F d) {
+    const __m512d ab = _mm512_castps_pd(_mm512_unpacklo_ps(a, b));
+    const __m512d cd = _mm512_castps_pd(_mm512_unpacklo_ps(c, d));
+    const __m512d ab_high = _mm512_castps_pd(_mm512_unpackhi_ps(a, b));
+    const __m512d cd_high = _mm512_castps_pd(_mm512_unpackhi_ps(c, d));
+    // Lanes i, i + 4, i + 8 and i + 12.
+    const F x[4] = {_mm512_castpd_ps(_mm512_unpacklo_pd(ab, cd)),
+                    _mm512_castpd_ps(_mm512_unpackhi_pd(ab, cd)),
+                    _mm512_castpd_ps(_mm512_unpacklo_pd(ab_high, cd_high)),
+                    _mm512_castpd_ps(_mm512_unpackhi_pd(ab_high, cd_high))};
+    const F low = _mm512_shuffle_f32x4(x[0], x[1], 0x44),
+            low2 = _mm512_shuffle_f32x4(x[2], x[3], 0x44);
+    const F high = _mm512_shuffle_f32x4(x[0], x[1], 0xee),
+            high2 = _mm512_shuffle_f32x4(x[2], x[3], 0xee);
+    Store(p, _mm512_shuffle_f32x4(low, low2, 0x88));
+    Store(p + kLanes, _mm512_shuffle_f32x4(low, low2, 0xdd));
+    Store(p + 2 * kLanes, _mm512_shuffle_f32x4(high, high2, 0x88));
+    Store(p + 3 * kLanes, _mm512_shuffle_f32x4(high, high2, 0xdd));
   }
 
   static F Add(F a, F b) { return _mm512_add_ps(a, b); }
@@ -226,12 +243,12 @@ struct Avx512Vector {
     LanesOf4(a, b, c, d, out, [](F x, F y) { return Max(x, y); });
   }
 
-  using Words = __m512i;
   // Four words of each of kLanes rows, at an offset in bytes: x[w] has word w of all rows.
   static void TurnWords(const char* const* rows, int64_t offset, Words (&x)[4]) {
     const auto load = [&](int row) {
       return _mm_loadu_si128(reinterpret_cast<const __m128i*>(rows[row] + offset));
     };
+#pragma GCC unroll 4
     for (int r = 0; r < 4; ++r) {
       const __m256i low = _mm256_inserti128_si256(_mm256_castsi128_si256(load(r)), load(r + 4), 1);
       const __m256i high =
@@ -246,7 +263,14 @@ struct Avx512Vector {
     x[2] = _mm512_unpacklo_epi64(ab_high, cd_high);
     x[3] = _mm512_unpackhi_epi64(ab_high, cd_high);
   }
+  static Words LoadWords(const void* p) { return _mm512_loadu_si512(p); }
   static void StoreWords(void* p, Words x) { _mm512_storeu_si512(p, x); }
+  // The numbers of bf16 in words' low halves, and in the high ones.
+  static F FirstOfWords(Words x) { return _mm512_castsi512_ps(_mm512_slli_epi32(x, 16)); }
+  static F SecondOfWords(Words x) {
+    return _mm512_castsi512_ps(
+        _mm512_and_si512(x, _mm512_set1_epi32(static_cast<int>(0xffff0000u))));
+  }
   // The low and the high halves of words.
   static void StoreHalves(uint16_t* low, uint16_t* high, Words x) {
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(low), _mm512_cvtepi32_epi16(x));

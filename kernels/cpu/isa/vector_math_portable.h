@@ -55,6 +55,11 @@ struct PortableVector {
     }
   }
 
+  // Lane 0 of a, b, c and d, then lane 1 and so on.
+  static void StoreSideBySide(float* p, F a, F b, F c, F d) {
+    for (int i = 0; i < kLanes; ++i) Store(p + i * kLanes, F{a[i], b[i], c[i], d[i]});
+  }
+
   static F Add(F a, F b) { return a + b; }
   static F Sub(F a, F b) { return a - b; }
   static F Mul(F a, F b) { return a * b; }
