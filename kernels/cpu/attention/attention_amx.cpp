@@ -12,6 +12,7 @@ AttentionKernels WithTiles() {
   using Products = TileProducts<AmxEngine, Avx512Vector>;
   constexpr int kBf16 = static_cast<int>(DType::kBF16);
   AttentionKernels k = Avx512Bf16AttentionKernels();
+  k.f32_entry_rows = true;
   k.begin_products = &AmxEngine::Begin;
   k.end_products = &AmxEngine::End;
   k.product[kBf16] = &Products::Product;

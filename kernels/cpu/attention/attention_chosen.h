@@ -130,9 +130,10 @@ void ChosenValuesOfRows(const ChosenValuesArgs& args, int row) {
 }
 
 // Rows of keys become columns of a panel, as AttentionKernels::turn_rows says. Words of a row: a
-// step in f32, and two of them in the other types.
+// step in f32, and two of them in the other types. `feed` steps with every four.
 template <class V, DType kPanel>
-void TurnRows(const char* const* rows, int count, int steps, void* panel) {
+[[gnu::always_inline]] inline void TurnRowsFed(const char* const* rows, int count, int steps,
+                                               void* panel, RowFeed<V>& feed) {
   constexpr int kOfWord = kPanel == DType::kF32 ? 1 : 2;
   const int words = steps / kOfWord;
   for (int column = 0; column < count; column += V::kLanes) {
@@ -145,6 +146,7 @@ void TurnRows(const char* const* rows, int count, int steps, void* panel) {
       for (; w + 4 <= words; w += 4) {
         typename V::Words x[4];
         V::TurnWords(some, 4 * w, x);
+        feed.Step();
 #pragma GCC unroll 4
         for (int i = 0; i < 4; ++i) V::StoreHalves(step(2 * (w + i)), step(2 * (w + i) + 1), x[i]);
       }
@@ -157,6 +159,7 @@ void TurnRows(const char* const* rows, int count, int steps, void* panel) {
       for (; w + 4 <= words; w += 4) {
         typename V::Words x[4];
         V::TurnWords(some, 4 * w, x);
+        feed.Step();
 #pragma GCC unroll 4
         for (int i = 0; i < 4; ++i) V::StoreWords(out + (w + i) * kPanelWidth, x[i]);
       }
@@ -167,6 +170,12 @@ void TurnRows(const char* const* rows, int count, int steps, void* panel) {
       }
     }
   }
+}
+
+template <class V, DType kPanel>
+void TurnRows(const char* const* rows, int count, int steps, void* panel) {
+  RowFeed<V> nothing({}, 1);
+  TurnRowsFed<V, kPanel>(rows, count, steps, panel, nothing);
 }
 
 template <class V, class P>

@@ -152,7 +152,8 @@ void CpuAttention::AttendListed(const Call& call, const Piece& piece, const Span
   const PageLayout& stored = piece.stored;
   const KvSegment& segment = *piece.segment;
   const int dtype = static_cast<int>(stored.dtype);
-  const Rows queries = RowsFor(call, piece, PageSource::kPlain, scratch);
+  const Rows queries =
+      RowsFor(call, piece, piece.f32_entries ? PageSource::kTile : PageSource::kPlain, scratch);
   kernels_.entry_keys[dtype]({queries.data + first * queries.row_bytes, queries.stride, heads,
                               entries.keys, entries.count, stored.key_steps, scratch.entry_scores,
                               scratch.entry_panel, next_keys});

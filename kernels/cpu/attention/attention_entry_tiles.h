@@ -33,6 +33,12 @@ template <class V, class Function>
 
 // ---- Keys. ----
 
+// How often four words of V::kLanes entries are taken; those that remain of a row count as four.
+template <class V>
+[[gnu::always_inline]] inline int StepsOfWords(int entries, int words) {
+  return (entries + V::kLanes - 1) / V::kLanes * ((words + 3) / 4);
+}
+
 // V::kLanes entries from `first` on, the last one again where there are no more: take(w, x) for
 // each word in turn, and begin(w) in front of every four.
 template <class V, class Begin, class Take>
@@ -87,9 +93,7 @@ template <class V, int kRows>
 template <class V, class P, DType kPanel>
 void EntryKeys(const EntryKeysArgs& args) {
   if constexpr (V::kHasBf16Dot && kPanel == DType::kBF16) {
-    // So many steps do the first rows take.
-    const int steps = (args.count + V::kLanes - 1) / V::kLanes * ((args.steps / 2 + 3) / 4);
-    RowFeed<V> feed(args.next, steps);
+    RowFeed<V> feed(args.next, StepsOfWords<V>(args.count, args.steps / 2));
     for (int row = 0; row < args.rows; row += kRowsTogether) {
       WithRows<V>(Least<V>(kRowsTogether, args.rows - row), [&](auto rows) KVG_INLINE_LAMBDA {
         for (int i = 0; i < args.count; i += V::kLanes) DotKeys<V, rows>(args, row, i, feed);
@@ -97,14 +101,11 @@ void EntryKeys(const EntryKeysArgs& args) {
     }
   } else {
     constexpr int kElement = kPanel == DType::kF32 ? 4 : 2;
-    RowFeed<V> feed(args.next, (args.count + V::kLanes - 1) / V::kLanes);
+    const int words = kPanel == DType::kF32 ? args.steps : args.steps / 2;
+    RowFeed<V> feed(args.next, StepsOfWords<V>(args.count, words));
     for (int first = 0; first < args.count; first += kPanelWidth) {
       const int count = Least<V>(kPanelWidth, args.count - first);
-      for (int i = 0; i < count; i += V::kLanes) {
-        feed.Step();
-        TurnRows<V, kPanel>(args.keys + first + i, Least<V>(V::kLanes, count - i), args.steps,
-                            args.panel + i * kElement * P::kStepsPerRow);
-      }
+      TurnRowsFed<V, kPanel>(args.keys + first, count, args.steps, args.panel, feed);
       constexpr int kUnits = kPanelWidth / kVectorFloats;
       const void* columns[kUnits];
       for (int u = 0; u < kUnits; ++u) {

@@ -124,7 +124,7 @@ struct WantedRows {
 
 // out[r / 4][i][r % 4] = sum over s of a[r][s] * keys[i][s]: entries of pages by entry, anywhere.
 struct EntryKeysArgs {
-  const void* a;  // as ProductArgs
+  const void* a;  // as ProductArgs; f32 where the table's f32_entry_rows is set
   int64_t a_stride;
   int rows;
   const char* const* keys;  // [count]
@@ -290,8 +290,9 @@ struct RotateArgs {
 };
 
 struct AttentionKernels {
-  bool bf16_dot;  // weights and queries of bf16 caches are bf16, not f32
-  int lanes;      // sums of a row's columns are those of so many lanes, column c in lane c % lanes
+  bool bf16_dot;        // weights and queries of bf16 caches are bf16, not f32
+  bool f32_entry_rows;  // but queries that meet keys by entry are the same numbers in f32
+  int lanes;  // sums of a row's columns are those of so many lanes, column c in lane c % lanes
   // Every thread calls these around its products; null: nothing is needed.
   void (*begin_products)();
   void (*end_products)();

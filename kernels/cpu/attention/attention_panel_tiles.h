@@ -76,11 +76,12 @@ class TileProducts : private Bf16TilePanel<Engine, 2> {
 
   static void EntryKeys(const EntryKeysArgs& args) {
     const typename Engine::VectorScope scope;
-    const int steps = (args.count + V::kLanes - 1) / V::kLanes * ((args.steps / 2 + 3) / 4);
-    RowFeed<V> feed(args.next, steps);
+    RowFeed<V> feed(args.next, StepsOfWords<V>(args.count, args.steps / 2));
     for (int row = 0; row < args.rows; row += kVectorRows) {
       const auto rows = static_cast<int>(Least(args.rows - row, kVectorRows));
-      WithRows<V>(rows, [&](auto n) KVG_INLINE_LAMBDA { LinkKeys<n>(args, row, feed); });
+      WithRows<V>(rows, [&](auto n) KVG_INLINE_LAMBDA {
+        for (int i = 0; i < args.count; i += V::kLanes) LinkKeys<n>(args, row, i, feed);
+      });
     }
   }
 
@@ -252,25 +253,12 @@ class TileProducts : private Bf16TilePanel<Engine, 2> {
     for (; column < width; column += V::kLanes) LinkTile<kRows, 1>(steps, row, column);
   }
 
-  // Rows of queries as f32 meet V::kLanes keys at a time, as the turning leaves them in registers.
+  // V::kLanes keys at a time, as the turning leaves them in registers.
   template <int kRows>
-  static void LinkKeys(const EntryKeysArgs& args, int row, RowFeed<V>& feed) {
-    const auto* a = static_cast<const uint16_t*>(args.a) + row * args.a_stride;
-    auto* wide = reinterpret_cast<float*>(args.panel);
-    const int steps = args.steps, stride = static_cast<int>(args.a_stride);
-    for (int r = 0; r < kRows; ++r) {
-      const uint16_t* in = a + r * stride;
-      float* out = wide + r * steps;
-      int s = 0;
-      for (; s + V::kLanes <= steps; s += V::kLanes) V::Store(out + s, V::LoadBf16(in + s));
-      for (; s < steps; ++s) out[s] = Widen(in[s]);
-    }
-    for (int i = 0; i < args.count; i += V::kLanes) LinkKeysOf<kRows>(args, wide, row, i, feed);
-  }
-
-  template <int kRows>
-  [[gnu::noinline]] static void LinkKeysOf(const EntryKeysArgs& args, const float* wide, int row,
-                                           int entry, RowFeed<V>& feed) {
+  [[gnu::noinline]] static void LinkKeys(const EntryKeysArgs& args, int row, int entry,
+                                         RowFeed<V>& feed) {
+    const auto* a = static_cast<const float*>(args.a) + row * args.a_stride;
+    const int64_t stride = args.a_stride;
     using F = typename V::F;
     F sum[kRows], first[kRows], second[kRows];
     const auto clear = [](F(&x)[kRows]) KVG_INLINE_LAMBDA {
@@ -291,10 +279,10 @@ class TileProducts : private Bf16TilePanel<Engine, 2> {
     };
     ForWords<V>(args, entry, begin, [&](int w, typename V::Words x) KVG_INLINE_LAMBDA {
       const F b0 = V::FirstOfWords(x), b1 = V::SecondOfWords(x);
-      const float* of_word = wide + 2 * w;
+      const float* of_word = a + 2 * w;
       Unroll<kRows>([&](auto r) KVG_INLINE_LAMBDA {
-        first[r] = V::Fma(V::Set(of_word[r * args.steps]), b0, first[r]);
-        second[r] = V::Fma(V::Set(of_word[r * args.steps + 1]), b1, second[r]);
+        first[r] = V::Fma(V::Set(of_word[r * stride]), b0, first[r]);
+        second[r] = V::Fma(V::Set(of_word[r * stride + 1]), b1, second[r]);
       });
     });
     end_link();

@@ -184,8 +184,9 @@ struct Piece {
   const KvSegment* segment = nullptr;
   PageLayout stored;  // as format, with latent dims where there are latents
   PageSource keys = PageSource::kPlain, values = PageSource::kPlain;
-  bool absorbed = false;   // the key basis goes into the queries
-  bool tail_tile = false;  // float pages of coded keys are rebuilt, too
+  bool absorbed = false;     // the key basis goes into the queries
+  bool tail_tile = false;    // float pages of coded keys are rebuilt, too
+  bool f32_entries = false;  // some entries are multiplied with f32 queries
   // Null where there are no coded streams.
   const StreamPlan *key_plan = nullptr, *value_plan = nullptr;
   Sight sight;    // of the block's first row as row 0
@@ -219,7 +220,7 @@ struct Chosen {
 
 // Beside bf16 queries.
 inline bool NeedsExactRows(const Piece& piece) {
-  return piece.keys != PageSource::kPlain || piece.absorbed;
+  return piece.keys != PageSource::kPlain || piece.absorbed || piece.f32_entries;
 }
 
 struct Block {
@@ -271,6 +272,7 @@ class CpuAttention final : public AttentionOps {
     int max_positions;  // of a block
     int max_rows;
     bool bf16_rows;  // queries and weights are bf16
+    bool f32_entry_rows;
     bool entropy = false;
 
     // Over all segments of the call.
@@ -294,6 +296,7 @@ class CpuAttention final : public AttentionOps {
           max_positions(std::max(1, kBlockRows / group)),
           max_rows(max_positions * group),
           bf16_rows(s.format.dtype == DType::kBF16 && kernels.bf16_dot),
+          f32_entry_rows(bf16_rows && kernels.f32_entry_rows),
           value_stride(layout.value_width) {
       for (const AttentionItem& item : items) {
         for (const KvHead& head : item.heads) {

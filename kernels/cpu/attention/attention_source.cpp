@@ -125,6 +125,8 @@ Piece CpuAttention::Call::MakePiece(const KvSegment& segment) const {
   } else if (piece.value_plan != nullptr) {
     piece.values = piece.value_plan->fused() ? PageSource::kCodes : PageSource::kTile;
   }
+  piece.f32_entries = f32_entry_rows && segment.by_entry && segment.read != nullptr &&
+                      piece.keys == PageSource::kPlain;
   return piece;
 }
 
