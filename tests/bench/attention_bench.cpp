@@ -8,10 +8,9 @@
 // Candidates that are compared run interleaved; a repetition during which other processes took more
 // than a tenth of the machine is thrown away, on that ground alone; medians are printed. Time on
 // one thread is that of the processor, so that waiting for it does not count.
-#include <time.h>
-
 #include <algorithm>
 #include <atomic>
+#include <bit>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -24,7 +23,7 @@
 #include <thread>
 #include <vector>
 
-#include "core/clock.h"
+#include "attention_caches.h"
 #include "core/rng.h"
 #include "core/threads.h"
 #include "cpu/attention/attention_kernels.h"
@@ -33,117 +32,6 @@
 
 namespace kvgauge {
 namespace {
-
-constexpr int kRepetitions = 5;
-constexpr int kAttempts = 12;
-constexpr double kMostOthers = 0.10;
-
-bool processor_time = false;  // on one thread
-
-double Seconds() {
-  if (!processor_time) return NowSeconds();
-  timespec now;
-  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
-}
-
-// Median seconds of each candidate, run in turn.
-std::vector<double> Interleaved(const std::vector<std::function<void()>>& candidates) {
-  std::vector<std::vector<double>> clean(candidates.size()), all(candidates.size());
-  for (const auto& run : candidates) run();
-  for (int attempt = 0; attempt < kAttempts; ++attempt) {
-    bool enough = true;
-    for (size_t i = 0; i < candidates.size(); ++i) {
-      const CpuUse before = ReadCpuUse();
-      const double start = Seconds();
-      // The system counts processor time in hundredths: short work is repeated.
-      int runs = 0;
-      do {
-        candidates[i]();
-        ++runs;
-      } while (Seconds() - start < 0.15);
-      const double wall = Seconds() - start;
-      const double others =
-          processor_time ? 0.0 : OthersShare(before, ReadCpuUse(), wall, AvailableProcessors());
-      all[i].push_back(wall / runs);
-      if (others <= kMostOthers) clean[i].push_back(wall / runs);
-      enough = enough && static_cast<int>(clean[i].size()) >= kRepetitions;
-    }
-    if (enough) break;
-  }
-  std::vector<double> medians;
-  for (size_t i = 0; i < candidates.size(); ++i) {
-    const bool contended = clean[i].size() < 3;
-    if (contended) std::printf("(contended) ");
-    std::vector<double>& times = contended ? all[i] : clean[i];
-    // A contended machine only slows down: its best is the better witness.
-    std::sort(times.begin(), times.end());
-    medians.push_back(contended ? times.front() : times[times.size() / 2]);
-  }
-  return medians;
-}
-
-std::vector<float> Normal(int64_t count, uint64_t seed) {
-  // Drawn once and repeated: the generator is slower than anything measured here.
-  static const std::vector<float> pool = [] {
-    Rng rng(5, 5);
-    std::vector<float> values(1 << 16);
-    for (float& v : values) v = static_cast<float>(rng.NextGaussian());
-    return values;
-  }();
-  std::vector<float> values(count);
-  for (int64_t i = 0; i < count; ++i) values[i] = pool[(i * 7 + i / 65536 + seed * 997) & 0xffff];
-  return values;
-}
-
-struct Cache {
-  Buffer memory;
-  std::vector<std::vector<void*>> key_pages, value_pages;
-  std::vector<KvSegment> segments;
-  std::vector<KvHead> heads;
-  int64_t bytes = 0;
-
-  Cache(AttentionOps& ops, const AttentionShape& shape, int64_t entries)
-      : Cache(ops, shape, std::vector<int64_t>(shape.kv_heads, entries)) {}
-  // The number of entries of each head.
-  Cache(AttentionOps& ops, const AttentionShape& shape, const std::vector<int64_t>& entries) {
-    const KvFormat& f = shape.format;
-    const auto pages_of = [](int64_t n) { return (n + kKvPageEntries - 1) / kKvPageEntries; };
-    const int64_t kv_heads = shape.kv_heads;
-    const int64_t key_bytes = ops.KeyPageBytes(f), value_bytes = ops.ValuePageBytes(f);
-    int64_t most = 0;
-    for (const int64_t n : entries) {
-      bytes += pages_of(n) * (key_bytes + value_bytes);
-      most = std::max(most, n);
-    }
-    memory = HostBuffer(bytes);
-    key_pages.resize(kv_heads);
-    value_pages.resize(kv_heads);
-    char* next = static_cast<char*>(memory.data());
-    // As a growing sequence takes them from a pool: page by page over the heads.
-    for (int64_t p = 0; p < pages_of(most); ++p) {
-      for (int64_t h = 0; h < kv_heads; ++h) {
-        if (p >= pages_of(entries[h])) continue;
-        key_pages[h].push_back(next);
-        value_pages[h].push_back(next + key_bytes);
-        next += key_bytes + value_bytes;
-      }
-    }
-    segments.resize(kv_heads);
-    for (int64_t h = 0; h < kv_heads; ++h) {
-      segments[h].key_pages = key_pages[h].data();
-      segments[h].value_pages = value_pages[h].data();
-      segments[h].length = entries[h];
-      segments[h].by_entry = f.by_entry;
-      heads.push_back({&segments[h], 1});
-      const KvTarget target = {key_pages[h].data(), value_pages[h].data(), 0};
-      const std::vector<float> k = Normal(entries[h] * f.key_dim, 1 + 2 * h);
-      const std::vector<float> v = Normal(entries[h] * f.value_dim, 2 + 2 * h);
-      ops.WriteKv(f, View(k, {entries[h], 1, f.key_dim}), View(v, {entries[h], 1, f.value_dim}),
-                  {&target, 1});
-    }
-  }
-};
 
 // How keys and values are coded.
 struct CodedFormat {
@@ -323,9 +211,52 @@ struct Choice {
   }
 };
 
+// Rows of keys and values of chosen entries, in the order in which attention reads them: of a span
+// those of keys first.
+struct ChosenRows {
+  std::vector<const char*> keys_and_values;
+  int64_t row_bytes = 0;
+
+  // words: of each head what its query heads read together.
+  ChosenRows(const Cache& cache, const std::vector<std::vector<uint64_t>>& words,
+             int64_t page_bytes)
+      : row_bytes(page_bytes / kKvPageEntries) {
+    constexpr size_t kPages = kAttentionSpan / kKvPageEntries;
+    for (size_t h = 0; h < words.size(); ++h) {
+      for (size_t first = 0; first < words[h].size(); first += kPages) {
+        for (const auto* pages : {&cache.key_pages[h], &cache.value_pages[h]}) {
+          for (size_t p = first; p < std::min(first + kPages, words[h].size()); ++p) {
+            const auto* page = static_cast<const char*>((*pages)[p]);
+            for (uint64_t bits = words[h][p]; bits != 0; bits &= bits - 1) {
+              keys_and_values.push_back(page + std::countr_zero(bits) * row_bytes);
+            }
+          }
+        }
+      }
+    }
+  }
+
+  // Has every line come from memory, and computes nothing.
+  uint64_t Read() const {
+    constexpr size_t kAhead = 16;
+    uint64_t sum = 0;
+    for (size_t i = 0; i < keys_and_values.size(); ++i) {
+      const char* next = keys_and_values[std::min(i + kAhead, keys_and_values.size() - 1)];
+      for (int64_t b = 0; b < row_bytes; b += 64) __builtin_prefetch(next + b);
+      for (int64_t b = 0; b < row_bytes; b += 64) {
+        uint64_t word;
+        std::memcpy(&word, keys_and_values[i] + b, sizeof(word));
+        sum += word;
+      }
+    }
+    return sum;
+  }
+};
+
 // Decode over 5% of the entries: what it takes beside all of them, and what share of the ideal
 // that is, a twentieth; heads that choose for themselves together read more than that. With pages
-// for whole reads, and with pages by entry; in the first line all entries of the latter.
+// for whole reads, and with pages by entry; in the first line all entries of the latter. Reading
+// the chosen rows of pages by entry without any arithmetic shows what of it is memory's.
 void BenchSparse(AttentionOps& ops) {
   constexpr int64_t kEntries = 32768, kDim = 128, kHeads = 4, kGroup = 4;
   constexpr Choice kChoices[] = {{"pages of 64", 64, false},
@@ -337,8 +268,8 @@ void BenchSparse(AttentionOps& ops) {
   std::printf(
       "\n5%% of %d entries, %d dims, %d query heads a KV head; on the right pages by entry\n",
       static_cast<int>(kEntries), static_cast<int>(kDim), static_cast<int>(kGroup));
-  std::printf("%-5s %-30s %9s %9s %9s %12s %9s %9s\n", "dtype", "read", "of full", "of ideal",
-              "together", "of full", "of ideal", "together");
+  std::printf("%-5s %-30s %9s %9s %9s %12s %9s %9s %9s\n", "dtype", "read", "of full", "of ideal",
+              "together", "of full", "of ideal", "together", "reading");
   for (const DType dtype : {DType::kBF16, DType::kF16}) {
     const AttentionShape shape = MakeShape(dtype, kDim, kHeads, kGroup);
     using Caches = std::vector<std::unique_ptr<Cache>>;  // more than the processor's caches hold
@@ -373,21 +304,37 @@ void BenchSparse(AttentionOps& ops) {
         for (const std::vector<uint64_t>& row : of_head) reads[c].back().push_back(row.data());
       }
     }
+    // [choice][head]: what its query heads read together.
+    std::vector<std::vector<std::vector<uint64_t>>> joined(kCount);
+    std::vector<std::vector<ChosenRows>> rows(kCount);
+    for (size_t c = 0; c < kCount; ++c) {
+      for (const auto& of_head : words[c]) {
+        std::vector<uint64_t>& join = joined[c].emplace_back(of_head[0]);
+        for (const std::vector<uint64_t>& row : of_head) {
+          for (size_t p = 0; p < join.size(); ++p) join[p] |= row[p];
+        }
+      }
+      for (const auto& cache : kinds[1]) {
+        rows[c].emplace_back(*cache, joined[c], ops.KeyPageBytes(shape.format));
+      }
+    }
+    std::atomic<uint64_t> sink = 0;  // so that rows are read
     for (const Caches& caches : kinds) {
       runs.push_back([&] { attend(caches, {}); });
       for (size_t c = 0; c < kCount; ++c) runs.push_back([&, c] { attend(caches, reads[c]); });
+    }
+    for (size_t c = 0; c < kCount; ++c) {
+      runs.push_back([&, c] {
+        for (const ChosenRows& of_cache : rows[c]) sink += of_cache.Read();
+      });
     }
     const std::vector<double> s = Interleaved(runs);
     std::printf("%-5s %-30s %8.1f%% %9s %9s %11.1f%%\n", NameOf(dtype).data(), "all", 100.0, "", "",
                 100 * s[kCount + 1] / s[0]);
     for (size_t c = 0; c < kCount; ++c) {
       double read = 0;  // by some head of a group
-      for (const auto& of_head : words[c]) {
-        for (size_t p = 0; p < of_head[0].size(); ++p) {
-          uint64_t bits = 0;
-          for (const std::vector<uint64_t>& row : of_head) bits |= row[p];
-          read += __builtin_popcountll(bits);
-        }
+      for (const std::vector<uint64_t>& join : joined[c]) {
+        for (const uint64_t bits : join) read += std::popcount(bits);
       }
       std::printf("%-5s %-30s", NameOf(dtype).data(), kChoices[c].name);
       for (const size_t kind : {0, 1}) {
@@ -395,7 +342,7 @@ void BenchSparse(AttentionOps& ops) {
         std::printf("%*.1f%% %8.0f%% %8.0f%%", kind == 0 ? 9 : 12, 100 * share, 100 * 0.05 / share,
                     100 * read / (kEntries * kHeads) / share);
       }
-      std::printf("\n");
+      std::printf(" %8.1f%%\n", 100 * s[2 * (kCount + 1) + c] / s[0]);
     }
   }
 }
