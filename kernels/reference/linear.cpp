@@ -40,11 +40,12 @@ class ReferenceLinear final : public LinearOps, public BlockProducts {
                                        DType store) override {
     std::vector<StoredRows> rows;
     for (const Tensor& part : parts) rows.push_back({.floats = part, .format = std::nullopt});
-    return DoPackStored(rows, n, k, store);
+    bool finite = false;
+    return DoPackStored(rows, n, k, store, /*keep_blocks=*/false, finite);
   }
 
   std::unique_ptr<PackedMatrix> DoPackStored(std::span<const StoredRows> parts, int64_t n,
-                                             int64_t k, DType store) override {
+                                             int64_t k, DType store, bool, bool&) override {
     auto packed = std::make_unique<ReferenceMatrix>(n, k, store);
     for (const StoredRows& part : parts) {
       for (int64_t row = 0; row < part.rows(); ++row) {

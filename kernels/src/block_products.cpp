@@ -6,9 +6,10 @@
 #include "core/strings.h"
 
 namespace kvgauge {
+namespace {
 
-std::unique_ptr<PackedMatrix> BlockProducts::PackStored(std::span<const StoredRows> parts,
-                                                        int64_t k, DType store) {
+// How many rows there are, which can be packed.
+int64_t CheckRows(std::span<const StoredRows> parts, int64_t k, DType store) {
   KVG_CHECK(!parts.empty() && k > 0, "nothing to pack");
   KVG_CHECK(IsFloat(store), "weights are stored as f32, f16 or bf16");
   int64_t n = 0;
@@ -25,7 +26,25 @@ std::unique_ptr<PackedMatrix> BlockProducts::PackStored(std::span<const StoredRo
                   floats.shape[1] == k && (k == 1 || floats.stride[1] == 1),
               StrCat("cannot pack ", floats.DebugString(), " as rows of ", k));
   }
-  return DoPackStored(parts, n, k, store);
+  return n;
+}
+
+}  // namespace
+
+std::unique_ptr<PackedMatrix> BlockProducts::PackStored(std::span<const StoredRows> parts,
+                                                        int64_t k, DType store, bool* finite) {
+  bool seen = false;
+  auto packed = DoPackStored(parts, CheckRows(parts, k, store), k, store, true, seen);
+  if (finite != nullptr) *finite = seen;
+  return packed;
+}
+
+std::unique_ptr<PackedMatrix> BlockProducts::PackDequantised(std::span<const StoredRows> parts,
+                                                             int64_t k, DType store, bool* finite) {
+  bool seen = false;
+  auto packed = DoPackStored(parts, CheckRows(parts, k, store), k, store, false, seen);
+  if (finite != nullptr) *finite = seen;
+  return packed;
 }
 
 void BlockProducts::EmbedBlocks(const StoredRows& table, DType rounded, const Tensor& ids,

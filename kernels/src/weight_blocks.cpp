@@ -100,12 +100,19 @@ void ReadBlock(BlockFormat format, const uint8_t* block, float* out) {
 }
 
 bool SurelyFinite(BlockFormat format, const uint8_t* blocks, int64_t count, DType store) {
-  // f32 and bf16 reach far beyond what halves times small integers can be.
-  const float most = store == DType::kF16 ? 65504.0f : 1e9f;
   const int64_t bytes = BlockShapeOf(format).bytes;
   bool finite = true;
-  for (int64_t i = 0; i < count; ++i) {
-    finite = finite && LargestSize(format, blocks + i * bytes) <= most;
+  if (store == DType::kF16) {
+    constexpr float kMost = 65504.0f;
+    for (int64_t i = 0; i < count; ++i) finite &= LargestSize(format, blocks + i * bytes) <= kMost;
+    return finite;
+  }
+  // f32 and bf16 reach far beyond what finite halves times small integers can be.
+  const int64_t at = format == BlockFormat::kQ6K ? 208 : 0;
+  const int64_t also = format == BlockFormat::kQ4K ? 2 : at;
+  const auto is_finite = [](const uint8_t* half) { return (half[1] & 0x7c) != 0x7c; };
+  for (int64_t i = 0; i < count; ++i, blocks += bytes) {
+    finite &= is_finite(blocks + at) & is_finite(blocks + also);
   }
   return finite;
 }

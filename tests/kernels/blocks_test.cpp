@@ -138,6 +138,59 @@ TEST_P(BlocksTest, LongRowsHaveTheBitsOfTheDequantisedProduct) {
   }
 }
 
+// Panels of one format, of several and of floats beside blocks.
+TEST_P(BlocksTest, AreDequantisedWhileTheyArePacked) {
+  constexpr int64_t m = 3;
+  for (const int64_t k : {32, 96, 256, 416, 768}) {
+    const auto x = RandomValues(m * k, 52), plain = RandomValues(5 * k, 53);
+    std::vector<BlockMatrix> matrices;
+    for (const BlockFormat format : kFormats) {
+      if (k % BlockShapeOf(format).elements == 0) matrices.emplace_back(format, 150, k, 54);
+    }
+    for (const DType store : kFloatTypes) {
+      SCOPED_TRACE(StrCat("k ", k, " ", NameOf(store)));
+      std::vector<StoredRows> parts = {{.floats = View(plain, {5, k}), .format = std::nullopt}};
+      std::vector<Tensor> views = {parts[0].floats};
+      for (const BlockMatrix& matrix : matrices) {
+        parts.push_back(matrix.rows);
+        views.push_back(matrix.Values());
+      }
+      const auto ops = Tested();
+      bool finite = false;
+      const auto got = BlockProducts::Of(*ops)->PackDequantised(parts, k, store, &finite);
+      const auto want = ops->Pack(views, store);
+      EXPECT_TRUE(finite);
+      EXPECT_EQ(got->bytes(), want->bytes());
+      EXPECT_TRUE(SameBits(Times(*ops, x, m, *got), Times(*ops, x, m, *want)));
+    }
+  }
+}
+
+// A scale that is not finite is seen, and nothing else is taken for one.
+TEST_P(BlocksTest, PackingSeesScalesThatAreNotFinite) {
+  constexpr int64_t n = 70, k = 512;
+  const auto ops = Tested();
+  BlockProducts* const products = BlockProducts::Of(*ops);
+  for (const BlockFormat format : kFormats) {
+    BlockMatrix w(format, n, k, 62);
+    uint8_t* const last = w.bytes.data() + w.bytes.size() - BlockShapeOf(format).bytes;
+    for (const int64_t at : HalvesOf(format)) {
+      for (const float scale : {kInf, kNan, 0.01f}) {  // the next one finds the last
+        const uint16_t half = F32ToF16(scale);
+        std::memcpy(last + at, &half, 2);
+        for (const DType store : kFloatTypes) {
+          SCOPED_TRACE(StrCat(BlockShapeOf(format).name, " scale at ", at, " ", NameOf(store)));
+          bool kept = false, dequantised = false;
+          products->PackStored({&w.rows, 1}, k, store, &kept);
+          products->PackDequantised({&w.rows, 1}, k, store, &dequantised);
+          EXPECT_EQ(kept, scale == 0.01f);
+          EXPECT_EQ(dequantised, scale == 0.01f);
+        }
+      }
+    }
+  }
+}
+
 // So long that even few of them leave the second cache.
 TEST_P(BlocksTest, FewLongRowsHaveTheBitsOfTheDequantisedProduct) {
   constexpr int64_t m = 16, n = 512, k = 24832;

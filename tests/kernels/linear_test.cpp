@@ -9,6 +9,7 @@
 
 #include "core/strings.h"
 #include "cpu/cpu.h"
+#include "kernels/block_products.h"
 #include "reference/reference.h"
 #include "support/compare.h"
 #include "support/test_device.h"
@@ -265,6 +266,37 @@ TEST_P(LinearTest, PacksAnyRowsExactly) {
         const auto wc = cpu->Pack(parts, store), wr = reference_->Pack(parts, store);
         ASSERT_EQ(wc->out_features(), 76);
         EXPECT_TRUE(SameBits(Multiply(*cpu, *wc, unit, k), Multiply(*reference_, *wr, unit, k)));
+      }
+    }
+  }
+}
+
+// A number that is not finite is seen wherever it is, and nothing else is taken for one.
+TEST_P(LinearTest, PackingSeesWhatIsNotFinite) {
+  constexpr int64_t n = 70;
+  const auto cpu = Cpu();
+  BlockProducts* const products = BlockProducts::Of(*cpu);
+  if (products == nullptr) GTEST_SKIP() << "the backend does not look";
+  const auto seen = [&](std::span<const float> numbers, int64_t k, DType type, DType store) {
+    const HostMatrix rows(numbers, n, k, type, 3, 1);
+    const StoredRows part = {.floats = rows.tensor, .format = std::nullopt};
+    bool finite = false;
+    products->PackDequantised({&part, 1}, k, store, &finite);
+    return finite;
+  };
+  for (const int64_t k : {1, 9, 130, 131}) {
+    const std::vector<float> plain = RandomValues(n * k, 61);
+    for (const DType type : kStores) {
+      for (const DType store : kStores) {
+        for (const int64_t at : {int64_t{0}, k - 1, 63 * k + k / 2, n * k - 1}) {
+          for (const float value : {65504.0f, kInf, -kInf, kNan}) {
+            std::vector<float> numbers = plain;
+            numbers[static_cast<size_t>(at)] = value;
+            EXPECT_EQ(seen(numbers, k, type, store), value == 65504.0f)
+                << "k " << k << " " << NameOf(type) << " to " << NameOf(store) << ", " << value
+                << " at " << at;
+          }
+        }
       }
     }
   }

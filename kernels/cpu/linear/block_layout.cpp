@@ -2,7 +2,6 @@
 #include "cpu/linear/block_layout.h"
 
 #include <algorithm>
-#include <bit>
 #include <cstring>
 
 namespace kvgauge {
@@ -34,6 +33,21 @@ uint32_t WordAt(const uint8_t* from) {
   return word;
 }
 
+// The scales and least values of a q4_k block, a byte for each 32 k: those of SixBitsAt, all at
+// once.
+struct SixBitWords {
+  uint32_t scales[2], least[2];
+
+  explicit SixBitWords(const uint8_t* packed) {
+    constexpr uint32_t kSix = 0x3f3f3f3fu, kFour = 0x0f0f0f0fu, kTwo = 0x03030303u;
+    const uint32_t a = WordAt(packed), b = WordAt(packed + 4), c = WordAt(packed + 8);
+    scales[0] = a & kSix;
+    least[0] = b & kSix;
+    scales[1] = (c & kFour) | (a >> 6 & kTwo) << 4;
+    least[1] = (c >> 4 & kFour) | (b >> 6 & kTwo) << 4;
+  }
+};
+
 void PutQ80(const uint8_t* in, const BlockColumn& to) {
   to.Half(0, in);
   for (int64_t j = 0; j < 8; ++j) to.Word(kHalvesBytes, 8, j, WordAt(in + 2 + 4 * j) ^ kSigned);
@@ -49,15 +63,10 @@ void PutQ4K(const uint8_t* in, const BlockColumn& to) {
   constexpr int64_t kScalesAt = 2 * kHalvesBytes, kLeastAt = kScalesAt + kGroups * 2 * kWordBytes;
   to.Half(0, in);
   to.Half(1, in + 2);
-  for (int word = 0; word < 2; ++word) {
-    uint32_t scales = 0, least = 0;
-    for (int i = 0; i < 4; ++i) {
-      const SixBitPair six = SixBitsAt(in + 4, word * 4 + i);
-      scales |= static_cast<uint32_t>(six.scale) << (8 * i);
-      least |= static_cast<uint32_t>(six.least) << (8 * i);
-    }
-    to.Word(kScalesAt, 2, word, scales);
-    to.Word(kLeastAt, 2, word, least);
+  const SixBitWords six(in + 4);
+  for (int64_t word = 0; word < 2; ++word) {
+    to.Word(kScalesAt, 2, word, six.scales[word]);
+    to.Word(kLeastAt, 2, word, six.least[word]);
   }
   for (int64_t run = 0; run < 4; ++run) {
     const int64_t at = kLayout.codes_at + run * kGroups * kLayout.run_words * kWordBytes;
@@ -91,57 +100,95 @@ void PutBlock(BlockFormat format, const uint8_t* in, const BlockColumn& to) {
 
 constexpr uint8_t kZeroBlocks[256] = {};  // a block of any format, of scale 0
 
+using Bytes = uint8_t __attribute__((vector_size(16)));
+using Pairs = uint16_t __attribute__((vector_size(16)));
+using Quads = uint32_t __attribute__((vector_size(16)));
+
+Bytes BytesAt(const uint8_t* from) {
+  Bytes v;
+  std::memcpy(&v, from, sizeof(v));
+  return v;
+}
+
+// Elements of a and b in turn: the first halves of both, then the second ones.
+struct InTurn {
+  Bytes low, high;
+
+  InTurn(Bytes a, Bytes b)
+      : low(__builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23)),
+        high(__builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15,
+                                     31)) {}
+  void Store(uint8_t* to) const {
+    std::memcpy(to, &low, sizeof(low));
+    std::memcpy(to + sizeof(low), &high, sizeof(high));
+  }
+};
+
 // A column of a group, [column] of 16; in: one block of 256 k.
 void PutQ4KColumn(const uint8_t* in, uint8_t* group, int64_t column) {
   constexpr int64_t kScalesAt = 4 * kGroupColumns, kLeastAt = kScalesAt + 8 * kGroupColumns;
   constexpr int64_t kUnitsAt = kLeastAt + 8 * kGroupColumns;
   std::memcpy(group + column * 2, in, 2);
   std::memcpy(group + kGroupColumns * 2 + column * 2, in + 2, 2);
-  for (int i = 0; i < 8; ++i) {
-    const SixBitPair six = SixBitsAt(in + 4, i);
-    group[kScalesAt + i * kGroupColumns + column] = static_cast<uint8_t>(six.scale);
-    group[kLeastAt + i * kGroupColumns + column] = static_cast<uint8_t>(six.least);
+  const SixBitWords six(in + 4);
+  for (int64_t i = 0; i < 8; ++i) {
+    const auto byte = [&](const uint32_t* words) {
+      return static_cast<uint8_t>(words[i / 4] >> (8 * (i % 4)));
+    };
+    group[kScalesAt + i * kGroupColumns + column] = byte(six.scales);
+    group[kLeastAt + i * kGroupColumns + column] = byte(six.least);
   }
   for (int64_t unit = 0; unit < 2; ++unit) {
     uint8_t* const to =
         group + kUnitsAt + (unit * kGroupColumns + column) * UnitBytes(BlockFormat::kQ4K);
     const uint8_t* const codes = in + 16 + unit * 64;  // of 64 k, then of the next 64
-    for (int64_t i = 0; i < 32; ++i) {
-      to[2 * i] = codes[i];
-      to[2 * i + 1] = codes[32 + i];
+    for (int64_t i = 0; i < 32; i += 16) {
+      InTurn(BytesAt(codes + i), BytesAt(codes + 32 + i)).Store(to + 2 * i);
     }
   }
 }
 
-// The same of four blocks of 32 k, `block_bytes` apart; `Put(s, in, to)` adds the codes of one.
+// The same of four blocks of 32 k, `block_bytes` apart; put(codes, block_bytes, to) moves their
+// codes.
 template <class Put>
 void PutFourBlocks(BlockFormat format, const uint8_t* in, int64_t block_bytes, uint8_t* group,
                    int64_t column, const Put& put) {
-  uint8_t* const to = group + 4 * 2 * kGroupColumns + column * UnitBytes(format);
-  for (int64_t s = 0; s < 4; ++s, in += block_bytes) {
-    std::memcpy(group + (s * kGroupColumns + column) * 2, in, 2);
-    put(s, in + 2, to);
+  for (int64_t s = 0; s < 4; ++s) {
+    std::memcpy(group + (s * kGroupColumns + column) * 2, in + s * block_bytes, 2);
   }
+  put(in + 2, block_bytes, group + 4 * 2 * kGroupColumns + column * UnitBytes(format));
 }
 
-void AddQ40Codes(int64_t s, const uint8_t* in, uint8_t* to) {
-  if (s == 0) std::memset(to, 0, 64);
-  for (int64_t i = 0; i < 32; ++i) {
-    const int code = in[i % 16] >> (i < 16 ? 0 : 4) & 15;
-    to[2 * i + s / 2] |= static_cast<uint8_t>(code << (s % 2 * 4));
+void PutQ40Codes(const uint8_t* in, int64_t block_bytes, uint8_t* to) {
+  Bytes low[2], high[2];  // of 64 k: elements 0-15 of two blocks, and their elements 16-31
+  for (int64_t half = 0; half < 2; ++half) {
+    const Bytes first = BytesAt(in + 2 * half * block_bytes);
+    const Bytes second = BytesAt(in + (2 * half + 1) * block_bytes);
+    low[half] = (first & 15) | (second << 4);
+    high[half] = (first >> 4) | (second & 0xf0);
   }
+  InTurn(low[0], low[1]).Store(to);
+  InTurn(high[0], high[1]).Store(to + 32);
 }
 
 // Words of 64 k take the codes of two blocks.
-void AddQ80Codes(int64_t s, const uint8_t* in, uint8_t* to) {
-  for (int64_t i = 0; i < 16; ++i) {
-    uint8_t* const at = to + (s / 2 * 16 + i) * 4;
-    uint32_t word = s % 2 == 0 ? 0 : std::rotr(WordAt(at), kByteFrom);
-    for (int64_t b = 0; b < 2; ++b) {
-      word |= (in[b * 16 + i] ^ 0x80u) << (8 * (s % 2 * 2 + b));
-    }
-    word = std::rotl(word, kByteFrom);
-    std::memcpy(at, &word, 4);
+void PutQ80Codes(const uint8_t* in, int64_t block_bytes, uint8_t* to) {
+  for (int64_t half = 0; half < 2; ++half, in += 2 * block_bytes, to += 64) {
+    const uint8_t* const next = in + block_bytes;
+    const InTurn first(BytesAt(in), BytesAt(in + 16)), second(BytesAt(next), BytesAt(next + 16));
+    const auto put = [&](Bytes a, Bytes b, uint8_t* at) {
+      const auto front = reinterpret_cast<Pairs>(a), back = reinterpret_cast<Pairs>(b);
+      const auto low = __builtin_shufflevector(front, back, 0, 8, 1, 9, 2, 10, 3, 11);
+      const auto high = __builtin_shufflevector(front, back, 4, 12, 5, 13, 6, 14, 7, 15);
+      for (const Pairs& four : {low, high}) {
+        Quads words = reinterpret_cast<Quads>(four) ^ kSigned;
+        words = words << kByteFrom | words >> (32 - kByteFrom);
+        std::memcpy(at, &words, sizeof(words));
+        at += sizeof(words);
+      }
+    };
+    put(first.low, second.low, to);
+    put(first.high, second.high, to + 32);
   }
 }
 
@@ -161,7 +208,7 @@ void PackBlocksByColumn(BlockFormat format, const uint8_t* const* rows, int64_t 
         PutQ4KColumn(in, group, column % kGroupColumns);
       } else {
         PutFourBlocks(format, in, row == nullptr ? 0 : row_bytes, group, column % kGroupColumns,
-                      format == BlockFormat::kQ40 ? AddQ40Codes : AddQ80Codes);
+                      format == BlockFormat::kQ40 ? PutQ40Codes : PutQ80Codes);
       }
     }
   }

@@ -388,6 +388,37 @@ template <class V, BlockFormat kFormat, class Sink, class B>
   }
 }
 
+// Steps of a panel that is kept as kStore (panel.h): rows of numbers, or pairs of bf16.
+template <class V, DType kStore>
+struct KeptSink {
+  using F = typename V::F;
+  static constexpr int64_t kSize = kStore == DType::kF32 ? 4 : 2;
+  uint8_t* to;
+
+  KeptSink(uint8_t* block, int64_t k, int64_t column)
+      : to(block + k * kPanelColumns * kSize + column * (kStore == DType::kBF16 ? 4 : kSize)) {}
+  KVG_INLINE void Put(F even, F odd) {
+    if constexpr (kStore == DType::kBF16) {
+      using U = typename V::U;
+      const U pair = (U)RoundedTo<V, kStore>(even) >> 16 | (U)RoundedTo<V, kStore>(odd);
+      std::memcpy(to, &pair, sizeof(pair));
+    } else if constexpr (kStore == DType::kF16) {
+      V::StoreF16(reinterpret_cast<uint16_t*>(to), even);
+      V::StoreF16(reinterpret_cast<uint16_t*>(to) + kPanelColumns, odd);
+    } else {
+      V::Store(reinterpret_cast<float*>(to), even);
+      V::Store(reinterpret_cast<float*>(to) + kPanelColumns, odd);
+    }
+    to += 2 * kPanelColumns * kSize;
+  }
+};
+
+// LinearKernels::floats_of_blocks.
+template <class V, DType kStore, BlockFormat kFormat>
+void FloatsOfBlocks(const uint8_t* blocks, int64_t k, void* to) {
+  ReadBlocks<V, kFormat, KeptSink<V, kStore>>(blocks, 0, k, static_cast<uint8_t*>(to));
+}
+
 // Multiply of linear_multiply.h for panels in blocks.
 template <class Panels, DType kStore, BlockFormat kFormat>
 void MultiplyBlocks(const PanelProduct& p) {

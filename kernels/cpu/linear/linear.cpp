@@ -187,12 +187,16 @@ class CpuLinear final : public LinearOps, public BlockProducts {
                                        DType store) override {
     std::vector<StoredRows> rows;
     for (const Tensor& part : parts) rows.push_back({.floats = part, .format = std::nullopt});
-    return DoPackStored(rows, n, k, store);
+    bool finite = false;
+    return DoPackStored(rows, n, k, store, /*keep_blocks=*/false, finite);
   }
 
   std::unique_ptr<PackedMatrix> DoPackStored(std::span<const StoredRows> parts, int64_t n,
-                                             int64_t k, DType store) override {
-    if (CpuLinear& mine = Mine(); &mine != this) return mine.DoPackStored(parts, n, k, store);
+                                             int64_t k, DType store, bool keep_blocks,
+                                             bool& finite) override {
+    if (CpuLinear& mine = Mine(); &mine != this) {
+      return mine.DoPackStored(parts, n, k, store, keep_blocks, finite);
+    }
     const int64_t panels = CeilDiv(n, kColumns);
     std::vector<PackRow> rows(static_cast<size_t>(panels * kColumns));
     size_t next = 0;
@@ -207,26 +211,28 @@ class CpuLinear final : public LinearOps, public BlockProducts {
         }
       }
     }
-    std::vector<PanelForm> forms;
-    for (int64_t i = 0; i < panels; ++i) forms.push_back(FormOfPanel(rows.data() + i * kColumns));
-    auto packed = std::make_unique<CpuMatrix>(n, k, store, std::move(forms));
+    std::vector<PanelForm> stored;
+    for (int64_t i = 0; i < panels; ++i) stored.push_back(FormOfPanel(rows.data() + i * kColumns));
+    auto packed = std::make_unique<CpuMatrix>(
+        n, k, store, keep_blocks ? stored : std::vector<PanelForm>(stored.size()));
     const int threads = ThreadsFor(packed->bytes(), 0, panels);
+    std::atomic<bool> all_finite = true;
     queue_.Fill(panels, threads);
     Parallel(threads, [&](int thread, int) {
       queue_.Drain(thread, [&](int64_t i) {
         const PackRow* const first = rows.data() + i * kColumns;
-        if (!packed->form(i)) {
-          PackPanel(kernels_, first, k, store, packed->panel(i));
-          return;
-        }
-        const uint8_t* blocks[kColumns];
-        for (int64_t c = 0; c < kColumns; ++c)
-          blocks[c] = static_cast<const uint8_t*>(first[c].data);
-        const auto pack =
-            ByColumn(*packed->form(i), k, store) ? PackBlocksByColumn : PackBlockPanel;
-        pack(*packed->form(i), blocks, k, reinterpret_cast<uint8_t*>(packed->panel(i)));
+        const PanelForm& form = stored[static_cast<size_t>(i)];
+        const auto pack = [&] {
+          if (!form) return PackPanel(kernels_, first, k, store, packed->panel(i));
+          const BlockUse use = !keep_blocks                ? BlockUse::kFloats
+                               : ByColumn(*form, k, store) ? BlockUse::kKeepByColumn
+                                                           : BlockUse::kKeep;
+          return PackBlocks(kernels_, first, k, use, store, packed->panel(i));
+        };
+        if (!pack()) all_finite.store(false, std::memory_order_relaxed);
       });
     });
+    finite = all_finite;
     return packed;
   }
 
@@ -389,7 +395,7 @@ class CpuLinear final : public LinearOps, public BlockProducts {
     if (CpuLinear& mine = Mine(); &mine != this) return mine.DoMatMulNT(a, b, alpha, out);
     Batched(a, alpha, out, [&](int64_t batch, int64_t column, int64_t columns, float* panel) {
       const int64_t k = b.shape[2];
-      PackPanelF32(b[batch].f32() + column * k, k, columns, k, panel);
+      PackPanelF32(kernels_, b[batch].f32() + column * k, k, columns, k, panel);
       return Right{panel, kColumns};
     });
   }

@@ -45,12 +45,22 @@ constexpr int64_t ScratchFloats(int64_t rows) { return kWidenedFloats + rows * 6
 // Most panels that are multiplied by the same part of left rows.
 inline constexpr int64_t kGroupPanels = 8;
 
+// What is brought into panel order at once: kPackRows rows, so many words of 32 bits (one f32, or
+// two 16-bit values) of each that all of them fit the first cache. Rows are a multiple of 4 KiB
+// apart in most models; in the stage they are not, or all would compete for the same cache sets.
+inline constexpr int64_t kPackRows = 64;
+inline constexpr int64_t kChunkWords = 64;
+inline constexpr int64_t kStageWords = kChunkWords + 16;
+
 struct LinearKernels {
   // Indexed by weight dtype: f32, f16, bf16.
   void (*multiply[3])(const PanelProduct& product);
   // The same for panels in blocks (block_layout.h), by format and by the type that their numbers
   // are rounded to. There is no panel_stride.
   void (*multiply_blocks[kBlockFormats][3])(const PanelProduct& product);
+  // A panel of floats (panel.h) of a panel in blocks that do not lie by column, by format and by
+  // the type that its numbers are rounded to; k: a whole number of blocks.
+  void (*floats_of_blocks[kBlockFormats][3])(const uint8_t* blocks, int64_t k, void* to);
   // bf16 weights are multiplied by bf16 left rows, as bits; otherwise by f32 rows of bf16 values.
   bool bf16_left;
   // Where bf16 products are faster than left rows come from behind the second cache: so many
@@ -58,6 +68,9 @@ struct LinearKernels {
   int64_t grouped_k;
   // Blocks whose numbers are rounded to bf16 lie by column where they can (LiesByColumn).
   bool blocks_by_column;
+  // to[word][kPackRows] = stage[kPackRows][word], rows of the stage kStageWords apart; words: a
+  // multiple of 4.
+  void (*transpose)(const uint32_t* stage, int64_t words, uint32_t* to);
   // Exact widening, and rounding to nearest even.
   void (*f16_to_f32)(const uint16_t* from, int64_t count, float* to);
   void (*bf16_to_f32)(const uint16_t* from, int64_t count, float* to);

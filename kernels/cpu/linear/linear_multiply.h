@@ -6,6 +6,7 @@
 #include "cpu/linear/block_panel.h"
 #include "cpu/linear/linear_finish.h"
 #include "cpu/linear/linear_kernels.h"
+#include "cpu/linear/linear_transpose.h"
 #include "cpu/linear/panel.h"
 
 namespace kvgauge {
@@ -147,12 +148,16 @@ void Widen(const uint16_t* from, int64_t count, float* to) {
   std::memcpy(to + i, tail, static_cast<size_t>(count - i) * sizeof(float));
 }
 
-// The products of a format of blocks by the type that its numbers are rounded to.
-#define KVG_BLOCK_KERNELS(format)                                 \
-  {                                                               \
-    MultiplyBlocks<Panels, DType::kF32, BlockFormat::format>,     \
-        MultiplyBlocks<Panels, DType::kF16, BlockFormat::format>, \
-        MultiplyBlocks<Panels, DType::kBF16, BlockFormat::format> \
+// What a format of blocks has by the type that its numbers are rounded to.
+#define KVG_BLOCK_KERNELS(kernel, of, format)                                                   \
+  {                                                                                             \
+    kernel<of, DType::kF32, BlockFormat::format>, kernel<of, DType::kF16, BlockFormat::format>, \
+        kernel<of, DType::kBF16, BlockFormat::format>                                           \
+  }
+#define KVG_ALL_BLOCK_KERNELS(kernel, of)                                        \
+  {                                                                              \
+    KVG_BLOCK_KERNELS(kernel, of, kQ80), KVG_BLOCK_KERNELS(kernel, of, kQ40),    \
+        KVG_BLOCK_KERNELS(kernel, of, kQ4K), KVG_BLOCK_KERNELS(kernel, of, kQ6K) \
   }
 
 template <class Panels>
@@ -161,18 +166,20 @@ const LinearKernels& LinearKernelsOf() {
   static constexpr LinearKernels kKernels = {
       .multiply = {Multiply<Panels, typename Panels::F32>, Multiply<Panels, typename Panels::F16>,
                    Multiply<Panels, typename Panels::Bf16>},
-      .multiply_blocks = {KVG_BLOCK_KERNELS(kQ80), KVG_BLOCK_KERNELS(kQ40), KVG_BLOCK_KERNELS(kQ4K),
-                          KVG_BLOCK_KERNELS(kQ6K)},
+      .multiply_blocks = KVG_ALL_BLOCK_KERNELS(MultiplyBlocks, Panels),
+      .floats_of_blocks = KVG_ALL_BLOCK_KERNELS(FloatsOfBlocks, V),
       .bf16_left = sizeof(typename Panels::Bf16::A) == 2,
       .grouped_k = GroupedK<typename Panels::Bf16>(),
       .blocks_by_column = requires {typename Panels::ByColumn;
 }
-, .f16_to_f32 = Widen<V, V::LoadF16>, .bf16_to_f32 = Widen<V, V::LoadBf16>,
-  .f32_to_f16 = Narrow<V, V::StoreF16>, .f32_to_bf16 = Narrow<V, V::StoreBf16>,
+, .transpose = Transpose<V>, .f16_to_f32 = Widen<V, V::LoadF16>,
+  .bf16_to_f32 = Widen<V, V::LoadBf16>, .f32_to_f16 = Narrow<V, V::StoreF16>,
+  .f32_to_bf16 = Narrow<V, V::StoreBf16>,
 };  // namespace
 return kKernels;
 }  // namespace kvgauge
 
+#undef KVG_ALL_BLOCK_KERNELS
 #undef KVG_BLOCK_KERNELS
 
 }  // namespace

@@ -5,45 +5,38 @@
 #include <cstring>
 
 #include "core/check.h"
+#include "cpu/linear/block_layout.h"
 
 namespace kvgauge {
 namespace {
 
-constexpr int64_t kColumns = 64;
-// Words of 32 bits (one f32, or two 16-bit values) of each row that are transposed at once: 64 rows
-// of them fit L1.
-constexpr int64_t kChunkWords = 64;
-// Rows are a multiple of 4 KiB apart in most models; the staged copy is not, or all 64 rows would
-// compete for the same cache sets.
-constexpr int64_t kStageWords = kChunkWords + 4;
+constexpr int64_t kColumns = kPackRows;
 
-using Words = uint32_t __attribute__((vector_size(16)));
+// The bits of numbers that are not finite have the whole exponent.
+constexpr uint32_t kExponentF32 = 0x7f800000u;
+constexpr uint16_t ExponentOf(DType dtype) { return dtype == DType::kF16 ? 0x7c00u : 0x7f80u; }
 
-Words LoadWords(const uint32_t* p) {
-  Words v;
-  std::memcpy(&v, p, sizeof(v));
-  return v;
-}
-void StoreWords(uint32_t* p, Words v) { std::memcpy(p, &v, sizeof(v)); }
+using Halves = uint16_t __attribute__((vector_size(16)));
+using Singles = uint32_t __attribute__((vector_size(16)));
 
-// to[word][64] = stage[64][word], words a multiple of 4 (the stage is padded).
-void Transpose(const uint32_t* stage, int64_t words, uint32_t* to) {
-  for (int64_t w = 0; w < words; w += 4) {
-    for (int64_t c = 0; c < kColumns; c += 4) {
-      const uint32_t* from = stage + c * kStageWords + w;
-      const Words a = LoadWords(from), b = LoadWords(from + kStageWords);
-      const Words d = LoadWords(from + 2 * kStageWords), e = LoadWords(from + 3 * kStageWords);
-      const Words ab_low = __builtin_shufflevector(a, b, 0, 4, 1, 5);
-      const Words ab_high = __builtin_shufflevector(a, b, 2, 6, 3, 7);
-      const Words de_low = __builtin_shufflevector(d, e, 0, 4, 1, 5);
-      const Words de_high = __builtin_shufflevector(d, e, 2, 6, 3, 7);
-      uint32_t* out = to + w * kColumns + c;
-      StoreWords(out, __builtin_shufflevector(ab_low, de_low, 0, 1, 4, 5));
-      StoreWords(out + kColumns, __builtin_shufflevector(ab_low, de_low, 2, 3, 6, 7));
-      StoreWords(out + 2 * kColumns, __builtin_shufflevector(ab_high, de_high, 0, 1, 4, 5));
-      StoreWords(out + 3 * kColumns, __builtin_shufflevector(ab_high, de_high, 2, 3, 6, 7));
-    }
-  }
+// Copies numbers from any address; false where one is not finite.
+template <class Vector, class Bits>
+bool CopyFinite(const char* from, int64_t count, Bits exponent, void* to) {
+  constexpr int64_t kLanes = sizeof(Vector) / sizeof(Bits);
+  Vector found = {};
+  int64_t i = 0;
+  const auto step = [&](int64_t numbers) {
+    Vector v = {};
+    const auto bytes = static_cast<size_t>(numbers) * sizeof(Bits);
+    std::memcpy(&v, from + i * int64_t{sizeof(Bits)}, bytes);
+    found |= Vector((v & exponent) == exponent);
+    std::memcpy(static_cast<char*>(to) + i * int64_t{sizeof(Bits)}, &v, bytes);
+  };
+  for (; i + kLanes <= count; i += kLanes) step(kLanes);
+  if (i < count) step(count - i);
+  Bits all = 0;
+  for (int64_t lane = 0; lane < kLanes; ++lane) all |= found[lane];
+  return all == 0;
 }
 
 // Rows of pairs [2][64] from pairs [64][2]; little-endian: the even value is the low half.
@@ -59,7 +52,7 @@ void SplitPairs(const uint32_t* pairs, int64_t words, int64_t k, uint16_t* to) {
 }
 
 void PrefetchBytes(const char* p, int64_t bytes) {
-  for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(p + i, 0, 0);
+  for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(p + i);
 }
 
 void StageValues(const LinearKernels& kernels, const float* values, int64_t count, DType store,
@@ -73,39 +66,41 @@ void StageValues(const LinearKernels& kernels, const float* values, int64_t coun
   }
 }
 
-// The same elements of a row in blocks, for panels whose rows are not all stored alike.
-void StageBlocks(const LinearKernels& kernels, const PackRow& row, int64_t first, int64_t count,
+// The same elements of a row in blocks, for panels whose rows are not all stored alike. False where
+// some may not be finite.
+bool StageBlocks(const LinearKernels& kernels, const PackRow& row, int64_t first, int64_t count,
                  DType store, void* to) {
   const BlockShape& shape = BlockShapeOf(*row.format);
   float values[kConvertChunk];
+  const auto* const blocks = static_cast<const uint8_t*>(row.data);
   float numbers[kMostBlockElements];
+  bool finite = true;
   for (int64_t i = 0; i < count;) {
     const int64_t block = (first + i) / shape.elements, skip = (first + i) % shape.elements;
     const int64_t some = std::min(shape.elements - skip, count - i);
-    ReadBlock(*row.format, static_cast<const uint8_t*>(row.data) + block * shape.bytes, numbers);
+    ReadBlock(*row.format, blocks + block * shape.bytes, numbers);
+    finite &= SurelyFinite(*row.format, blocks + block * shape.bytes, 1, store);
     std::memcpy(values + i, numbers + skip, static_cast<size_t>(some) * sizeof(float));
     i += some;
   }
   StageValues(kernels, values, count, store, to);
+  return finite;
 }
 
-// Elements [first, first + count) of a row, rounded to `store`, into a stage row.
-void StageRow(const LinearKernels& kernels, const PackRow& row, int64_t first, int64_t count,
+// Elements [first, first + count) of a row, rounded to `store`, into a stage row. False where some
+// of them, as they are stored, may not be finite.
+bool StageRow(const LinearKernels& kernels, const PackRow& row, int64_t first, int64_t count,
               DType store, void* to) {
-  if (row.format) {
-    StageBlocks(kernels, row, first, count, store, to);
-    return;
-  }
+  if (row.format) return StageBlocks(kernels, row, first, count, store, to);
   const int64_t size = row.dtype == DType::kF32 ? 4 : 2;
   const char* from = static_cast<const char*>(row.data) + first * size;
   PrefetchBytes(from + count * size, count * size);
-  if (row.dtype == store) {
-    std::memcpy(to, from, static_cast<size_t>(count * size));
-    return;
-  }
+  if (row.dtype == store && size == 4) return CopyFinite<Singles>(from, count, kExponentF32, to);
+  if (row.dtype == store) return CopyFinite<Halves>(from, count, ExponentOf(store), to);
   float values[kConvertChunk];
   LoadAsF32(kernels, from, row.dtype, count, values);
   StageValues(kernels, values, count, store, to);
+  return CopyFinite<Singles>(reinterpret_cast<const char*>(values), count, kExponentF32, values);
 }
 
 }  // namespace
@@ -134,9 +129,10 @@ void LoadAsF32(const LinearKernels& kernels, const void* from, DType dtype, int6
   }
 }
 
-void PackPanel(const LinearKernels& kernels, const PackRow* rows, int64_t k, DType store,
+bool PackPanel(const LinearKernels& kernels, const PackRow* rows, int64_t k, DType store,
                void* to) {
   alignas(64) uint32_t stage[kColumns * kStageWords] = {};
+  bool finite = true;
   alignas(64) uint32_t pairs[kColumns * (kChunkWords)];
   const int64_t per_word = store == DType::kF32 ? 1 : 2;
   const int64_t chunk = kChunkWords * per_word;
@@ -147,26 +143,63 @@ void PackPanel(const LinearKernels& kernels, const PackRow* rows, int64_t k, DTy
     if (count % per_word != 0) std::memset(stage, 0, sizeof(stage));
     for (int64_t c = 0; c < kColumns; ++c) {
       if (rows[c].data != nullptr) {
-        StageRow(kernels, rows[c], first, count, store, stage + c * kStageWords);
+        finite &= StageRow(kernels, rows[c], first, count, store, stage + c * kStageWords);
       }
     }
     if (store != DType::kF16) {
       auto* out = static_cast<uint32_t*>(to) + first / per_word * kColumns;
       const int64_t quads = words / 4 * 4;
-      Transpose(stage, quads, out);
+      kernels.transpose(stage, quads, out);
       if (quads < words) {
-        Transpose(stage + quads, 4, pairs);
+        kernels.transpose(stage + quads, 4, pairs);
         std::memcpy(out + quads * kColumns, pairs,
                     static_cast<size_t>((words - quads) * kColumns) * sizeof(uint32_t));
       }
     } else {
-      Transpose(stage, (words + 3) / 4 * 4, pairs);
+      kernels.transpose(stage, (words + 3) / 4 * 4, pairs);
       SplitPairs(pairs, words, count, static_cast<uint16_t*>(to) + first * kColumns);
     }
   }
+  return finite;
 }
 
-void PackPanelF32(const float* rows, int64_t row_stride, int64_t count, int64_t k, float* to) {
+bool PackBlocks(const LinearKernels& kernels, const PackRow* rows, int64_t k, BlockUse use,
+                DType store, void* to) {
+  const BlockFormat format = *FormOfPanel(rows);
+  const BlockShape& shape = BlockShapeOf(format);
+  const uint8_t* blocks[kColumns];
+  bool finite = true;
+  for (int64_t c = 0; c < kColumns; ++c) {
+    blocks[c] = static_cast<const uint8_t*>(rows[c].data);
+    if (blocks[c] == nullptr) continue;
+    finite &= SurelyFinite(format, blocks[c], k / shape.elements, store);
+  }
+  auto* const panel = static_cast<uint8_t*>(to);
+  if (use == BlockUse::kKeepByColumn) {
+    PackBlocksByColumn(format, blocks, k, panel);
+    return finite;
+  }
+  if (use == BlockUse::kKeep) {
+    PackBlockPanel(format, blocks, k, panel);
+    return finite;
+  }
+  constexpr int64_t kPartK = 256;
+  alignas(64) uint8_t part[kColumns * (kPartK + kPartK / 8)];
+  const auto floats_of =
+      kernels.floats_of_blocks[static_cast<int>(format)][static_cast<int>(store)];
+  for (int64_t first = 0; first < k; first += kPartK) {
+    const int64_t count = std::min(kPartK, k - first);
+    PackBlockPanel(format, blocks, count, part);
+    floats_of(part, count, panel + PanelBytes(first, store));
+    for (const uint8_t*& row : blocks) {
+      if (row != nullptr) row += kPartK / shape.elements * shape.bytes;
+    }
+  }
+  return finite;
+}
+
+void PackPanelF32(const LinearKernels& kernels, const float* rows, int64_t row_stride,
+                  int64_t count, int64_t k, float* to) {
   alignas(64) uint32_t stage[kColumns * kStageWords] = {};
   alignas(64) uint32_t last[kColumns * 4];
   for (int64_t first = 0; first < k; first += kChunkWords) {
@@ -177,9 +210,9 @@ void PackPanelF32(const float* rows, int64_t row_stride, int64_t count, int64_t 
     }
     auto* out = reinterpret_cast<uint32_t*>(to) + first * kColumns;
     const int64_t quads = words / 4 * 4;
-    Transpose(stage, quads, out);
+    kernels.transpose(stage, quads, out);
     if (quads < words) {
-      Transpose(stage + quads, 4, last);
+      kernels.transpose(stage + quads, 4, last);
       std::memcpy(out + quads * kColumns, last,
                   static_cast<size_t>((words - quads) * kColumns) * sizeof(uint32_t));
     }

@@ -22,8 +22,13 @@ class BlockProducts {
   // matrix takes the few bits of its blocks; its products (MatMul, MatMulChosen) have the bits of
   // those with the dequantised rows. 64 columns that are not all of one format, counted from the
   // first, are dequantised.
+  // finite: null, or told whether all numbers were seen to be finite, of blocks as SurelyFinite has
+  // it. False also where the backend does not look.
   std::unique_ptr<PackedMatrix> PackStored(std::span<const StoredRows> parts, int64_t k,
-                                           DType store);
+                                           DType store, bool* finite = nullptr);
+  // LinearOps::Pack of the dequantised rows, which are never in memory.
+  std::unique_ptr<PackedMatrix> PackDequantised(std::span<const StoredRows> parts, int64_t k,
+                                                DType store, bool* finite = nullptr);
 
   // out[i, :] = scale * table[ids[i], :], as LinearOps::Embed, of a table in blocks whose numbers
   // are rounded to `rounded` before they are scaled. Host memory.
@@ -32,7 +37,8 @@ class BlockProducts {
 
  private:
   virtual std::unique_ptr<PackedMatrix> DoPackStored(std::span<const StoredRows> parts, int64_t n,
-                                                     int64_t k, DType store) = 0;
+                                                     int64_t k, DType store, bool keep_blocks,
+                                                     bool& finite) = 0;
 };
 
 }  // namespace kvgauge

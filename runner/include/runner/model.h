@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <future>
 #include <memory>
 #include <optional>
 #include <span>
@@ -170,7 +171,8 @@ class Model {
   int64_t parameter_count() const { return ParameterCount(config_); }
   int64_t weight_bytes() const { return weight_bytes_; }  // as held in memory
   int64_t block_bytes() const { return block_bytes_; }    // of these, what stayed in blocks
-  const std::string& fingerprint() const { return fingerprint_; }
+  // Is made beside what follows Load: who asks early waits for it.
+  const std::string& fingerprint() const { return fingerprint_.get(); }
   // The first device's.
   Ops& ops() const { return *ops_; }
   // Where the layers that have a cache lie, counted among these.
@@ -235,7 +237,7 @@ class Model {
   TextSpeller spell_;
   Taggers taggers_;
   int64_t weight_bytes_ = 0, block_bytes_ = 0;
-  std::string fingerprint_;
+  std::shared_future<std::string> fingerprint_;
   std::vector<LayerShare> shares_;
   LayerDevices devices_;
   std::unique_ptr<ModelWeights> weights_;

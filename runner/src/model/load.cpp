@@ -2,7 +2,9 @@
 // From a weight source to the weights of a model: every expected tensor once, none left over.
 
 #include <algorithm>
+#include <future>
 #include <set>
+#include <utility>
 
 #include "core/guarded.h"
 #include "core/json.h"
@@ -85,6 +87,10 @@ Status LoadEncoder(const ModelTensors& spec, const ModelConfig& config, WeightLo
     KVG_TRY(LoadLayer(spec.layers[i], config, loader, out.layers[i]));
   }
   return {};
+}
+
+std::string FingerprintOf(const Json& config, const WeightSource& source) {
+  return Sha256Hex(CanonicalJson(config) + source.Fingerprint());
 }
 
 // A host gives out memory that it has not got, and kills who uses it; a device says so itself.
@@ -179,7 +185,7 @@ ModelShape ShapeOf(const ModelConfig& config, DType cache_dtype) {
 
 Result<std::string> ModelFingerprint(const ModelConfig& config, const WeightSource& source) {
   KVG_ASSIGN(const Json json, ReadConfigDocument(config.path));
-  return Sha256Hex(CanonicalJson(json) + source.Fingerprint());
+  return FingerprintOf(json, source);
 }
 
 Status Model::LoadWeights(const WeightSource& source, bool keep_blocks) {
@@ -353,8 +359,14 @@ Result<std::unique_ptr<Model>> Model::Load(const std::string& directory,
   model->drafters_ = options.drafters;
   model->spell_ = options.spell;
   model->taggers_ = options.taggers;
-  // Behind the weights: what it looks at is in the system's cache by then.
-  KVG_ASSIGN(model->fingerprint_, ModelFingerprint(model->config_, *source));
+  // Behind the weights: what it looks at is in the system's cache by then. One thread takes as long
+  // for it as all of them for a large part of the weights, and what comes next needs it seldom.
+  KVG_ASSIGN(Json document, ReadConfigDocument(model->config_.path));
+  auto make = [own = std::move(source), document = std::move(document)]() mutable {
+    const std::unique_ptr<const WeightSource> once = std::move(own);  // files close behind it
+    return FingerprintOf(document, *once);
+  };
+  model->fingerprint_ = std::async(std::launch::async, std::move(make)).share();
   return model;
 }
 

@@ -21,25 +21,27 @@ template <class Bits>
 int64_t FirstNonFinite(const Tensor& tensor, Bits exponent_mask) {
   const auto* bytes = static_cast<const unsigned char*>(tensor.data);
   const int64_t count = tensor.Numel();
-  constexpr int64_t kBlock = 4096;
+  constexpr int64_t kBlock = 4096, kStep = 64;
+  const auto copy = [&](int64_t i, int64_t some, Bits* to) {
+    __builtin_memcpy(to, bytes + i * static_cast<int64_t>(sizeof(Bits)),
+                     static_cast<size_t>(some) * sizeof(Bits));
+  };
   int64_t first = count;
 #pragma omp parallel for schedule(static) reduction(min : first)
   for (int64_t begin = 0; begin < count; begin += kBlock) {
     const int64_t end = std::min(begin + kBlock, count);
-    unsigned found = 0;
-    for (int64_t i = begin; i < end; ++i) {
-      Bits bits;
-      __builtin_memcpy(&bits, bytes + i * static_cast<int64_t>(sizeof(Bits)), sizeof(Bits));
-      found |= static_cast<unsigned>((bits & exponent_mask) == exponent_mask);
+    Bits found = 0;
+    for (int64_t at = begin; at < end; at += kStep) {
+      Bits bits[kStep] = {};
+      copy(at, std::min(kStep, end - at), bits);
+      for (int64_t i = 0; i < kStep; ++i) found |= (bits[i] & exponent_mask) == exponent_mask;
     }
-    if (!found) continue;
-    for (int64_t i = begin; i < end; ++i) {
-      Bits bits;
-      __builtin_memcpy(&bits, bytes + i * static_cast<int64_t>(sizeof(Bits)), sizeof(Bits));
-      if ((bits & exponent_mask) == exponent_mask) {
-        first = std::min(first, i);
-        break;
-      }
+    for (int64_t i = begin; found != 0 && i < end; ++i) {
+      Bits bits = 0;
+      copy(i, 1, &bits);
+      if ((bits & exponent_mask) != exponent_mask) continue;
+      first = std::min(first, i);
+      break;
     }
   }
   return first == count ? -1 : first;
@@ -69,23 +71,6 @@ float ReadElement(const Tensor& raw, int64_t i) {
   }
 }
 
-// Rows of stacked parts as rows of the one that has them.
-struct PlaceInParts {
-  size_t part = 0;
-  RowSpan rows;
-};
-PlaceInParts FindPart(const LinearSpec& spec, RowSpan rows) {
-  size_t part = 0;
-  for (int64_t height = spec.parts[0].shape[0]; rows.begin >= height;
-       height = spec.parts[part].shape[0]) {
-    rows = {rows.begin - height, rows.end - height};
-    ++part;
-    KVG_CHECK(part < spec.parts.size(), "rows behind the last part");
-  }
-  KVG_CHECK(rows.end <= spec.parts[part].shape[0], "rows of several parts");
-  return {part, rows};
-}
-
 // [rows, columns] as [columns, rows].
 std::vector<float> Transposed(const std::vector<float>& matrix, int64_t rows, int64_t columns) {
   std::vector<float> out(matrix.size());
@@ -95,12 +80,6 @@ std::vector<float> Transposed(const std::vector<float>& matrix, int64_t rows, in
     }
   }
   return out;
-}
-
-// A matrix of all that is not rows in one dimension.
-Tensor AsMatrix(const Tensor& stored) {
-  if (stored.rank <= 2) return stored;
-  return stored.Reshape({stored.shape[0], stored.Numel() / stored.shape[0]});
 }
 
 }  // namespace
@@ -124,102 +103,17 @@ Status CheckStoredTensor(const TensorSpec& spec, const WeightSource& source) {
   return {};
 }
 
+Status WeightLoader::CheckFinite(const TensorSpec& spec, const Tensor& numbers) const {
+  const int64_t at = FirstNonFinite(numbers);
+  if (at < 0) return {};
+  return BadInput(StrCat(source_.OriginOf(spec.name), ": tensor '", spec.name, "' of shape ",
+                         ShapeText(spec.shape), " holds NaN or infinity at element ", at,
+                         "; weights must be finite"));
+}
+
 Status WeightLoader::Load(const TensorSpec& spec, WeightTensor& out) {
   KVG_ASSIGN(out, source_.Get(spec.name));
-  if (const int64_t at = FirstNonFinite(out.view); at >= 0) {
-    return BadInput(StrCat(source_.OriginOf(spec.name), ": tensor '", spec.name, "' of shape ",
-                           ShapeText(spec.shape), " holds NaN or infinity at element ", at,
-                           "; weights must be finite"));
-  }
-  return {};
-}
-
-Status WeightLoader::Load(const LinearSpec& spec, Linear& out, std::optional<DType> store) {
-  if (spec.parts.empty()) return {};
-  if (spec.transposed) return LoadTransposed(spec, out);
-  if (!store) {
-    KVG_ASSIGN(const bool kept, LoadBlocks(spec, out));
-    if (kept) {
-      Release(spec);
-      return LoadBiases(spec, out);
-    }
-  }
-  std::vector<WeightTensor> parts(spec.parts.size());
-  std::vector<Tensor> views;
-  for (size_t i = 0; i < parts.size(); ++i) {
-    KVG_TRY(Load(spec.parts[i], parts[i]));
-    views.push_back(AsMatrix(parts[i].view));
-  }
-  if (!spec.order.empty()) {
-    const std::vector<Tensor> whole = std::move(views);
-    views.clear();
-    for (const RowSpan& rows : spec.order) {
-      const PlaceInParts at = FindPart(spec, rows);
-      views.push_back(whole[at.part].Slice(at.rows.begin, at.rows.end));
-    }
-  }
-  out.matrix = ops_.linear->Pack(views, store.value_or(dtype_));
-  bytes_ += out.matrix->bytes();
-  Release(spec);
-  return LoadBiases(spec, out);
-}
-
-Result<std::optional<WeightBlocks>> WeightLoader::BlocksOf(const TensorSpec& spec) const {
-  using Blocks = std::optional<WeightBlocks>;
-  if (products_ == nullptr || spec.shape.size() != 2) return Blocks();
-  KVG_ASSIGN(Blocks blocks, source_.GetBlocks(spec.name));
-  if (!blocks) return Blocks();
-  const StoredRows& rows = blocks->rows;
-  const int64_t count = spec.shape[1] / BlockShapeOf(*rows.format).elements;
-  bool finite = true;
-#pragma omp parallel for schedule(static) reduction(&& : finite)
-  for (int64_t i = 0; i < rows.rows(); ++i) {
-    finite =
-        finite && SurelyFinite(*rows.format, rows.blocks[static_cast<size_t>(i)], count, dtype_);
-  }
-  return finite ? std::move(blocks) : Blocks();
-}
-
-Result<bool> WeightLoader::LoadBlocks(const LinearSpec& spec, Linear& out) {
-  std::vector<std::optional<WeightBlocks>> blocks(spec.parts.size());
-  bool any = false;
-  for (size_t i = 0; i < blocks.size(); ++i) {
-    KVG_ASSIGN(blocks[i], BlocksOf(spec.parts[i]));
-    any = any || blocks[i].has_value();
-  }
-  if (!any) return false;
-  std::vector<StoredRows> parts;
-  std::vector<WeightTensor> floats(spec.parts.size());
-  for (size_t i = 0; i < blocks.size(); ++i) {
-    if (blocks[i]) {
-      parts.push_back(std::move(blocks[i]->rows));
-      continue;
-    }
-    KVG_TRY(Load(spec.parts[i], floats[i]));
-    parts.push_back({.floats = AsMatrix(floats[i].view), .format = std::nullopt});
-  }
-  if (!spec.order.empty()) {
-    const std::vector<StoredRows> whole = std::move(parts);
-    parts.clear();
-    for (const RowSpan& rows : spec.order) {
-      const PlaceInParts at = FindPart(spec, rows);
-      const StoredRows& from = whole[at.part];
-      if (!from.format) {
-        parts.push_back(
-            {.floats = from.floats.Slice(at.rows.begin, at.rows.end), .format = std::nullopt});
-        continue;
-      }
-      if (parts.empty() || parts.back().format != from.format) {
-        parts.push_back({.floats = {}, .format = from.format});
-      }
-      parts.back().blocks.insert(parts.back().blocks.end(), from.blocks.begin() + at.rows.begin,
-                                 from.blocks.begin() + at.rows.end);
-    }
-  }
-  out.matrix = products_->PackStored(parts, spec.parts[0].shape[1], dtype_);
-  bytes_ += out.matrix->bytes();
-  block_bytes_ += out.matrix->bytes();
-  return true;
+  return CheckFinite(spec, out.view);
 }
 
 void WeightLoader::Release(const LinearSpec& spec) {
@@ -311,7 +205,7 @@ Status WeightLoader::Load(const LayerStreamSpec& spec, StreamWeights& out) {
 
 Status WeightLoader::LoadTable(const TensorSpec& spec, Table& out) {
   if (spec.name.empty()) return {};
-  KVG_ASSIGN(out.blocks, BlocksOf(spec));
+  KVG_ASSIGN(out.blocks, SureBlocksOf(spec));
   if (out.blocks) {
     const BlockShape& shape = BlockShapeOf(*out.blocks->rows.format);
     const int64_t bytes = spec.shape[0] * spec.shape[1] / shape.elements * shape.bytes;

@@ -23,7 +23,8 @@ class WeightLoader {
       : source_(source),
         dtype_(dtype),
         ops_(ops),
-        products_(keep_blocks ? BlockProducts::Of(*ops.linear) : nullptr) {}
+        products_(BlockProducts::Of(*ops.linear)),
+        keep_blocks_(keep_blocks) {}
 
   Status Load(const TensorSpec& spec, WeightTensor& out);
   // A stored matrix may have more dimensions than two: they are columns (the weights of a
@@ -68,6 +69,8 @@ class WeightLoader {
   int64_t block_bytes() const { return block_bytes_; }
 
  private:
+  // The first number that is not finite is an error.
+  Status CheckFinite(const TensorSpec& spec, const Tensor& numbers) const;
   Status LoadNumbers(const TensorSpec& spec, DType rounded, std::vector<float>& out);
   void PackNumbers(const std::vector<float>& numbers, int64_t rows, int64_t columns, Linear& out);
   void PutRowBefore(int64_t columns, Norm& out);
@@ -77,9 +80,17 @@ class WeightLoader {
   Status LoadVector(const TensorSpec& spec, Tensor out);
   // The blocks of a matrix; nothing where it has none, where they are not kept, or where a scale
   // may make numbers that are not finite: then Load of the numbers says which.
+  Result<std::optional<WeightBlocks>> SureBlocksOf(const TensorSpec& spec) const;
+  // The same without a look at the scales; also where the numbers that the source makes of them are
+  // those that a product makes.
   Result<std::optional<WeightBlocks>> BlocksOf(const TensorSpec& spec) const;
+  bool SureOf(const WeightBlocks& blocks, int64_t columns) const;
   // Packs parts of which some are in blocks; false where none is.
   Result<bool> LoadBlocks(const LinearSpec& spec, Linear& out);
+  // finite: whether all that is packed was seen to be finite.
+  Status PackParts(const LinearSpec& spec, const std::vector<std::optional<WeightBlocks>>& blocks,
+                   Linear& out, bool& finite);
+  Status LoadFloats(const LinearSpec& spec, DType store, Linear& out);
   // Packed parts are in memory twice until the file's pages go.
   void Release(const LinearSpec& spec);
   Status LoadBiases(const LinearSpec& spec, Linear& out);
@@ -89,7 +100,8 @@ class WeightLoader {
   const WeightSource& source_;
   DType dtype_;
   Ops& ops_;
-  BlockProducts* products_;  // null: everything is dequantised
+  BlockProducts* products_;  // null: blocks are dequantised before they are packed
+  bool keep_blocks_;
   int64_t bytes_ = 0, block_bytes_ = 0;
 };
 
