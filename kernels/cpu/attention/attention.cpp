@@ -239,7 +239,8 @@ void CpuAttention::WeighSpan(const Call& call, const Block& block, const Piece& 
     const int rows = static_cast<int>((seeing.end - seeing.begin) * call.group);
     const int64_t weight = row * kSpan + (chosen == nullptr ? column : chosen->Place(column));
     float* out = values + row * out_stride;
-    const Next next = NextAfter(call, piece, span, chosen, p, /*values=*/true);
+    Next next = NextAfter(call, piece, span, chosen, p, /*values=*/true);
+    if (next.data == nullptr) next = NextUnit(call, scratch.following);
     if (piece.values == PageSource::kCodes && (p + 1) * kEntries <= segment.values.entries) {
       MultiplyCodes(call, *piece.value_plan, segment.values.pages.codes[p], next,
                     scratch.scores + weight, kSpan, rows, true, out, out_stride, scratch);
@@ -339,7 +340,10 @@ void CpuAttention::RunUnit(const Call& call, int64_t index, int64_t step, const 
   const int64_t next_page =
       next == nullptr ? 0 : next->PageBegin(next->first_span + then->span_begin);
   if (next != nullptr) FetchLists(*next, next_page);
-  const Scratch scratch = ScratchOfThread(call);
+  Scratch scratch = ScratchOfThread(call);
+  const bool entries_next = next != nullptr && TakesEntries(blocks_[then->block], *next);
+  Following following = {entries_next ? nullptr : next, next_page};
+  scratch.following = &following;
   const ProductScope products(kernels_);
   const int64_t rows = block.count * call.group;
   const bool cut = block.parts_at >= 0, sums = block.sums_at >= 0;
@@ -369,10 +373,10 @@ void CpuAttention::RunUnit(const Call& call, int64_t index, int64_t step, const 
     }
     at += piece.spans;
   }
-  if (next != nullptr && TakesEntries(blocks_[then->block], *next)) {
+  if (entries_next) {
     FetchEntries(call, *next, next->first_span + then->span_begin, scratch.entries[0]);
-  } else if (next != nullptr) {
-    Fetch(NextKeys(call, *next, next_page));
+  } else {
+    Fetch(NextUnit(call, &following));  // unless it came with the last values
   }
   if (!cut) Finish(call, block, scratch.states, scratch.values, out, capture);
   if (sums) SumBlock(call, block, scratch);

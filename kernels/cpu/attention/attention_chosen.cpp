@@ -142,8 +142,8 @@ ScoreExtras CpuAttention::ChosenExtras(const Piece& piece, int64_t span, const C
   return extras;
 }
 
-CpuAttention::Next CpuAttention::NextAfter(const Call& call, const Piece& piece, int64_t span,
-                                           const Chosen* chosen, int64_t page, bool values) {
+Next CpuAttention::NextAfter(const Call& call, const Piece& piece, int64_t span,
+                             const Chosen* chosen, int64_t page, bool values) {
   const PageSource source = values ? piece.values : piece.keys;
   const int64_t ahead = source == PageSource::kCodes ? kCodesAhead : 1;
   if (chosen == nullptr) {

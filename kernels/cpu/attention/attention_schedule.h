@@ -115,7 +115,21 @@ struct SpanEntries {
   const char *keys[kSpan], *values[kSpan];
 };
 
-// Scratch of one thread. Pointers into one buffer.
+// What is multiplied after a page, for it to be fetched meanwhile: null where that is not known.
+struct Next {
+  const void* data = nullptr;
+  int64_t bytes = 0;
+};
+
+struct Piece;
+
+// The page of keys that a thread's next unit begins with; no piece: none, or it has been fetched.
+struct Following {
+  const Piece* piece = nullptr;
+  int64_t page = 0;
+};
+
+// Scratch of one thread. Pointers into one buffer, but for the last.
 struct Scratch {
   char* queries;         // [rows][key_steps] f32 or bf16
   float* scores;         // [rows][512]
@@ -149,6 +163,8 @@ struct Scratch {
   float* entry_scores;   // [query heads of a KV head rounded up to 4][512]
   float* entry_extras;   // [4][512][4]
   SpanEntries* entries;  // [3] of a span, of the one behind it, and what one head reads
+
+  Following* following = nullptr;  // of the unit under way
 };
 
 // How the pages of one side of a segment are multiplied.
@@ -374,12 +390,9 @@ class CpuAttention final : public AttentionOps {
   // exact: as f32, too, where rows are bf16.
   void PackBlock(const Call& call, const Block& block, bool exact, const Tensor& q,
                  const Scratch& scratch) const;
-  // What is multiplied after a page, for it to be fetched meanwhile: null where that is not known.
-  struct Next {
-    const void* data = nullptr;
-    int64_t bytes = 0;
-  };
   static void Fetch(const Next& next);
+  // Takes it: it is fetched once.
+  static Next NextUnit(const Call& call, Following* following);
   // The first lines, kLinesAtOnce at most, before work that fetches nothing: memory would have
   // nothing to do meanwhile. Returns the rest.
   static Next FetchFirst(const Next& next, int64_t lines);
@@ -463,7 +476,7 @@ class CpuAttention final : public AttentionOps {
                           const Scratch& scratch, float* tile) const;
   const float* KeyTile(const Call& call, const Piece& piece, int64_t page, const Next& next,
                        const Scratch& scratch) const;
-  void RotateTile(const Call& call, const Piece& piece, int64_t page, DType dtype,
+  void RotateTile(const Call& call, const Piece& piece, int64_t page, const Next& next, DType dtype,
                   const void* panel, float* tile) const;
   static void TurnKeys(const float* keys, int dims, int width, float* panel);
   void StoredValues(const Call& call, const Piece& piece, int64_t page, int begin,

@@ -2,6 +2,7 @@
 // Segments that are not multiplied as they are stored: their pages are rebuilt in scratch as f32
 // panels, which the ordinary products take.
 #include <cstring>
+#include <utility>
 
 #include "cpu/attention/attention_fixed.h"
 #include "cpu/attention/attention_schedule.h"
@@ -60,7 +61,13 @@ void CpuAttention::Fetch(const Next& next) {
   }
 }
 
-CpuAttention::Next CpuAttention::FetchFirst(const Next& next, int64_t lines) {
+Next CpuAttention::NextUnit(const Call& call, Following* following) {
+  if (following == nullptr || following->piece == nullptr) return {};
+  const Following taken = std::exchange(*following, {});
+  return NextKeys(call, *taken.piece, taken.page);
+}
+
+Next CpuAttention::FetchFirst(const Next& next, int64_t lines) {
   const Next first = {next.data, std::min(next.bytes, 64 * std::min(lines, kLinesAtOnce))};
   Fetch(first);
   return {static_cast<const char*>(next.data) + first.bytes, next.bytes - first.bytes};
@@ -74,8 +81,7 @@ void CpuAttention::FetchLists(const Piece& piece, int64_t page) {
   }
 }
 
-CpuAttention::Next CpuAttention::NextOf(const Call& call, const Piece& piece, int64_t span,
-                                        int64_t index) {
+Next CpuAttention::NextOf(const Call& call, const Piece& piece, int64_t span, int64_t index) {
   const int64_t begin = piece.PageBegin(span), pages = piece.PageEnd(span) - begin;
   if (index < pages) return NextKeys(call, piece, begin + index);
   if (index < 2 * pages) return NextValues(call, piece, begin + index - pages);
@@ -83,7 +89,7 @@ CpuAttention::Next CpuAttention::NextOf(const Call& call, const Piece& piece, in
   return page * kEntries < piece.entries.end ? NextKeys(call, piece, page) : Next{};
 }
 
-CpuAttention::Next CpuAttention::NextKeys(const Call& call, const Piece& piece, int64_t page) {
+Next CpuAttention::NextKeys(const Call& call, const Piece& piece, int64_t page) {
   const KvSegment& segment = *piece.segment;
   if (!PageIsRead(call, piece, page)) return {};
   if (page * kEntries < segment.keys.entries) {
@@ -92,7 +98,7 @@ CpuAttention::Next CpuAttention::NextKeys(const Call& call, const Piece& piece, 
   return {segment.key_pages[page], piece.stored.KeyBytes()};
 }
 
-CpuAttention::Next CpuAttention::NextValues(const Call& call, const Piece& piece, int64_t page) {
+Next CpuAttention::NextValues(const Call& call, const Piece& piece, int64_t page) {
   const KvSegment& segment = *piece.segment;
   if (segment.values_in_keys || !PageIsRead(call, piece, page)) return {};
   if (page * kEntries < segment.values.entries) {
@@ -466,8 +472,7 @@ const float* CpuAttention::KeyTile(const Call& call, const Piece& piece, int64_t
   }
   const bool floats = piece.key_plan == nullptr || segment.keys.entries <= page * kEntries;
   if (basis.empty() && floats && 2 * call.shape.rope->cos.shape[0] == dim) {
-    Fetch(next);
-    RotateTile(call, piece, page, call.layout.dtype, KeyPanel(piece, page, scratch),
+    RotateTile(call, piece, page, next, call.layout.dtype, KeyPanel(piece, page, scratch),
                scratch.key_tile);
     return scratch.key_tile;
   }
@@ -480,13 +485,14 @@ const float* CpuAttention::KeyTile(const Call& call, const Piece& piece, int64_t
   } else if (stored != scratch.key_tile) {
     std::memcpy(scratch.key_tile, stored, sizeof(float) * static_cast<size_t>(dim * kEntries));
   }
-  RotateTile(call, piece, page, DType::kF32, scratch.key_tile, scratch.key_tile);
+  RotateTile(call, piece, page, {}, DType::kF32, scratch.key_tile, scratch.key_tile);
   return scratch.key_tile;
 }
 
-// Turns the keys of a page, a panel of `dtype`, to the angles of their places.
-void CpuAttention::RotateTile(const Call& call, const Piece& piece, int64_t page, DType dtype,
-                              const void* panel, float* tile) const {
+// Turns the keys of a page, a panel of `dtype`, to the angles of their places. What comes next is
+// fetched with each few pairs: all at once would hold up the loads of this page.
+void CpuAttention::RotateTile(const Call& call, const Piece& piece, int64_t page, const Next& next,
+                              DType dtype, const void* panel, float* tile) const {
   const DeferredRope& rope = *call.shape.rope;
   const int32_t* at = piece.segment->rotation + page * kEntries;
   const int64_t held = std::min<int64_t>(kEntries, piece.segment->slots() - page * kEntries);
@@ -512,8 +518,20 @@ void CpuAttention::RotateTile(const Call& call, const Piece& piece, int64_t page
   if (run && tabled) {
     args.cos += first;
     args.sin += first;
-    return rotate(args);
+    const auto groups = static_cast<int>((next.bytes / 64 + kLinesAtOnce - 1) / kLinesAtOnce);
+    const int group = groups == 0 ? pairs : (pairs + groups - 1) / groups;
+    Next rest = next;
+    for (int k = 0; k < pairs; k += group) {
+      rest = FetchFirst(rest, kLinesAtOnce);
+      args.first = k;
+      args.last = std::min(pairs, k + group);
+      rotate(args);
+      args.cos += group * args.stride;
+      args.sin += group * args.stride;
+    }
+    return Fetch(rest);
   }
+  Fetch(next);
   alignas(64) float page_cos[kEntries] = {}, page_sin[kEntries] = {};
   args.cos = page_cos;
   args.sin = page_sin;
