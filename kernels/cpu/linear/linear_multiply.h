@@ -30,6 +30,16 @@ constexpr bool IsWidening() {
 // Tiles of more rows do not wait for their panel: what they fetch ahead would only be in the way.
 constexpr int64_t kRowsThatWait = 64;
 
+// Bytes of a panel that all rows are multiplied by before the next ones. Where few rows wait for
+// memory, short blocks of tiles stay near, and leave less to be read late where a thread begins.
+template <class Format>
+constexpr int64_t BlockBytes(const PanelProduct& p) {
+  if constexpr (requires { Format::kWaitingBlockBytes; }) {
+    if (p.rows <= kRowsThatWait && p.sums == nullptr) return Format::kWaitingBlockBytes;
+  }
+  return Format::kBlockBytes;
+}
+
 // LinearKernels::grouped_k of a format.
 template <class Format>
 constexpr int64_t GroupedK() {
@@ -71,7 +81,8 @@ void Multiply(const PanelProduct& p) {
   // A panel that is read once is one block, and what is read next is not far.
   static_assert(Format::kBlockBytes <= kWidenedFloats * int64_t{sizeof(float)});
   constexpr int64_t kWideStepBytes = kPanelColumns * Format::kStepK * int64_t{sizeof(float)};
-  const int64_t block = once ? steps : Format::kBlockBytes / (widen ? kWideStepBytes : kStepBytes);
+  const int64_t block =
+      once ? steps : BlockBytes<Format>(p) / (widen ? kWideStepBytes : kStepBytes);
   const int64_t ahead = once ? kPrefetchBytes : block * kStepBytes;
   // Nothing to do but to store, once: the sums run in the output itself. Not if they were to be
   // reloaded from there: output rows are often a power of two apart and compete for cache sets.

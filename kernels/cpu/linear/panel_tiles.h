@@ -30,6 +30,8 @@ struct Bf16TilePanel {
   static constexpr int64_t kBlockBytes = int64_t{64} << 10;
   // One block: 384 rows of it take 400 KB, and the sums of eight panels 800 KB.
   static constexpr int64_t kGroupedK = kBlockBytes / (kPanelColumns * 2);
+  // A block for rows that wait for memory.
+  static constexpr int64_t kWaitingBlockBytes = int64_t{16} << 10;
 
   static void Rows(const Operands& p, int64_t rows) {
     const int64_t paired = (rows + kTileRows - 1) / (2 * kTileRows) * (2 * kTileRows);
