@@ -2,8 +2,10 @@
 // Plans that merge entries: what is added to whom, and what an entry weighs that stands for more.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
+#include "kernels/window_sums.h"
 #include "runner/cache_fixture.h"
 #include "runner/kv_cache.h"
 
@@ -136,6 +138,102 @@ TEST_F(CacheTest, MergesSpreadOverWhatFollows) {
     EXPECT_FALSE(AllWithin(Values(spread, 0, 0), Picked(before, kept), 1e-2));
     EXPECT_TRUE(SameBits(Keys(spread, 0, 0), Keys(once, 0, 0)));
   }
+}
+
+// As if windows of all rows were summed: wherever values go, and the sign of zeros elsewhere.
+TEST_F(CacheTest, SpreadsHaveTheBitsOfWindowsOverAllRows) {
+  CachePools pools(*ops_);
+  constexpr int64_t kEntries = 200, kSpread = 6;
+  std::vector<int32_t> kept;
+  for (int32_t i = 0; i < kEntries; ++i) {
+    if (i < 30 || i >= 120) kept.push_back(i);
+  }
+  const std::vector<int32_t> from = {31, 90, 33, 119, 60};
+  const int64_t moved = std::ssize(from), count = std::ssize(kept);
+  const std::vector<float> weight = {0.5f, -2.0f, 0.25f, 3.0f, 1.0f};
+  const std::vector<float> k = Rows(0, 0, kEntries, 1);
+  std::vector<float> v = Rows(0, 0, kEntries, 2);
+  for (size_t i = 0; i < v.size(); i += 3) v[i] = -0.0f;
+  for (const std::vector<int32_t>& to :
+       {std::vector<int32_t>{120, 150, 120, -1, 153}, std::vector<int32_t>{0, 2, 1, 0, 0},
+        std::vector<int32_t>{199, 198, 199, 199, 190}, std::vector<int32_t>{-1, -1, -1, -1, -1}}) {
+    SCOPED_TRACE(to[0]);
+    KvCache cache = NewCache(pools);
+    ASSERT_TRUE(cache.Append(kEntries).ok());
+    for (int64_t layer = 0; layer < kLayers; ++layer) {
+      cache.Write(layer, View(k, {kEntries, kHeads, kDim}), View(v, {kEntries, kHeads, kDim}));
+    }
+    const std::vector<float> before = Values(cache, 0, 0);
+    HeadPlan plan = Keep(kept);
+    plan.values = {.from = View(from, {moved}),
+                   .to = View(to, {moved}),
+                   .weight = View(weight, {moved}),
+                   .self = {},
+                   .spread = kSpread};
+    const std::vector<HeadPlan> plans = {plan, Keep(kept)};
+    ASSERT_TRUE(cache.Reduce(0, plans).ok());
+
+    std::vector<float> want = Picked(before, kept), given = Picked(before, from);
+    std::vector<float> sums(want.size()), windows(want.size()), spare(2 * want.size());
+    std::vector<int32_t> place;
+    for (const int32_t entry : to) {
+      const auto at = std::find(kept.begin(), kept.end(), entry);
+      place.push_back(at == kept.end() ? -1 : static_cast<int32_t>(at - kept.begin()));
+    }
+    ops_->select->ScatterAdd(View(given, {moved, kDim}), View(place, {moved}),
+                             View(weight, {moved}), View(sums, {count, kDim}));
+    WindowSums(*ops_, View(sums, {count, kDim}), kSpread, WindowSide::kBehind,
+               View(spare, {2 * count, kDim}), View(windows, {count, kDim}));
+    ops_->rows->Combine(View(want, {count, kDim}), View(windows, {count, kDim}), Binary::kAdd,
+                        View(want, {count, kDim}));
+    EXPECT_TRUE(SameBits(Values(cache, 0, 0), want));
+  }
+}
+
+// Several entries that go in one decode step: all go to their first targets before any goes to its
+// second.
+TEST_F(CacheTest, SpreadsInPlaceAddStepByStep) {
+  CachePools pools(*ops_);
+  constexpr int64_t kSpread = 4;
+  KvCache once = NewCache(pools);
+  ASSERT_TRUE(Feed(once, 100).ok());
+  std::vector<int32_t> every, kept;
+  for (int32_t i = 0; i < 100; ++i) {
+    if (i != 50) every.push_back(i);
+  }
+  const std::vector<HeadPlan> first = {Keep(every), Keep(every)};
+  ASSERT_TRUE(once.Reduce(0, first).ok());  // positions are kept, as after a prompt
+  for (int32_t i = 0; i < 99; ++i) {
+    if (i != 4 && i != 7 && i != 20) kept.push_back(i);
+  }
+  KvCache spread = once.Fork();
+  const std::vector<int32_t> from = {7, 4, 20}, to = {97, 95, 30};
+  const std::vector<float> weight = {0.7f, -1.3f, 0.1f};
+  HeadPlan plan = Keep(kept);
+  plan.values = {.from = View(from, {3}),
+                 .to = View(to, {3}),
+                 .weight = View(weight, {3}),
+                 .self = {},
+                 .spread = kSpread};
+  const std::vector<HeadPlan> plans = {plan, Keep(kept)};
+  ASSERT_TRUE(spread.Reduce(0, plans).ok());
+  std::vector<int32_t> all_from, all_to;
+  std::vector<float> all_weight;
+  for (int32_t step = 0; step < kSpread; ++step) {
+    for (size_t i = 0; i < from.size(); ++i) {
+      all_from.push_back(from[i]);
+      all_to.push_back(to[i] + step < 99 ? to[i] + step : -1);
+      all_weight.push_back(weight[i]);
+    }
+  }
+  const int64_t count = std::ssize(all_from);
+  plan.values = {.from = View(all_from, {count}),
+                 .to = View(all_to, {count}),
+                 .weight = View(all_weight, {count}),
+                 .self = {}};
+  const std::vector<HeadPlan> written_out = {plan, Keep(kept)};
+  ASSERT_TRUE(once.Reduce(0, written_out).ok());
+  EXPECT_TRUE(SameBits(Values(spread, 0, 0), Values(once, 0, 0)));
 }
 
 }  // namespace

@@ -24,6 +24,24 @@ std::vector<int32_t> HostIndices(Ops& ops, const Tensor& indices) {
   return host;
 }
 
+// The rows that sums over windows are made of: those that something goes to, those behind them that
+// their windows reach, and as many before them, so that sums have the order of those over all rows.
+struct WindowRows {
+  int64_t begin = 0, end = 0;
+  int64_t count() const { return end - begin; }
+};
+
+WindowRows WindowRowsOf(std::span<const int32_t> to, int64_t width, int64_t rows) {
+  int64_t first = rows, last = -1;
+  for (const int32_t row : to) {
+    if (row < 0) continue;
+    first = std::min<int64_t>(first, row);
+    last = std::max<int64_t>(last, row);
+  }
+  if (last < 0) return {};
+  return {std::max<int64_t>(0, first - (width - 1)), std::min(rows, last + width)};
+}
+
 }  // namespace
 
 CacheLayer::CacheLayer(std::shared_ptr<const LayerSetup> setup,
@@ -386,7 +404,14 @@ Tensor CacheLayer::Merged(KvSide side, int64_t head, const KeptEntries& kept,
   const int64_t owner = entries_.OwnerOf(side, head);
   const int64_t dim = entries_.parts[0].of(side)[static_cast<size_t>(owner)].spec().dim;
   const int64_t scaled = merge.self.empty() ? 0 : count;
-  const int64_t spread = merge.spread > 1 ? count : 0;
+  // From now on targets are counted as they will be.
+  std::vector<int32_t> place(static_cast<size_t>(n), -1);
+  for (size_t i = 0; i < kept.size(); ++i)
+    place[static_cast<size_t>(kept[i])] = static_cast<int32_t>(i);
+  for (int32_t& entry : to) entry = entry < 0 ? -1 : place[static_cast<size_t>(entry)];
+  WindowRows within;
+  if (merge.spread > 1) within = WindowRowsOf(to, merge.spread, count);
+  const int64_t spread = within.count();
   const int64_t rows = n + gathered + count + scaled + 4 * spread;
   const int64_t numbers = rows * dim + std::ssize(to) + 4 * count;
   // The heads of a layer share it: fresh memory costs more than what is done in it.
@@ -415,7 +440,7 @@ Tensor CacheLayer::Merged(KvSide side, int64_t head, const KeptEntries& kept,
     // Sums begin at zero.
     const Tensor nothing = indices(std::vector<int32_t>(kept.size(), -1));
     if (scaled > 0) ops().select->Gather(before, nothing, out);
-    if (spread > 0) ops().select->Gather(before, nothing, sums);
+    if (spread > 0) ops().select->Gather(before, nothing.Slice(0, spread), sums);
   }
   if (scaled > 0) {
     std::vector<int32_t> every(kept.size());
@@ -427,20 +452,23 @@ Tensor CacheLayer::Merged(KvSide side, int64_t head, const KeptEntries& kept,
     ops().select->ScatterAdd(unscaled, index, share, out);
   }
   if (moved == 0) return out;
-  // From now on entries are counted as they will be.
-  std::vector<int32_t> place(static_cast<size_t>(n), -1);
-  for (size_t i = 0; i < kept.size(); ++i)
-    place[static_cast<size_t>(kept[i])] = static_cast<int32_t>(i);
-  for (int32_t& entry : to) entry = entry < 0 ? -1 : place[static_cast<size_t>(entry)];
   const Tensor source = stretch ? before.Slice(from[0], from[0] + moved) : given;
   if (!stretch) ops().select->Gather(before, merge.from, given);
-  if (spread == 0) {
+  if (merge.spread <= 1) {
     ops().select->ScatterAdd(source, indices(to), merge.weight, out);
     return out;
   }
-  ops().select->ScatterAdd(source, indices(to), merge.weight, sums);
-  WindowSums(ops(), sums, merge.spread, WindowSide::kBehind, spare, windows);
-  ops().rows->Combine(out, windows, Binary::kAdd, out);
+  if (spread > 0) {
+    for (int32_t& entry : to) entry -= entry < 0 ? 0 : static_cast<int32_t>(within.begin);
+    ops().select->ScatterAdd(source, indices(to), merge.weight, sums);
+    WindowSums(ops(), sums, merge.spread, WindowSide::kBehind, spare, windows);
+    const Tensor reached = out.Slice(within.begin, within.end);
+    ops().rows->Combine(reached, windows, Binary::kAdd, reached);
+  }
+  // The other rows get zeros, which turn -0 into 0: where windows end decides no sign.
+  for (const Tensor& rest : {out.Slice(0, within.begin), out.Slice(within.end, count)}) {
+    if (rest.shape[0] > 0) ops().rows->Affine(rest, 1.0f, 0.0f, rest);
+  }
   return out;
 }
 

@@ -34,11 +34,14 @@ struct Patch {
 
 // What each entry goes to, and behind that `spread` - 1 times what follows it among the kept.
 std::vector<int32_t> Targets(Ops& ops, const MergeList& merge, std::span<const int32_t> kept) {
-  std::vector<int32_t> to = OnHost(ops, merge.to);
-  const size_t moved = to.size();
+  std::vector<int32_t> to = OnHost(ops, merge.to), places;
+  for (const int32_t entry : to) {
+    places.push_back(entry < 0 ? static_cast<int32_t>(kept.size()) : PlaceOf(kept, entry));
+  }
+  to.reserve(to.size() * static_cast<size_t>(merge.spread));
   for (int64_t step = 1; step < merge.spread; ++step) {
-    for (size_t i = 0; i < moved; ++i) {
-      const int64_t at = to[i] < 0 ? std::ssize(kept) : PlaceOf(kept, to[i]) + step;
+    for (const int32_t place : places) {
+      const int64_t at = place + step;
       to.push_back(at < std::ssize(kept) ? kept[static_cast<size_t>(at)] : -1);
     }
   }
@@ -48,7 +51,8 @@ std::vector<int32_t> Targets(Ops& ops, const MergeList& merge, std::span<const i
 // kept: ascending
 Patch MergedRows(Ops& ops, const Stream& stream, const MergeList& merge,
                  std::span<const int32_t> kept) {
-  std::vector<int32_t> to = Targets(ops, merge, kept), from = OnHost(ops, merge.from);
+  std::vector<int32_t> to = Targets(ops, merge, kept);
+  const std::vector<int32_t> from = OnHost(ops, merge.from);
   Patch patch;
   std::vector<int32_t> sources = from;
   for (const int32_t entry : to) {
@@ -57,11 +61,17 @@ Patch MergedRows(Ops& ops, const Stream& stream, const MergeList& merge,
   if (patch.entries.empty()) return patch;
   SortUnique(patch.entries);
   SortUnique(sources);
-  for (int32_t& entry : from) entry = PlaceOf(sources, entry);
+  // Each target has a row of its own to be added: a call for each step costs more than the copies.
+  const int64_t moved = std::ssize(to);
+  std::vector<int32_t> member, given_of;  // of the list, and of the sources
+  for (int64_t i = 0; i < moved; ++i) {
+    member.push_back(static_cast<int32_t>(i % std::ssize(from)));
+    given_of.push_back(PlaceOf(sources, from[static_cast<size_t>(member.back())]));
+  }
   for (int32_t& entry : to) entry = entry < 0 ? -1 : PlaceOf(patch.entries, entry);
-  const int64_t dim = stream.spec().dim, moved = std::ssize(from);
+  const int64_t dim = stream.spec().dim;
   const int64_t touched = std::ssize(patch.entries), held = touched + std::ssize(sources);
-  const int64_t numbers = (held + moved) * dim, indices = moved + std::ssize(to);
+  const int64_t numbers = (held + moved) * dim, indices = 4 * moved;
   patch.memory = ops.memory->Allocate((numbers + indices) * 4);
   const Tensor all = patch.memory.As(DType::kF32, {numbers + indices});
   const auto rows = [&](int64_t begin, int64_t end) {
@@ -77,11 +87,12 @@ Patch MergedRows(Ops& ops, const Stream& stream, const MergeList& merge,
   stream.ReadEntries(patch.entries, patch.rows);
   stream.ReadEntries(sources, rows(touched, held));
   // In the order of the list, as every merge.
-  const Tensor given = rows(held, held + moved), targets = index(moved, to);
-  ops.select->Gather(rows(touched, held), index(0, from), given);
-  for (int64_t begin = 0; begin < std::ssize(to); begin += moved) {
-    ops.select->ScatterAdd(given, targets.Slice(begin, begin + moved), merge.weight, patch.rows);
-  }
+  const Tensor given = rows(held, held + moved);
+  ops.select->Gather(rows(touched, held), index(0, given_of), given);
+  const Tensor weight = all.Slice(numbers + 3 * moved, numbers + 4 * moved);
+  ops.select->Gather(merge.weight.Reshape({std::ssize(from), 1}), index(2 * moved, member),
+                     weight.Reshape({moved, 1}));
+  ops.select->ScatterAdd(given, index(moved, to), weight, patch.rows);
   return patch;
 }
 
