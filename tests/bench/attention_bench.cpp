@@ -52,10 +52,10 @@ struct CodedFormat {
   }
 };
 
-// Heads whose entries are all coded.
+// Heads whose entries are all coded, in memory as those of Cache.
 struct CodedCache {
   KvCodec keys, values;
-  std::vector<Buffer> memory;
+  Buffer memory;
   std::vector<std::vector<void*>> key_pages, value_pages;
   std::vector<KvSegment> segments;
   std::vector<KvHead> heads;
@@ -64,25 +64,32 @@ struct CodedCache {
   CodedCache(CodecOps& codecs, const AttentionShape& shape, const CodedFormat& format,
              int64_t entries)
       : keys(format.Codec(shape.format, KvSide::kKeys)),
-        values(format.Codec(shape.format, KvSide::kValues)) {
-    segments.resize(shape.kv_heads);
+        values(format.Codec(shape.format, KvSide::kValues)),
+        key_pages(shape.kv_heads),
+        value_pages(shape.kv_heads),
+        segments(shape.kv_heads) {
+    const int64_t key_bytes = codecs.PageBytes(keys), value_bytes = codecs.PageBytes(values);
+    const int64_t pages = entries / kKvPageEntries;
+    bytes = shape.kv_heads * pages * (key_bytes + value_bytes);
+    memory = HostBuffer(bytes);
+    char* next = static_cast<char*>(memory.data());
+    for (int64_t p = 0; p < pages; ++p) {
+      for (int64_t h = 0; h < shape.kv_heads; ++h, next += key_bytes + value_bytes) {
+        key_pages[h].push_back(next);
+        value_pages[h].push_back(next + key_bytes);
+      }
+    }
     for (int64_t h = 0; h < shape.kv_heads; ++h) {
       segments[h].length = entries;
-      segments[h].keys = Encode(codecs, keys, entries, key_pages.emplace_back(), 1);
-      segments[h].values = Encode(codecs, values, entries, value_pages.emplace_back(), 2);
+      segments[h].keys = Encode(codecs, keys, entries, key_pages[h], 1);
+      segments[h].values = Encode(codecs, values, entries, value_pages[h], 2);
       heads.push_back({&segments[h], 1});
     }
   }
 
  private:
-  KvCoded Encode(CodecOps& codecs, const KvCodec& codec, int64_t entries, std::vector<void*>& pages,
-                 uint64_t seed) {
-    const int64_t page_bytes = codecs.PageBytes(codec), count = entries / kKvPageEntries;
-    memory.push_back(HostBuffer(count * page_bytes));
-    bytes += count * page_bytes;
-    for (int64_t p = 0; p < count; ++p) {
-      pages.push_back(static_cast<char*>(memory.back().data()) + p * page_bytes);
-    }
+  static KvCoded Encode(CodecOps& codecs, const KvCodec& codec, int64_t entries,
+                        const std::vector<void*>& pages, uint64_t seed) {
     const std::vector<float> rows = Normal(entries * codec.dim, seed);
     codecs.Encode(codec, View(rows, {entries, codec.dim}), 0, {pages.data()});
     return {&codec, {pages.data()}, entries};
@@ -444,11 +451,10 @@ double CodedProductRate(const AttentionKernels& kernels, int threads) {
       args.codes = codes;
       args.pairs = kSteps / 2;
       args.vectors = 4;
+      args.group_vectors = 4;
       args.table = table;
-      for (int v = 0; v < 4; ++v) {
-        args.a[v] = a;
-        args.constants[v] = args.units[v] = side;
-      }
+      args.a = a;
+      args.constants = args.units = side;
       args.a_stride = kSteps;
       args.rows = kRows;
       args.out = out;

@@ -54,6 +54,7 @@ Scratch CpuAttention::Carve(const Call& call, char* base, int64_t* bytes) const 
   arena.Take(s.folded, rows * call.folded);
   arena.Take(s.constants, rows * call.fold_groups);
   arena.Take(s.units, rows * call.fold_groups);
+  arena.Take(s.products, 4 * call.fold_steps);
   arena.Take(s.code_scales, call.code_scales);
   arena.Take(s.entry_panel, call.entry_panel);
   const bool by_entry = call.entry_panel > 0;

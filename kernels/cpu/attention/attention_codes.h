@@ -29,10 +29,43 @@ void Fold(const FoldArgs& args) {
   }
 }
 
-// kRows rows times vectors [first_vector, first_vector + 4) of every step. One output element is
-// one chain over the steps, then its constant.
+// Four vectors of every step, and what is fetched while the first rows are multiplied.
+struct CodedStrip {
+  int first_vector;
+  LineShare lines;
+};
+
+// Calls tile.Multiply<rows>(args, strip, row) for all strips and for tiles of at most kMost rows.
+// steps: of a tile.
+template <int kMost, class Tile>
+[[gnu::always_inline]] inline void ForCodedTiles(const CodedProductArgs& args, int steps,
+                                                 Tile tile) {
+  const int tiles = (args.rows + kMost - 1) / kMost;
+  const unsigned strips = static_cast<unsigned>(args.vectors) / 4;
+  const unsigned lines = static_cast<unsigned>(args.next_bytes) / 64, share = lines / strips;
+  const unsigned per_step = share / static_cast<unsigned>(steps);
+  CodedStrip strip = {0, {args.next, share - per_step * static_cast<unsigned>(steps), per_step}};
+  for (; strip.first_vector < args.vectors; strip.first_vector += 4) {
+    if (strip.first_vector + 4 == args.vectors) strip.lines.first += lines - share * strips;
+    int row = 0;
+    for (int t = 0; t < tiles; ++t) {
+      const int left = args.rows - row, parts = tiles - t;
+      const int rows = parts == 1 ? left : (left + parts - 1) / parts;
+      if (rows == 1) tile.template Multiply<1>(args, strip, row);
+      if (rows == 2) tile.template Multiply<2>(args, strip, row);
+      if constexpr (kMost > 2) {
+        if (rows == 3) tile.template Multiply<3>(args, strip, row);
+        if (rows == 4) tile.template Multiply<4>(args, strip, row);
+      }
+      row += rows;
+    }
+    strip.lines.next += share * 64;
+  }
+}
+
+// kRows rows times a strip. One output element is one chain over the steps, then its constant.
 template <class V, int kBits, int kRows>
-[[gnu::noinline]] void CodedTile(const CodedProductArgs& args, int row) {
+[[gnu::noinline]] void CodedTile(const CodedProductArgs& args, const CodedStrip& strip, int row) {
   using F = typename V::F;
   using U = typename V::U;
   constexpr int kParts = kCodeLanes / V::kLanes;
@@ -40,13 +73,17 @@ template <class V, int kBits, int kRows>
   constexpr int kField = kBits == 3 ? 2 : kBits;
   constexpr int kSlots = 16 / kField;  // of a block
   const typename V::Table table = V::LoadTable(args.table);
-  ByteFeed<V> feed(args.next, row == 0 ? args.next_bytes : 0, args.pairs * (4 / kVectors));
+  ByteFeed<V> feed(row == 0 ? strip.lines : LineShare{});
 
   for (int v0 = 0; v0 < 4; v0 += kVectors) {
-    float* out = args.out + row * args.out_stride + v0 * kCodeLanes;
+    const int first_vector = strip.first_vector + v0;
+    float* out = args.out + row * args.out_stride + first_vector * kCodeLanes;
     const float* a[kVectors];
+    const float* constants[kVectors];
     for (int v = 0; v < kVectors; ++v) {
-      a[v] = static_cast<const float*>(args.a[v0 + v]) + row * args.a_stride;
+      const int group = (first_vector + v) / args.group_vectors;
+      a[v] = static_cast<const float*>(args.a) + group * args.group_stride + row * args.a_stride;
+      constants[v] = args.constants + group * args.rows + row;
     }
     F sum[kRows][kVectors][kParts];
 #pragma GCC unroll 8
@@ -61,7 +98,7 @@ template <class V, int kBits, int kRows>
         }
       }
     }
-    int slot = args.first_vector + v0;
+    int slot = first_vector;
     for (int pair = 0; pair < args.pairs; ++pair, slot += args.vectors) {
       const auto* block = args.codes + slot / kSlots * kCodeBlockBytes;
       const auto* tops = args.top_codes + slot / 16 * kCodeBlockBytes;
@@ -98,7 +135,7 @@ template <class V, int kBits, int kRows>
     for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 4
       for (int v = 0; v < kVectors; ++v) {
-        const F constant = V::Set(args.constants[v0 + v][row + r]);
+        const F constant = V::Set(constants[v][r]);
 #pragma GCC unroll 4
         for (int p = 0; p < kParts; ++p) {
           V::Store(out + r * args.out_stride + v * kCodeLanes + p * V::kLanes,
@@ -110,20 +147,19 @@ template <class V, int kBits, int kRows>
 }
 
 template <class V, int kBits>
-void CodedProduct(const CodedProductArgs& args) {
-  constexpr int kMost = V::kTileRows < 4 ? V::kTileRows : 4;
-  const int tiles = (args.rows + kMost - 1) / kMost;
-  int row = 0;
-  for (int t = 0; t < tiles; ++t) {
-    const int rows = (args.rows - row + tiles - t - 1) / (tiles - t);
-    if (rows == 1) CodedTile<V, kBits, 1>(args, row);
-    if (rows == 2) CodedTile<V, kBits, 2>(args, row);
-    if constexpr (kMost > 2) {
-      if (rows == 3) CodedTile<V, kBits, 3>(args, row);
-      if (rows == 4) CodedTile<V, kBits, 4>(args, row);
-    }
-    row += rows;
+struct CodedTiles {
+  template <int kRows>
+  [[gnu::always_inline]] void Multiply(const CodedProductArgs& args, const CodedStrip& strip,
+                                       int row) const {
+    CodedTile<V, kBits, kRows>(args, strip, row);
   }
+};
+
+template <class V, int kBits>
+void CodedProduct(const CodedProductArgs& args) {
+  constexpr int kParts = kCodeLanes / V::kLanes, kMost = V::kTileRows;
+  constexpr int kVectors = V::kTileVectors / kParts > 0 ? V::kTileVectors / kParts : 1;
+  ForCodedTiles<(kMost < 4 ? kMost : 4)>(args, args.pairs * (4 / kVectors), CodedTiles<V, kBits>());
 }
 
 }  // namespace kvgauge

@@ -12,6 +12,9 @@
 // constant takes away what the rounded row times the middle is.
 #pragma once
 
+#include <type_traits>
+
+#include "cpu/attention/attention_codes.h"
 #include "cpu/attention/attention_kernels.h"
 #include "cpu/attention/attention_lines.h"
 #include "cpu/codec/codec_layout.h"
@@ -19,7 +22,7 @@
 
 namespace kvgauge {
 
-// Fields of a byte are masked where they stand, so what is summed is at most this.
+// Fields are summed where they lie in their word, so what is summed is at most this.
 template <int kBits>
 inline constexpr int kLargestField = kBits == 2   ? 3 << 6
                                      : kBits == 3 ? 7 << 6
@@ -36,9 +39,11 @@ template <class V, int kRows>
   const int steps = args.steps;
   const float* in[kRows];
   int16_t* out[kRows];
+  float* products[kRows];
   F largest[4], sum[4];
 #pragma GCC unroll 4
   for (int r = 0; r < kRows; ++r) {
+    products[r] = args.products + r * steps;
     in[r] = args.a + (row + r) * args.a_stride;
     out[r] = static_cast<int16_t*>(args.folded) + (row + r) * args.folded_stride;
     largest[r] = sum[r] = V::Set(0.0f);
@@ -51,7 +56,9 @@ template <class V, int kRows>
 #pragma GCC unroll 4
     for (int r = 0; r < kRows; ++r) {
       const F x = V::Load(in[r] + c);
-      largest[r] = V::MaxSize(largest[r], V::Mul(x, scale));
+      const F product = V::Mul(x, scale);
+      V::Store(products[r] + c, product);
+      largest[r] = V::MaxSize(largest[r], product);
       sum[r] = V::Fma(x, zero, sum[r]);
     }
   }
@@ -78,25 +85,26 @@ template <class V, int kRows>
     total[r] = U{} - kRoundingBits * static_cast<uint32_t>(steps / V::kLanes);
   }
   const F rounding = V::Set(kRounding);
-  const auto round = [&](int r, int c, F scale) KVG_INLINE_LAMBDA {
-    const F x = V::Mul(V::Load(in[r] + c), scale);
-    const U rounded = (U)V::Fma(x, inverse[r], rounding);
-    total[r] += rounded;
-    return rounded;
+  const auto round = [&](int r, int c) KVG_INLINE_LAMBDA {
+    return (U)V::Fma(V::Load(products[r] + c), inverse[r], rounding);
   };
   int c = 0;
   for (; c + 2 * V::kLanes <= steps; c += 2 * V::kLanes) {
-    const F scale = V::LoadF16(scales + c), next_scale = V::LoadF16(scales + c + V::kLanes);
 #pragma GCC unroll 4
     for (int r = 0; r < kRows; ++r) {
-      const U rounded = round(r, c, scale);
-      V::StoreWords(out[r] + c, rounded, round(r, c + V::kLanes, next_scale));
+      const U rounded = round(r, c), next = round(r, c + V::kLanes);
+      V::StoreU(out[r] + c, V::PackWords(rounded, next));
+      total[r] += rounded;
+      total[r] += next;
     }
   }
   for (; c < steps; c += V::kLanes) {
-    const F scale = V::LoadF16(scales + c);
 #pragma GCC unroll 4
-    for (int r = 0; r < kRows; ++r) V::StoreWords(out[r] + c, round(r, c, scale));
+    for (int r = 0; r < kRows; ++r) {
+      const U rounded = round(r, c);
+      V::StoreWords(out[r] + c, rounded);
+      total[r] += rounded;
+    }
   }
 #pragma GCC unroll 4
   for (int r = 0; r < kRows; ++r) {
@@ -123,41 +131,37 @@ template <class V, int kBits>
 struct CodeFields {
   using U = typename V::U;
   static constexpr int kField = kBits == 3 ? 2 : kBits;
-  static constexpr int Shift(int v) { return kBits == 3 ? v / 2 * 4 : v * kField % 8; }
+  static constexpr int Shift(int v) { return v * kField % 8; }
+  // The vector whose field is still there, below v's, in `WithUnder`; or -1.
+  static constexpr int Under(int v) { return kBits == 2 || v < 3 ? -1 : kBits == 3 ? 1 : 2; }
   static constexpr uint32_t Both(int field) { return static_cast<uint32_t>(field) * 0x10001u; }
 
-  // 2 bits: the fields; 4 bits: the first two. 3 bits: whole fields of vectors 0 and 2.
-  U low;
-  U high;  // the other two
+  // 2 bits: the fields; 4 bits: the first two, the other two in `high`. 3 bits: whole fields of
+  // vectors 0 and 2 and in `high` of 1 and 3, two bits where they lie and above them the top one.
+  U low, high;
 
   // `words` begins with the byte of the first field: what follows a block is loaded with it, and
   // masked away. `top_bits`: where that of the first field is in `tops`.
   [[gnu::always_inline]] static CodeFields Load(const char* words, const char* tops, U top_bits) {
-    CodeFields fields;
-    fields.low = fields.high = V::LoadU(words);
-    if constexpr (kBits == 4) fields.high = fields.low >> 8;
+    U word = V::LoadU(words);
+    asm("" : "+v"(word));  // else GCC loads it again for every field
     if constexpr (kBits == 3) {
-      // Four top bits say where two of them go: to bits 2 and 6.
-      const U four = (V::LoadU(tops) >> top_bits) & Both(15);
-      const U of_even =
-          V::ShuffleBytes(V::Repeat4(0x04000400u, 0x44404440u, 0x04000400u, 0x44404440u), four);
-      const U of_odd =
-          V::ShuffleBytes(V::Repeat4(0x04040000u, 0x04040000u, 0x44444040u, 0x44444040u), four);
-      fields.high = V::Select(Both(0x33), fields.low >> 2, of_odd);
-      fields.low = V::Select(Both(0x33), fields.low, of_even);
+      const U spread = V::SpreadBits(V::ShiftRight(V::LoadU(tops), top_bits));
+      return {V::Select(Both(0x33), word, spread), V::Select(Both(0xcc), word, spread)};
     }
-    return fields;
+    return {word, kBits == 4 ? V::HighBytes(word) : word};
   }
   [[gnu::always_inline]] U Field(int v) const {
     if constexpr (kBits == 4) return (v < 2 ? low : high) & Both(15 << Shift(v));
     if constexpr (kBits == 3) return (v % 2 == 0 ? low : high) & Both(7 << Shift(v));
     return low & Both(3 << Shift(v));
   }
+  [[gnu::always_inline]] U WithUnder(int v) const { return Under(v) < 0 ? Field(v) : high; }
 };
 
 // As CodedTile. kShared: one group has all four vectors.
 template <class V, int kBits, int kRows, bool kShared>
-[[gnu::noinline]] void FixedTile(const CodedProductArgs& args, int row) {
+[[gnu::noinline]] void FixedTile(const CodedProductArgs& args, const CodedStrip& strip, int row) {
   using F = typename V::F;
   using U = typename V::U;
   using Fields = CodeFields<V, kBits>;
@@ -165,27 +169,39 @@ template <class V, int kBits, int kRows, bool kShared>
   constexpr int kVectors = V::kTileVectors / kParts > 0 ? V::kTileVectors / kParts : 1;
   // Few sums would wait for one another: then even and odd pairs have sums of their own.
   constexpr int kChains = kRows * kVectors * kParts < 8 ? 2 : 1;
+  // With all four sums at hand, what lies below a field is subtracted once instead of masked away.
+  constexpr bool kUnder = kVectors == 4;
   // A word holds the fields of two pairs of steps, or of one or half of one: where fields lie in a
   // word is the same every two pairs.
   constexpr int kSlots = 16 / Fields::kField;
-  const char* words[2];
+  int64_t words[2];  // where they are in codes
   U top_bits[2];
 #pragma GCC unroll 2
   for (int i = 0; i < 2; ++i) {
-    const int slot = args.first_vector + i * args.vectors;
-    words[i] = args.codes + slot / kSlots * kCodeBlockBytes + slot % kSlots * Fields::kField / 8;
-    top_bits[i] = U{} + static_cast<uint32_t>(slot % 8);
+    const auto slot = static_cast<unsigned>(strip.first_vector + i * args.vectors);
+    words[i] = slot / kSlots * kCodeBlockBytes + slot % kSlots * Fields::kField / 8;
+    top_bits[i] = U{} + slot % 8;
   }
-  const int64_t stride = 2 * args.vectors / kSlots * kCodeBlockBytes;
-  ByteFeed<V> feed(args.next, row == 0 ? args.next_bytes : 0, args.pairs / 2 * (4 / kVectors));
+  const int64_t between = words[1] - words[0];
+  const int64_t stride = args.vectors / (kSlots / 2) * kCodeBlockBytes;
+  const int64_t out_stride = args.out_stride;
+  const auto vectors = static_cast<unsigned>(args.vectors);
+  const char* const top_codes = args.top_codes;
+  ByteFeed<V> feed(row == 0 ? strip.lines : LineShare{});
 
 #pragma GCC unroll 4
   for (int v0 = 0; v0 < 4; v0 += kVectors) {
-    float* out = args.out + row * args.out_stride + v0 * kCodeLanes;
-    const int16_t* a[kVectors];
+    float* const out = args.out + row * out_stride + (strip.first_vector + v0) * kCodeLanes;
+    // One group for each vector, or one for all.
+    constexpr int kGroups = kShared ? 1 : kVectors;
+    const int16_t* a[kGroups];
+    const float *units[kGroups], *constants[kGroups];
 #pragma GCC unroll 4
-    for (int v = 0; v < kVectors; ++v) {
-      a[v] = static_cast<const int16_t*>(args.a[v0 + v]) + row * args.a_stride;
+    for (int v = 0; v < kGroups; ++v) {
+      const int group = (strip.first_vector + v0 + v) / args.group_vectors;
+      a[v] = static_cast<const int16_t*>(args.a) + group * args.group_stride + row * args.a_stride;
+      units[v] = args.units + group * args.rows + row;
+      constants[v] = args.constants + group * args.rows + row;
     }
     U sum[kChains][kRows][kVectors][kParts];
 #pragma GCC unroll 2
@@ -199,75 +215,91 @@ template <class V, int kBits, int kRows, bool kShared>
         }
       }
     }
-    auto slot = static_cast<unsigned>(args.first_vector);
-    int64_t at = 0;  // of words
-    int pair = 0;
+    auto slot = static_cast<unsigned>(strip.first_vector);
+    const char* at = args.codes + words[0];
+    const int16_t* rows[kRows];
+#pragma GCC unroll 4
+    for (int r = 0; r < kRows; ++r) rows[r] = a[0] + r * args.a_stride;
+    const int64_t steps = 2 * args.pairs;
+    int64_t step = 0;
     do {
       feed.Step();
+      // Else GCC keeps pointers for both pairs: it has no registers for them, and bringing them
+      // from those of vectors takes the place of products.
+#pragma GCC unroll 4
+      for (int r = 0; r < kRows; ++r) asm("" : "+r"(rows[r]));
 #pragma GCC unroll 2
-      for (int i = 0; i < 2; ++i, slot += static_cast<unsigned>(args.vectors)) {
+      for (int i = 0; i < 2; ++i, slot += vectors) {
 #pragma GCC unroll 4
         for (int p = 0; p < kParts; ++p) {
           const int64_t part = p * 4 * V::kLanes;
-          const char* tops = args.top_codes + slot / 16 * kCodeBlockBytes + slot / 8 % 2;
-          const Fields fields = Fields::Load(words[i] + at + part, tops + part, top_bits[i]);
+          const char* tops = top_codes + slot / 16 * kCodeBlockBytes + slot / 8 % 2;
+          const Fields fields = Fields::Load(at + i * between + part, tops + part, top_bits[i]);
           U codes[kVectors];
 #pragma GCC unroll 4
-          for (int v = 0; v < kVectors; ++v) codes[v] = fields.Field(v0 + v);
+          for (int v = 0; v < kVectors; ++v) {
+            codes[v] = kUnder ? fields.WithUnder(v) : fields.Field(v0 + v);
+          }
 #pragma GCC unroll 4
           for (int r = 0; r < kRows; ++r) {
-            const int64_t step = r * args.a_stride + 2 * (pair + i);
-            U x = V::SetWords(a[0] + step);
+            U x = V::SetWords(rows[r] + step + 2 * i);
 #pragma GCC unroll 4
             for (int v = 0; v < kVectors; ++v) {
-              if constexpr (!kShared) x = V::SetWords(a[v] + step);
+              if constexpr (!kShared) x = V::SetWords(a[v] + (rows[r] - rows[0]) + step + 2 * i);
               sum[i % kChains][r][v][p] = V::DotWords(sum[i % kChains][r][v][p], x, codes[v]);
             }
           }
         }
       }
-      pair += 2;
+      step += 4;
       at += stride;
-    } while (pair < args.pairs);
+    } while (step < steps);
+    const auto put = [&](auto adds) KVG_INLINE_LAMBDA {
 #pragma GCC unroll 4
-    for (int r = 0; r < kRows; ++r) {
+      for (int r = 0; r < kRows; ++r) {
+        F unit = V::Set(units[0][r]), constant = V::Set(constants[0][r]);
 #pragma GCC unroll 4
-      for (int v = 0; v < kVectors; ++v) {
-        const F unit = V::Set(args.units[v0 + v][row + r]);
-        const F constant = V::Set(args.constants[v0 + v][row + r]);
+        for (int v = 0; v < kVectors; ++v) {
+          if constexpr (!kShared) {
+            unit = V::Set(units[v][r]);
+            constant = V::Set(constants[v][r]);
+          }
 #pragma GCC unroll 4
-        for (int p = 0; p < kParts; ++p) {
-          U total = sum[0][r][v][p];
-          if constexpr (kChains == 2) total += sum[1][r][v][p];
-          float* to = out + r * args.out_stride + v * kCodeLanes + p * V::kLanes;
-          F result = V::Fma(V::ShiftedInts(total, Fields::Shift(v0 + v)), unit, constant);
-          if (args.accumulate) result = V::Add(V::Load(to), result);
-          V::Store(to, result);
+          for (int p = 0; p < kParts; ++p) {
+            const auto total = [&](int of) KVG_INLINE_LAMBDA {
+              U both = sum[0][r][of][p];
+              if constexpr (kChains == 2) both += sum[1][r][of][p];
+              return both;
+            };
+            U own = total(v);
+            if (kUnder && Fields::Under(v) >= 0) own -= total(Fields::Under(v));
+            float* to = out + r * out_stride + v * kCodeLanes + p * V::kLanes;
+            F result = V::Fma(V::ShiftedInts(own, Fields::Shift(v0 + v)), unit, constant);
+            if constexpr (decltype(adds)::value) result = V::Add(V::Load(to), result);
+            V::Store(to, result);
+          }
         }
       }
-    }
+    };
+    args.accumulate ? put(std::true_type{}) : put(std::false_type{});
   }
-}
-
-template <class V, int kBits, int kRows>
-void FixedTileOf(const CodedProductArgs& args, int row) {
-  const bool shared = args.a[0] == args.a[3];
-  shared ? FixedTile<V, kBits, kRows, true>(args, row)
-         : FixedTile<V, kBits, kRows, false>(args, row);
 }
 
 template <class V, int kBits>
-void FixedProduct(const CodedProductArgs& args) {
-  const int tiles = (args.rows + 3) / 4;
-  int row = 0;
-  for (int t = 0; t < tiles; ++t) {
-    const int rows = (args.rows - row + tiles - t - 1) / (tiles - t);
-    if (rows == 1) FixedTileOf<V, kBits, 1>(args, row);
-    if (rows == 2) FixedTileOf<V, kBits, 2>(args, row);
-    if (rows == 3) FixedTileOf<V, kBits, 3>(args, row);
-    if (rows == 4) FixedTileOf<V, kBits, 4>(args, row);
-    row += rows;
+struct FixedTiles {
+  template <int kRows>
+  [[gnu::always_inline]] void Multiply(const CodedProductArgs& args, const CodedStrip& strip,
+                                       int row) const {
+    args.group_vectors % 4 == 0 ? FixedTile<V, kBits, kRows, true>(args, strip, row)
+                                : FixedTile<V, kBits, kRows, false>(args, strip, row);
   }
+};
+
+template <class V, int kBits>
+void FixedProduct(const CodedProductArgs& args) {
+  constexpr int kParts = kCodeLanes / V::kLanes;
+  constexpr int kVectors = V::kTileVectors / kParts > 0 ? V::kTileVectors / kParts : 1;
+  ForCodedTiles<4>(args, args.pairs / 2 * (4 / kVectors), FixedTiles<V, kBits>());
 }
 
 }  // namespace kvgauge

@@ -213,25 +213,26 @@ struct FoldArgs {
   void* folded;  // f32 or 16-bit integers
   int64_t folded_stride;
   float* constants;
-  float* units;  // fixed point
+  float* units;     // fixed point
+  float* products;  // fixed point: scratch, [4][steps]
 };
 
-// out[r][c] = (accumulate ? out[r][c] : 0) + sum over s of a[c / 16][r][s] * table[code[s][c]] +
-// constants[c / 16][r], for four vectors of 16 columns of a page of codes. In fixed point the table
-// is that of integers, and the sum counts in units[c / 16][r].
+// out[r][c] = (accumulate ? out[r][c] : 0) + sum over s of a[g][r][s] * table[code[s][c]] +
+// constants[g][r], for all columns of a page of codes, which are in vectors of 16; g: the group of
+// c's vector. In fixed point the table is that of integers, and the sum counts in units[g][r].
 struct CodedProductArgs {
-  const char* codes;      // of 2 or 4 bits, or the low 2 of 3
-  const char* top_codes;  // of 3 bits: the top ones
-  int pairs;              // of steps, a multiple of 8
-  int vectors;            // of a step, a multiple of 4
-  int first_vector;       // a multiple of 4
-  const float* table;     // [16], repeated
-  const void* a[4];       // rows are f32 or fixed point
-  int64_t a_stride;
+  const char* codes;               // of 2 or 4 bits, or the low 2 of 3
+  const char* top_codes;           // of 3 bits: the top ones
+  int pairs;                       // of steps, a multiple of 8
+  int vectors;                     // of a step, a multiple of 4
+  int group_vectors;               // that meet the same rows
+  const float* table;              // [16], repeated
+  const void* a;                   // rows of the first group, f32 or fixed point
+  int64_t a_stride, group_stride;  // elements from row to row, from group to group
   int rows;
-  const float* constants[4];
-  const float* units[4];  // fixed point
-  const char* next;       // what is wanted next, prefetched meanwhile; or null
+  const float* constants;  // [groups][rows]
+  const float* units;      // [groups][rows], fixed point
+  const char* next;        // what is wanted next, prefetched meanwhile; or null
   int64_t next_bytes;
   float* out;
   int64_t out_stride;

@@ -10,19 +10,24 @@
 namespace kvgauge {
 
 // Lines that lie side by side, as many with every step; what is too much for that comes first.
+struct LineShare {
+  const char* next;
+  unsigned first, per_step;
+};
+
 template <class Of>
 struct ByteFeed {
   const char* next;
   unsigned per_step;  // bytes
 
-  [[gnu::always_inline]] ByteFeed(const char* from, int64_t bytes, int steps) : next(from) {
-    const auto lines = static_cast<unsigned>(bytes) / 64, count = static_cast<unsigned>(steps);
-    per_step = lines / count * 64;
-    for (unsigned i = lines % count; i > 0; --i, next += 64) __builtin_prefetch(next, 0, 2);
+  [[gnu::always_inline]] explicit ByteFeed(const LineShare& share)
+      : next(share.next), per_step(share.per_step * 64) {
+    for (unsigned i = share.first; i > 0; --i, next += 64) __builtin_prefetch(next, 0, 2);
   }
   [[gnu::always_inline]] void Step() {
-    for (unsigned i = 0; i < per_step; i += 64) __builtin_prefetch(next + i, 0, 2);
-    next += per_step;
+    for (const char* const stop = next + per_step; next != stop; next += 64) {
+      __builtin_prefetch(next, 0, 2);
+    }
   }
 };
 

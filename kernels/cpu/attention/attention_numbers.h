@@ -120,7 +120,7 @@ struct TableNumbers : PairedNumbers<V> {
 // rows, whose elements are then loaded once.
 template <class V, class P, int kRows, bool kShared>
 [[gnu::noinline]] void NumberTile(const NumberProductArgs& args, int row, int vector,
-                                  const float* rows, const char* next, const char* next_end) {
+                                  const float* rows, const LineShare& lines) {
   using F = typename V::F;
   constexpr int kParts = kCodeLanes / V::kLanes;
   constexpr int kVectors = V::kLanes == kCodeLanes ? 16 / P::kField : 1;
@@ -130,12 +130,18 @@ template <class V, class P, int kRows, bool kShared>
   const P numbers(args);
   // The first of the block; known here where tiles are whole blocks, for shifts by constants.
   const int first_vector = kVectors == kSlots ? 0 : vector % kSlots;
-  ByteFeed<V> feed(next, next_end - next, args.pairs);
+  ByteFeed<V> feed(lines);
   const int64_t a_stride = args.a_stride, out_stride = args.out_stride;
-  const float* a[kVectors];
-  for (int v = 0; v < kVectors; ++v) {
-    a[v] = rows + row * a_stride;
-    if ((vector + v + 1) % args.vectors_of_rows == 0) rows += args.rows_stride;
+  const float* a[kShared ? 1 : kVectors];
+  a[0] = rows + row * a_stride;
+  if constexpr (!kShared) {
+    int left = args.vectors_of_rows - vector % args.vectors_of_rows;
+#pragma GCC unroll 4
+    for (int v = 1; v < kVectors; ++v) {
+      const bool same = --left > 0;
+      a[v] = same ? a[v - 1] : a[v - 1] + args.rows_stride;
+      if (!same) left = args.vectors_of_rows;
+    }
   }
   float* const out = args.out + row * out_stride + vector * kCodeLanes;
   const float* scales = args.scales == nullptr ? nullptr : args.scales + vector * kCodeLanes;
@@ -200,11 +206,11 @@ template <class V, class P, int kRows, bool kShared>
 
 template <class V, class P, int kRows>
 void NumberTileOf(const NumberProductArgs& args, int row, int vector, const float* rows,
-                  const char* next, const char* next_end) {
+                  const LineShare& lines) {
   constexpr int kVectors = V::kLanes == kCodeLanes ? 16 / P::kField : 1;
   args.vectors_of_rows % kVectors == 0
-      ? NumberTile<V, P, kRows, true>(args, row, vector, rows, next, next_end)
-      : NumberTile<V, P, kRows, false>(args, row, vector, rows, next, next_end);
+      ? NumberTile<V, P, kRows, true>(args, row, vector, rows, lines)
+      : NumberTile<V, P, kRows, false>(args, row, vector, rows, lines);
 }
 
 template <class V, class P>
@@ -212,24 +218,30 @@ void NumberProduct(const NumberProductArgs& args) {
   constexpr int kVectors = V::kLanes == kCodeLanes ? 16 / P::kField : 1;
   const int tiles = (args.rows + P::kMostRows - 1) / P::kMostRows;
   // Each tile of the first rows fetches its share of what comes next.
-  const auto share = static_cast<int64_t>(static_cast<uint64_t>(args.next_bytes) / 64 /
-                                          static_cast<unsigned>(args.vectors / kVectors)) *
-                     64;
+  const unsigned blocks = static_cast<unsigned>(args.vectors) / kVectors;
+  const unsigned lines = static_cast<unsigned>(args.next_bytes) / 64, share = lines / blocks;
+  const auto pairs = static_cast<unsigned>(args.pairs);
+  const unsigned per_step = share / pairs;
   int row = 0;
   for (int t = 0; t < tiles; ++t) {
-    const int rows = (args.rows - row + tiles - t - 1) / (tiles - t);
-    const char* next = args.next;
+    const int left = args.rows - row, parts = tiles - t;
+    const int rows = parts == 1 ? left : (left + parts - 1) / parts;
+    LineShare of_tile = {};
+    if (t == 0) of_tile = {args.next, share - per_step * pairs, per_step};
+    const float* a = args.a;
+    int of_rows = 0;  // vectors that had them
     for (int vector = 0; vector < args.vectors; vector += kVectors) {
-      const bool last = vector + kVectors == args.vectors;
-      const char* end = t > 0 ? next : last ? args.next + args.next_bytes : next + share;
-      const float* a = args.a + vector / args.vectors_of_rows * args.rows_stride;
-      if (rows == 1) NumberTileOf<V, P, 1>(args, row, vector, a, next, end);
-      if (rows == 2) NumberTileOf<V, P, 2>(args, row, vector, a, next, end);
+      if (t == 0 && vector + kVectors == args.vectors) of_tile.first += lines - share * blocks;
+      if (rows == 1) NumberTileOf<V, P, 1>(args, row, vector, a, of_tile);
+      if (rows == 2) NumberTileOf<V, P, 2>(args, row, vector, a, of_tile);
       if constexpr (P::kMostRows > 2) {
-        if (rows == 3) NumberTileOf<V, P, 3>(args, row, vector, a, next, end);
-        if (rows == 4) NumberTileOf<V, P, 4>(args, row, vector, a, next, end);
+        if (rows == 3) NumberTileOf<V, P, 3>(args, row, vector, a, of_tile);
+        if (rows == 4) NumberTileOf<V, P, 4>(args, row, vector, a, of_tile);
       }
-      next = end;
+      of_tile.next += t == 0 ? share * 64 : 0;
+      for (of_rows += kVectors; of_rows >= args.vectors_of_rows; of_rows -= args.vectors_of_rows) {
+        a += args.rows_stride;
+      }
     }
     row += rows;
   }

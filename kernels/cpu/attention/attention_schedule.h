@@ -157,6 +157,7 @@ struct Scratch {
   // Rows times the scales of a coded page: [groups][rows][steps] f32 or fixed point.
   float* folded;
   float *constants, *units;  // [groups][rows]
+  float* products;           // [4][steps]
   float* code_scales;        // of a page of numbers
   // Pages by_entry.
   char* entry_panel;     // panels of one page, or of 64 rows of keys
@@ -296,10 +297,10 @@ class CpuAttention final : public AttentionOps {
     int64_t stored_tile = 0, tail_tile = 0, key_tile = 0, value_tile = 0;  // floats of scratch
     int64_t page_steps = kPanelWidth;  // the most steps of a page's panel
     int64_t latent_queries = 0, basis = 0;
-    int64_t folded = 0, fold_groups = 0;  // of one row
-    int64_t code_scales = 0;              // of one page
-    int64_t kept_spans = 0;               // the most of a block that sums columns
-    int64_t entry_panel = 0;              // bytes
+    int64_t folded = 0, fold_groups = 0, fold_steps = 0;  // of one row
+    int64_t code_scales = 0;                              // of one page
+    int64_t kept_spans = 0;                               // the most of a block that sums columns
+    int64_t entry_panel = 0;                              // bytes
     bool exact_rows = false;  // some piece is multiplied with f32 queries beside bf16 ones
     bool latent_values = false, extras = false;
     std::vector<std::pair<const KvCodec*, std::unique_ptr<StreamPlan>>> plans;

@@ -175,7 +175,10 @@ void CpuAttention::Call::Survey(const KvSegment& segment) {
   const auto raise_fold = [&](const StreamPlan* plan) {
     if (plan == nullptr || !plan->fused()) return;
     raise(folded, int64_t{plan->ScaleGroups()} * plan->codec.layout.steps);
-    if (plan->integers) raise(fold_groups, int64_t{plan->codec.layout.groups});
+    if (plan->integers) {
+      raise(fold_groups, int64_t{plan->codec.layout.groups});
+      raise(fold_steps, int64_t{plan->codec.layout.steps});
+    }
     if (plan->numbers) raise(code_scales, plan->Scales());
   };
   raise_fold(piece.key_plan);
@@ -291,7 +294,8 @@ void CpuAttention::MultiplyCodes(const Call& call, const StreamPlan& plan, const
                    .folded = folded,
                    .folded_stride = layout.steps,
                    .constants = scratch.constants,
-                   .units = scratch.units};
+                   .units = scratch.units,
+                   .products = scratch.products};
   for (int g = 0; g < layout.groups; ++g) {
     kernels_.fold[fixed](fold);
     fold.scales += layout.scale_stride;
@@ -300,38 +304,24 @@ void CpuAttention::MultiplyCodes(const Call& call, const StreamPlan& plan, const
     fold.constants += rows;
     fold.units += rows;
   }
-  CodedProductArgs args = {};
-  args.codes = bytes;
-  args.top_codes = bytes + layout.high_offset;
-  args.pairs = layout.steps / 2;
-  args.vectors = layout.vectors;
-  args.table = plan.table;
-  args.a_stride = layout.steps;
-  args.rows = rows;
-  args.out_stride = out_stride;
-  args.accumulate = accumulate;
-  // Each strip fetches its share of what comes next.
-  const int64_t lines = next.bytes / 64;
-  const int strips = layout.vectors / 4;
-  args.next = static_cast<const char*>(next.data);
-  const int vectors_of_group = layout.groups == 1 ? layout.vectors : layout.group / kCodeLanes;
-  int group = 0, of_group = 0;  // of the next vector
-  for (int strip = 0; strip < strips; ++strip) {
-    args.first_vector = 4 * strip;
-    args.next_bytes = (strip + 1 < strips ? lines / strips : lines - lines / strips * strip) * 64;
-    for (int v = 0; v < 4; ++v) {
-      args.a[v] = folded + group * group_bytes;
-      args.constants[v] = scratch.constants + group * rows;
-      args.units[v] = scratch.units + group * rows;
-      if (++of_group == vectors_of_group) {
-        of_group = 0;
-        ++group;
-      }
-    }
-    args.out = out + 4 * strip * kCodeLanes;
-    kernels_.coded_product[fixed][layout.bits - 2](args);
-    args.next += args.next_bytes;
-  }
+  kernels_.coded_product[fixed][layout.bits - 2](
+      {.codes = bytes,
+       .top_codes = bytes + layout.high_offset,
+       .pairs = layout.steps / 2,
+       .vectors = layout.vectors,
+       .group_vectors = layout.groups == 1 ? layout.vectors : layout.group / kCodeLanes,
+       .table = plan.table,
+       .a = folded,
+       .a_stride = layout.steps,
+       .group_stride = int64_t{rows} * layout.steps,
+       .rows = rows,
+       .constants = scratch.constants,
+       .units = scratch.units,
+       .next = static_cast<const char*>(next.data),
+       .next_bytes = next.bytes,
+       .out = out,
+       .out_stride = out_stride,
+       .accumulate = accumulate});
 }
 
 // Rows times a page of codes that stand for numbers. Scales of steps go into the rows.

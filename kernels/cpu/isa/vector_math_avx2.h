@@ -152,14 +152,18 @@ struct Avx2Vector {
   static U JoinLow2(U low, U high) { return (low & 0x30003u) | (high & ~0x30003u); }
   // Bits of a where those of `mask` are set, otherwise of b.
   static U Select(uint32_t mask, U a, U b) { return (a & mask) | (b & ~mask); }
-  // Four lanes, again and again.
-  static U Repeat4(uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
-    return U{a, b, c, d, a, b, c, d};
+  // Bit i < 4 of each half of a lane goes to bit 2 i + 2 of it; the others are lost.
+  static U SpreadBits(U x) {
+    const U four = x & 0x000f000fu;
+    // A byte for three bits; the upper byte of a half is 0 and stays so.
+    const U three = {0x14100400, 0x54504440, 0x14100400, 0x54504440,
+                     0x14100400, 0x54504440, 0x14100400, 0x54504440};
+    const U low = (U)_mm256_shuffle_epi8((__m256i)three, (__m256i)four);
+    return low | (four & 0x00080008u) << 5;
   }
-  // Each byte of `index`, below 16, becomes that byte of its four lanes of the table.
-  static U ShuffleBytes(U table, U index) {
-    return (U)_mm256_shuffle_epi8((__m256i)table, (__m256i)index);
-  }
+  static U ShiftRight(U x, U bits) { return (U)_mm256_srlv_epi32((__m256i)x, (__m256i)bits); }
+  // The upper byte of each half of a lane, alone.
+  static U HighBytes(U x) { return (U)_mm256_srli_epi16((__m256i)x, 8); }
   static U AndOr(U a, uint32_t mask, U c) { return (a & mask) | c; }
   // Pairs of 16-bit integers, one per 32-bit lane.
   static U SetWords(const int16_t* p) {
@@ -180,12 +184,11 @@ struct Avx2Vector {
         reinterpret_cast<__m128i*>(p),
         _mm_packs_epi32(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1)));
   }
-  // Those of a, then those of b.
-  static void StoreWords(int16_t* p, U a, U b) {
+  // The low 16 bits of each lane of a, then of b.
+  static U PackWords(U a, U b) {
     const auto words = [](U x) { return _mm256_srai_epi32((__m256i)(x << 16), 16); };
     // Packed by halves: quarters come as 0, 2, 1, 3.
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p),
-                        _mm256_permute4x64_epi64(_mm256_packs_epi32(words(a), words(b)), 0xd8));
+    return (U)_mm256_permute4x64_epi64(_mm256_packs_epi32(words(a), words(b)), 0xd8);
   }
   static void Prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
   static float SumLanes(F a) {

@@ -179,14 +179,17 @@ struct Avx512Vector {
     return (U)_mm512_ternarylogic_epi32(_mm512_set1_epi32(static_cast<int>(mask)), (__m512i)a,
                                         (__m512i)b, 0xca);
   }
-  // Four lanes, again and again.
-  static U Repeat4(uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
-    return U{a, b, c, d, a, b, c, d, a, b, c, d, a, b, c, d};
+  // Bit i < 4 of each half of a lane goes to bit 2 i + 2 of it; the others are lost.
+  static U SpreadBits(U x) {
+    // The index is of 5 bits, the last of which changes nothing.
+    const U half = {0x00040000, 0x00140010, 0x00440040, 0x00540050, 0x01040100, 0x01140110,
+                    0x01440140, 0x01540150, 0x00040000, 0x00140010, 0x00440040, 0x00540050,
+                    0x01040100, 0x01140110, 0x01440140, 0x01540150};
+    return (U)_mm512_permutexvar_epi16((__m512i)x, (__m512i)half);
   }
-  // Each byte of `index`, below 16, becomes that byte of its four lanes of the table.
-  static U ShuffleBytes(U table, U index) {
-    return (U)_mm512_shuffle_epi8((__m512i)table, (__m512i)index);
-  }
+  static U ShiftRight(U x, U bits) { return (U)_mm512_srlv_epi32((__m512i)x, (__m512i)bits); }
+  // The upper byte of each half of a lane, alone.
+  static U HighBytes(U x) { return (U)_mm512_srli_epi16((__m512i)x, 8); }
   // (a & mask) | c.
   static U AndOr(U a, uint32_t mask, U c) {
     return (U)_mm512_ternarylogic_epi32((__m512i)a, _mm512_set1_epi32(static_cast<int>(mask)),
@@ -214,12 +217,12 @@ struct Avx512Vector {
   static void StoreWords(int16_t* p, U x) {
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtepi32_epi16((__m512i)x));
   }
-  // Those of a, then those of b.
-  static void StoreWords(int16_t* p, U a, U b) {
+  // The low 16 bits of each lane of a, then of b.
+  static U PackWords(U a, U b) {
     const __m512i index = _mm512_setr_epi32(0x20000, 0x60004, 0xa0008, 0xe000c, 0x120010, 0x160014,
                                             0x1a0018, 0x1e001c, 0x220020, 0x260024, 0x2a0028,
                                             0x2e002c, 0x320030, 0x360034, 0x3a0038, 0x3e003c);
-    _mm512_storeu_si512(p, _mm512_permutex2var_epi16((__m512i)a, index, (__m512i)b));
+    return (U)_mm512_permutex2var_epi16((__m512i)a, index, (__m512i)b);
   }
   static void Prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
   static float SumLanes(F a) {
