@@ -169,8 +169,9 @@ template <class V, int kBits, int kRows, bool kShared>
   constexpr int kVectors = V::kTileVectors / kParts > 0 ? V::kTileVectors / kParts : 1;
   // Few sums would wait for one another: then even and odd pairs have sums of their own.
   constexpr int kChains = kRows * kVectors * kParts < 8 ? 2 : 1;
-  // With all four sums at hand, what lies below a field is subtracted once instead of masked away.
-  constexpr bool kUnder = kVectors == 4;
+  // What lies below a field is subtracted once instead of masked away, where the sums of both are
+  // at hand and of the same rows.
+  constexpr bool kUnder = kVectors == 4 && kShared;
   // A word holds the fields of two pairs of steps, or of one or half of one: where fields lie in a
   // word is the same every two pairs.
   constexpr int kSlots = 16 / Fields::kField;
