@@ -212,5 +212,21 @@ TEST_F(CliVisual, InspectCountsRowsAndSaysBothRopes) {
                                  HasSubstr("sliding window of 6 in 3 of 4 layers")));
 }
 
+TEST_F(CliVisual, InspectSaysWhatTurnsWithEachAxis) {
+  constexpr char kFollowing[] = KVG_SOURCE_DIR "/models/ref-vlm-mrope";
+  EXPECT_THAT(Run(StrCat("inspect '", kFollowing, "'")).out,
+              HasSubstr("half layout; of its frequencies 8 turn with time, 12 with height and 12 "
+                        "with width, one section after the other"));
+  const auto sections = [this](const std::string& model) {
+    const Outcome outcome = Run(StrCat("inspect '", model, "' --json"));
+    return ParseJson(outcome.out, "inspect")->at("rope_sections");
+  };
+  EXPECT_EQ(sections(kFollowing), Json({{"frequencies", {8, 12, 12}}, {"interleaved", false}}));
+  EXPECT_EQ(sections(Model("qwen3_vl")).at("interleaved"), true);
+  EXPECT_THAT(Run(StrCat("inspect '", Model("qwen3_vl"), "'")).out,
+              HasSubstr(" with width, in turns"));
+  EXPECT_EQ(sections(KVG_SOURCE_DIR "/models/ref-gqa"), nullptr);
+}
+
 }  // namespace
 }  // namespace kvgauge

@@ -28,6 +28,19 @@ std::string BaseText(const RopeConfig& rope) {
   return text;
 }
 
+// How many frequencies turn with each axis of a position, where there are three.
+std::string SectionsText(const RopeConfig& rope) {
+  if (rope.sections.empty()) return "";
+  return StrCat("; of its frequencies ", rope.sections[0], " turn with time, ", rope.sections[1],
+                " with height and ", rope.sections[2], " with width, ",
+                rope.interleaved ? "in turns" : "one section after the other");
+}
+
+Json SectionsJson(const ModelConfig& config) {
+  if (!config.rope || config.rope->sections.empty()) return nullptr;
+  return {{"frequencies", config.rope->sections}, {"interleaved", config.rope->interleaved}};
+}
+
 std::string RopeText(const ModelConfig& config) {
   if (!config.distance_slopes.empty()) return "none (scores count distances: ALiBi)";
   if (!config.rope) return config.learned_positions ? "none (learned positions)" : "none";
@@ -43,7 +56,8 @@ std::string RopeText(const ModelConfig& config) {
   if (config.HasEvenHeads() && rope.rotary_dim != config.key_dim) {
     text += StrCat(", ", rope.rotary_dim, " of ", config.key_dim, " dims");
   }
-  return text + (rope.layout == RopeLayout::kHalf ? ", half layout" : ", interleaved layout");
+  text += rope.layout == RopeLayout::kHalf ? ", half layout" : ", interleaved layout";
+  return text + SectionsText(rope);
 }
 
 // Each kind of KV heads once, and how many layers have it where there are several.
@@ -514,6 +528,7 @@ Json FactsJson(const std::string& model, const ModelFacts& facts) {
       {"vocab_size", config.vocab_size},
       {"max_position", config.max_position},
       {"rope", RopeText(config)},
+      {"rope_sections", SectionsJson(config)},
       {"kv_bytes_per_token", facts.kv_bytes},
       {"latent_bytes_per_token",
        config.mla ? Json(LatentBytesPerToken(config, facts.dtype)) : Json(nullptr)},
