@@ -2,12 +2,12 @@
 // bf16 products with panels of codes that lie by column (block_layout.h), over the tile registers
 // of tiles_amx.h.
 //
-// 32 numbers of one column share a scale. Those of four bits are 16 different ones: these are made
-// once, and one lookup gives 32 numbers in a row; those of eight bits come out of the conversion to
-// bf16 in a row. They are the rows of a left tile. So for few rows the tiles multiply weights by
-// rows, and the sums of 16 columns and 16 rows come out the other way round; what a tile product
-// adds up, and in which order, is the same for both operands. For more rows the numbers are turned
-// into the pairs of panel.h, once for all of them.
+// 32 numbers of one column share a scale, or 16. Those of four bits are 16 different ones: these
+// are made once, and one lookup gives 32 numbers in a row; those of six and eight bits come out of
+// the conversion to bf16 in a row. They are the rows of a left tile. So for few rows the tiles
+// multiply weights by rows, and the sums of 16 columns and 16 rows come out the other way round;
+// what a tile product adds up, and in which order, is the same for both operands. For more rows the
+// numbers are turned into the pairs of panel.h, once for all of them.
 //
 // The numbers are those of block_panel.h to the bit: the same operations make them.
 #pragma once
@@ -42,11 +42,14 @@ class BlockColumns {
   static constexpr int64_t kPartK = 32;
   static_assert(kParts * kPartK == kUnitK);
 
+  static constexpr int kQuarter = kGroupColumns / kParts;  // columns
+
   struct alignas(64) Numbers {
     uint16_t values[kParts][kGroupColumns][kPartK];
   };
+  // One of each for a part of a unit; q6_k has one for each 16 k.
   struct alignas(64) Scales {
-    float scale[kParts][kGroupColumns], less[kParts][kGroupColumns];
+    float scale[2 * kParts][kGroupColumns], less[2 * kParts][kGroupColumns];
   };
   struct alignas(64) Pairs {
     int32_t values[kParts][kPairs][kTileRows] = {};
@@ -60,6 +63,11 @@ class BlockColumns {
         _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(at))));
   }
 
+  KVG_INLINE static __m512 SignedBytes(const uint8_t* at) {
+    return _mm512_cvtepi32_ps(
+        _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(at))));
+  }
+
   // A number is scale * what its code counts for + less.
   static __m512 Counted(BlockFormat format) {
     const __m512 codes = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
@@ -69,7 +77,18 @@ class BlockColumns {
   // Scales of the unit at `k`; gives its codes.
   template <BlockFormat kFormat>
   static const uint8_t* ReadScales(const uint8_t* group, int64_t k, Scales& scales) {
-    if constexpr (kFormat != BlockFormat::kQ4K) {
+    if constexpr (kFormat == BlockFormat::kQ6K) {
+      constexpr int64_t kScalesAt = kGroupColumns * 2, kCodesAt = kScalesAt + 16 * kGroupColumns;
+      const int64_t unit = k / kUnitK % 2;
+      const __m512 d = Halves(group);
+      for (int i = 0; i < 2 * kParts; ++i) {
+        const uint8_t* const at = group + kScalesAt + (unit * 2 * kParts + i) * kGroupColumns;
+        const __m512 scale = _mm512_mul_ps(d, SignedBytes(at));
+        _mm512_store_ps(scales.scale[i], scale);
+        _mm512_store_ps(scales.less[i], _mm512_mul_ps(scale, _mm512_set1_ps(-96)));
+      }
+      return group + kCodesAt + unit * kGroupColumns * UnitBytes(kFormat);
+    } else if constexpr (kFormat != BlockFormat::kQ4K) {
       const __m512 middle = _mm512_set1_ps(kFormat == BlockFormat::kQ40 ? -24 : -384);
       for (int s = 0; s < kParts; ++s) {
         const __m512 d = Halves(group + s * kGroupColumns * 2);
@@ -92,77 +111,128 @@ class BlockColumns {
     }
   }
 
-  // The numbers of a group of columns, of the unit at `k`.
-  template <BlockFormat kFormat>
-  KVG_INLINE static void Make(const uint8_t* panel, int64_t k, int64_t group, Numbers& to) {
+  // The numbers of a group of columns, of the unit at `k`. between(constant s), s < kParts, is
+  // called after each quarter of the columns.
+  template <BlockFormat kFormat, class Between>
+  KVG_INLINE static void Make(const uint8_t* panel, int64_t k, int64_t group, Numbers& to,
+                              const Between& between) {
     constexpr BlockLayout kLayout = LayoutOf(kFormat);
     constexpr int64_t kStride = kLayout.block_k < kUnitK ? kUnitK : kLayout.block_k;
     constexpr int64_t kBytes = kStride / kLayout.block_k * kLayout.block_bytes;
+    constexpr int64_t kColumnBytes = UnitBytes(kFormat);
     Scales scales;
     const uint8_t* codes =
         ReadScales<kFormat>(panel + k / kStride * kBytes + group * (kBytes / kGroups), k, scales);
-    if constexpr (kFormat == BlockFormat::kQ80) {
-      MakeOfBytes(codes, scales, to);
-    } else {
-      MakeOfNibbles(codes, scales, Counted(kFormat), to);
-    }
+    const __m512 counted = Counted(kFormat);
+    Unroll<kParts>([&](auto s) KVG_INLINE_LAMBDA {
+      constexpr int kFirst = decltype(s)::value * kQuarter;
+      for (int c = kFirst; c < kFirst + kQuarter; c += 2, codes += 2 * kColumnBytes) {
+        for (int64_t i = 0; i < 2 * kColumnBytes; i += 64) FetchFrom(codes + i);
+        if constexpr (kFormat == BlockFormat::kQ80) {
+          MakeOfBytes(codes, scales, c, to);
+          MakeOfBytes(codes + kColumnBytes, scales, c + 1, to);
+        } else if constexpr (kFormat == BlockFormat::kQ6K) {
+          MakeOfSixBits(codes, scales, c, to);
+          MakeOfSixBits(codes + kColumnBytes, scales, c + 1, to);
+        } else {
+          MakeOfNibbles(codes, scales, counted, c, to);
+        }
+      }
+      between(s);
+    });
   }
 
-  // Two columns at a time, whose numbers lie in one table: bit 4 of an index says of which.
+  // Columns c and c + 1, whose numbers lie in one table: bit 4 of an index says of which.
   KVG_INLINE static void MakeOfNibbles(const uint8_t* codes, const Scales& scales, __m512 counted,
-                                       Numbers& to) {
-    constexpr int kBytes = 64, kAndOr = 0xea;  // (x & y) | z
+                                       int c, Numbers& to) {
+    constexpr int kBytes = 64;
     const __m512i low = _mm512_set1_epi16(0x000f), second = _mm512_set1_epi16(0x0010);
-    for (int c = 0; c < kGroupColumns; c += 2, codes += 2 * kBytes) {
-      FetchFrom(codes);
-      FetchFrom(codes + kBytes);
-      const __m512i a = _mm512_loadu_si512(codes), b = _mm512_loadu_si512(codes + kBytes);
-      Unroll<kParts>([&](auto s) KVG_INLINE_LAMBDA {
-        const auto sixteen = [&](int column) KVG_INLINE_LAMBDA {
-          return _mm512_fmadd_ps(_mm512_set1_ps(scales.scale[s][column]), counted,
-                                 _mm512_set1_ps(scales.less[s][column]));
-        };
-        const auto table =
-            reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(sixteen(c + 1), sixteen(c)));
-        const __m512i of_a = _mm512_and_si512(Moved<s>(a), low);
-        const __m512i of_b = _mm512_ternarylogic_epi32(Moved<s>(b), low, second, kAndOr);
-        _mm512_store_si512(to.values[s][c], _mm512_permutexvar_epi16(of_a, table));
-        _mm512_store_si512(to.values[s][c + 1], _mm512_permutexvar_epi16(of_b, table));
-      });
-    }
+    const __m512i a = _mm512_loadu_si512(codes), b = _mm512_loadu_si512(codes + kBytes);
+    Unroll<kParts>([&](auto s) KVG_INLINE_LAMBDA {
+      const auto sixteen = [&](int column) KVG_INLINE_LAMBDA {
+        return _mm512_fmadd_ps(_mm512_set1_ps(scales.scale[s][column]), counted,
+                               _mm512_set1_ps(scales.less[s][column]));
+      };
+      const auto table = reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(sixteen(c + 1), sixteen(c)));
+      const __m512i of_a = _mm512_and_si512(Moved<s>(a), low);
+      const __m512i of_b = _mm512_ternarylogic_epi32(Moved<s>(b), low, second, kAndOr);
+      _mm512_store_si512(to.values[s][c], _mm512_permutexvar_epi16(of_a, table));
+      _mm512_store_si512(to.values[s][c + 1], _mm512_permutexvar_epi16(of_b, table));
+    });
   }
 
-  // 2^8 + each code, in the highest bits of a fraction: code b of each lane.
+  static constexpr int kAndOr = 0xea;  // (x & y) | z
+
+  // 2^kBits + a code that lies in the highest kBits of each lane's fraction.
+  template <int kBits>
+  KVG_INLINE static __m512 Raised(__m512i moved) {
+    return _mm512_castsi512_ps(
+        _mm512_ternarylogic_epi32(moved, _mm512_set1_epi32(((1 << kBits) - 1) << (23 - kBits)),
+                                  _mm512_set1_epi32((127 + kBits) << 23), kAndOr));
+  }
+
+  // first and second of 16 numbers each, in the rows of `scales` that are given.
+  KVG_INLINE static void Put(__m512 first, __m512 second, const Scales& scales, int first_row,
+                             int second_row, int c, uint16_t* to) {
+    const auto scaled = [&](__m512 raised, int row) KVG_INLINE_LAMBDA {
+      return _mm512_fmadd_ps(raised, _mm512_set1_ps(scales.scale[row][c]),
+                             _mm512_set1_ps(scales.less[row][c]));
+    };
+    _mm512_store_si512(to, reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(
+                               scaled(second, second_row), scaled(first, first_row))));
+  }
+
+  // Code kCode of the four bytes of each lane.
   template <int kCode>
   KVG_INLINE static __m512 RaisedByte(__m512i words) {
     static_assert(kByteFrom == 15);  // where the fraction wants the first ones
-    __m512i moved = words;
-    if constexpr (kCode == 1) moved = _mm512_srli_epi32(words, 8);
-    if constexpr (kCode == 2) moved = _mm512_rol_epi32(words, 16);
-    if constexpr (kCode == 3) moved = _mm512_slli_epi32(words, 8);
-    constexpr int kAndOr = 0xea;
-    return _mm512_castsi512_ps(_mm512_ternarylogic_epi32(
-        moved, _mm512_set1_epi32(0xff << 15), _mm512_set1_epi32((127 + 8) << 23), kAndOr));
+    if constexpr (kCode == 1) words = _mm512_srli_epi32(words, 8);
+    if constexpr (kCode == 2) words = _mm512_rol_epi32(words, 16);
+    if constexpr (kCode == 3) words = _mm512_slli_epi32(words, 8);
+    return Raised<8>(words);
   }
 
-  KVG_INLINE static void MakeOfBytes(const uint8_t* codes, const Scales& scales, Numbers& to) {
-    for (int c = 0; c < kGroupColumns; ++c) {
-      Unroll<2>([&](auto half) KVG_INLINE_LAMBDA {
-        constexpr int kFirst = 2 * decltype(half)::value;
-        FetchFrom(codes);
-        const __m512i words = _mm512_loadu_si512(codes);
-        codes += 64;
-        Unroll<2>([&](auto i) KVG_INLINE_LAMBDA {
-          const int s = kFirst + i;
-          const __m512 scale = _mm512_set1_ps(scales.scale[s][c]);
-          const __m512 less = _mm512_set1_ps(scales.less[s][c]);
-          const __m512 first = _mm512_fmadd_ps(RaisedByte<2 * i>(words), scale, less);
-          const __m512 second = _mm512_fmadd_ps(RaisedByte<2 * i + 1>(words), scale, less);
-          _mm512_store_si512(to.values[s][c],
-                             reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(second, first)));
-        });
-      });
+  KVG_INLINE static void MakeOfBytes(const uint8_t* codes, const Scales& scales, int c,
+                                     Numbers& to) {
+    Unroll<kParts>([&](auto s) KVG_INLINE_LAMBDA {
+      constexpr int kPart = decltype(s)::value, kFirst = kPart % 2 * 2;
+      const __m512i words = _mm512_loadu_si512(codes + kPart / 2 * 64);
+      Put(RaisedByte<kFirst>(words), RaisedByte<kFirst + 1>(words), scales, kPart, kPart, c,
+          to.values[kPart][c]);
+    });
+  }
+
+  // Code kCode of eight: five of them in words, the others in halves and in the words' last bits.
+  template <int kCode>
+  KVG_INLINE static __m512 RaisedSixBits(const uint8_t* codes) {
+    constexpr int kTo = 17;
+    if constexpr (kCode < kSixBitsInWords) {
+      constexpr int kFrom = SixBitsFrom(kCode);
+      const __m512i words = _mm512_loadu_si512(codes);
+      if constexpr (kFrom > kTo) return Raised<6>(_mm512_srli_epi32(words, kFrom - kTo));
+      if constexpr (kFrom < kTo) return Raised<6>(_mm512_slli_epi32(words, kTo - kFrom));
+      return Raised<6>(words);
+    } else {
+      const __m512i halves =
+          _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(codes + 64)));
+      const __m512i moved = _mm512_slli_epi32(halves, kTo - SixBitsFrom(kCode));
+      if constexpr (kCode + 1 < kSixBitCodes) {
+        return Raised<6>(moved);
+      } else {  // the halves end after four bits
+        const __m512i last = _mm512_srli_epi32(_mm512_loadu_si512(codes), 30 - (kTo + 4));
+        return Raised<6>(
+            _mm512_ternarylogic_epi32(last, _mm512_set1_epi32(3 << (kTo + 4)), moved, kAndOr));
+      }
     }
+  }
+
+  KVG_INLINE static void MakeOfSixBits(const uint8_t* codes, const Scales& scales, int c,
+                                       Numbers& to) {
+    Unroll<kParts>([&](auto s) KVG_INLINE_LAMBDA {
+      constexpr int kCode = 2 * decltype(s)::value;
+      Put(RaisedSixBits<kCode>(codes), RaisedSixBits<kCode + 1>(codes), scales, kCode, kCode + 1, c,
+          to.values[s][c]);
+    });
   }
 
   template <int kPart>
@@ -261,25 +331,39 @@ class BlockColumns {
     }
   }
 
-  // Up to 16 rows: tiles 0-3 sums, 4-5 weights, 6-7 rows.
+  // Up to 16 rows: tiles 0-3 sums, 4-5 weights, 6-7 rows. A group is multiplied while the next one
+  // is made: a tile waits until what it loads has left the store buffer, and a product for the one
+  // before it.
   template <BlockFormat kFormat>
   [[gnu::noinline]] static void Few(const PanelProduct& p, float* sums) {
     const auto* panel = static_cast<const uint8_t*>(p.panel);
-    Pairs pairs;
-    Numbers made[2];  // what one group's tiles read is not overwritten by the next one's
+    Pairs pairs[2];
+    Numbers made[2];
     Unroll<kGroups>([&](auto g) KVG_INLINE_LAMBDA { LoadSums<g>(p, sums); });
+    const auto dot = [&](auto group, auto s, const Pairs& rows) KVG_INLINE_LAMBDA {
+      Engine::template Load<4 + s % 2>(made[group % 2].values[s], 64);
+      Engine::template Load<6 + s % 2>(rows.values[s], 64);
+      Engine::template Dot<group, 4 + s % 2, 6 + s % 2>();
+    };
+    using Last = std::integral_constant<int, kGroups - 1>;
     for (int64_t k = p.begin; k < p.k; k += kUnitK) {
-      PutRows(p, k, pairs);
+      const Pairs& before = pairs[(k / kUnitK + 1) % 2];
+      Pairs& now = pairs[k / kUnitK % 2];
+      PutRows(p, k, now);
       Unroll<kGroups>([&](auto g) KVG_INLINE_LAMBDA {
         constexpr int kGroup = decltype(g)::value;
-        Numbers& numbers = made[kGroup % 2];
-        Make<kFormat>(panel, k, kGroup, numbers);
-        Unroll<kParts>([&](auto s) KVG_INLINE_LAMBDA {
-          Engine::template Load<4 + s % 2>(numbers.values[s], 64);
-          Engine::template Load<6 + s % 2>(pairs.values[s], 64);
-          Engine::template Dot<kGroup, 4 + s % 2, 6 + s % 2>();
+        Make<kFormat>(panel, k, kGroup, made[kGroup % 2], [&](auto s) KVG_INLINE_LAMBDA {
+          if constexpr (kGroup > 0) {
+            dot(std::integral_constant<int, kGroup - 1>{}, s, now);
+          } else {
+            if (k > p.begin) dot(Last{}, s, before);
+          }
         });
       });
+    }
+    if (p.k > p.begin) {
+      const Pairs& last = pairs[(p.k / kUnitK + 1) % 2];
+      Unroll<kParts>([&](auto s) KVG_INLINE_LAMBDA { dot(Last{}, s, last); });
     }
     Unroll<kGroups>([&](auto g) KVG_INLINE_LAMBDA { StoreSums<g>(p, sums); });
   }
@@ -289,7 +373,7 @@ class BlockColumns {
   static void Turn(const uint8_t* panel, int64_t k, uint16_t* to) {
     for (int64_t group = 0; group < kGroups; ++group) {
       Numbers numbers;
-      Make<kFormat>(panel, k, group, numbers);
+      Make<kFormat>(panel, k, group, numbers, [](auto) {});
       for (int s = 0; s < kParts; ++s) {
         __m512i columns[16], pairs[16];
         for (int c = 0; c < kGroupColumns; ++c) {

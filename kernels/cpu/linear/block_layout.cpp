@@ -148,6 +148,32 @@ void PutQ4KColumn(const uint8_t* in, uint8_t* group, int64_t column) {
   }
 }
 
+void PutQ6KColumn(const uint8_t* in, uint8_t* group, int64_t column) {
+  constexpr int64_t kScales = 16, kScalesAt = 2 * kGroupColumns;
+  constexpr int64_t kUnitsAt = kScalesAt + kScales * kGroupColumns, kLanes = 16;
+  std::memcpy(group + column * 2, in + 208, 2);
+  for (int64_t i = 0; i < kScales; ++i) group[kScalesAt + i * kGroupColumns + column] = in[192 + i];
+  for (int64_t unit = 0; unit < 2; ++unit) {
+    uint8_t* const to =
+        group + kUnitsAt + (unit * kGroupColumns + column) * UnitBytes(BlockFormat::kQ6K);
+    const uint8_t *const low = in + unit * 64, *const high = in + 128 + unit * 32;
+    const auto code = [&](int64_t i) {  // quarters of 32 share the places of their bits
+      const int quarter = static_cast<int>(i / 32);
+      const uint32_t bits = low[i % 64], above = high[i % 32];
+      return (bits >> (quarter / 2 * 4) & 15) | (above >> (quarter * 2) & 3) << 4;
+    };
+    for (int64_t lane = 0; lane < kLanes; ++lane) {
+      uint32_t word = 0, half = 0;
+      for (int i = 0; i < kSixBitCodes; ++i) {
+        (i < kSixBitsInWords ? word : half) |= code(i * kLanes + lane) << SixBitsFrom(i);
+      }
+      word |= half >> 16 << 30;
+      std::memcpy(to + lane * 4, &word, 4);
+      std::memcpy(to + kLanes * 4 + lane * 2, &half, 2);
+    }
+  }
+}
+
 // The same of four blocks of 32 k, `block_bytes` apart; put(codes, block_bytes, to) moves their
 // codes.
 template <class Put>
@@ -206,6 +232,8 @@ void PackBlocksByColumn(BlockFormat format, const uint8_t* const* rows, int64_t 
       const uint8_t* const in = row == nullptr ? kZeroBlocks : row + i * per_step * row_bytes;
       if (format == BlockFormat::kQ4K) {
         PutQ4KColumn(in, group, column % kGroupColumns);
+      } else if (format == BlockFormat::kQ6K) {
+        PutQ6KColumn(in, group, column % kGroupColumns);
       } else {
         PutFourBlocks(format, in, row == nullptr ? 0 : row_bytes, group, column % kGroupColumns,
                       format == BlockFormat::kQ40 ? PutQ40Codes : PutQ80Codes);

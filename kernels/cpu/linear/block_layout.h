@@ -22,11 +22,15 @@
 // Codes may lie by column instead: then those of one column and 128 k ("a unit") are 64 bytes of
 // four-bit codes, those of k, 32 + k, 64 + k and 96 + k in the 16 bits of k, the first ones lowest;
 // or 128 bytes of eight-bit codes, those of k, 16 + k, 32 + k and 48 + k in the 32 bits of k, from
-// bit 15 on around the end. The bytes of a panel are as many.
+// bit 15 on around the end; or 96 bytes of six-bit codes: 16 words, of which word i has those of i,
+// 16 + i, .., 64 + i, the first ones lowest, and 16 halves, of which half i has those of 80 + i and
+// 96 + i and the low four bits of that of 112 + i, whose others are the highest two of word i. The
+// bytes of a panel are as many.
 //
 //   q8_0, q4_0  of 128 k: group: d f16[4][16], of each 32 k; 16 columns of a unit
 //   q4_k        of 256 k: group: d f16[16], m f16[16]; scales u8[8][16] and least values u8[8][16],
 //                         of each 32 k; 16 columns of the first unit, then those of the second
+//   q6_k        of 256 k: group: d f16[16]; scales i8[16][16], of each 16 k; columns as above
 #pragma once
 
 #include <cstdint>
@@ -69,13 +73,17 @@ constexpr BlockLayout LayoutOf(BlockFormat format) {
 
 inline constexpr int64_t kUnitK = 128;
 constexpr int64_t UnitBytes(BlockFormat format) {  // of one column
+  if (format == BlockFormat::kQ6K) return 96;
   return format == BlockFormat::kQ80 ? 128 : 64;
+}
+// Codes of six bits of a lane, so many of them in its word, and the lowest bit of each.
+inline constexpr int kSixBitCodes = 8, kSixBitsInWords = 5;
+constexpr int SixBitsFrom(int code) {
+  return 6 * (code < kSixBitsInWords ? code : code - kSixBitsInWords);
 }
 inline constexpr int kByteFrom = 15;  // the lowest bit of the first of four codes of eight bits
 // Whether panels of rows of `k` elements may lie by column.
-constexpr bool LiesByColumn(BlockFormat format, int64_t k) {
-  return format != BlockFormat::kQ6K && k % kUnitK == 0;
-}
+constexpr bool LiesByColumn(int64_t k) { return k % kUnitK == 0; }
 
 constexpr int64_t BlockPanelBytes(BlockFormat format, int64_t k) {
   const BlockLayout layout = LayoutOf(format);

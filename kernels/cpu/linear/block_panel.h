@@ -423,8 +423,7 @@ void FloatsOfBlocks(const uint8_t* blocks, int64_t k, void* to) {
 template <class Panels, DType kStore, BlockFormat kFormat>
 void MultiplyBlocks(const PanelProduct& p) {
   [[maybe_unused]] const typename Panels::ThreadScope scope;
-  if constexpr (kStore == DType::kBF16 && LiesByColumn(kFormat, kUnitK) &&
-                requires { typename Panels::ByColumn; }) {
+  if constexpr (kStore == DType::kBF16 && requires { typename Panels::ByColumn; }) {
     if (p.by_column) return Panels::ByColumn::template Multiply<kFormat>(p);
   }
   using V = typename Panels::Vec;

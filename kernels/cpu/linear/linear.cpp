@@ -159,8 +159,8 @@ class CpuLinear final : public LinearOps, public BlockProducts {
     return static_cast<int>(std::clamp<int64_t>(std::min(wanted, items), 1, threads_));
   }
 
-  bool ByColumn(BlockFormat format, int64_t k, DType store) const {
-    return kernels_.blocks_by_column && store == DType::kBF16 && LiesByColumn(format, k);
+  bool ByColumn(int64_t k, DType store) const {
+    return kernels_.blocks_by_column && store == DType::kBF16 && LiesByColumn(k);
   }
 
   // Rows per product: many, so that a panel is read seldom, but several products per thread.
@@ -225,7 +225,7 @@ class CpuLinear final : public LinearOps, public BlockProducts {
         const auto pack = [&] {
           if (!form) return PackPanel(kernels_, first, k, store, packed->panel(i));
           const BlockUse use = !keep_blocks                ? BlockUse::kFloats
-                               : ByColumn(*form, k, store) ? BlockUse::kKeepByColumn
+                               : ByColumn(k, store) ? BlockUse::kKeepByColumn
                                                            : BlockUse::kKeep;
           return PackBlocks(kernels_, first, k, use, store, packed->panel(i));
         };
@@ -277,7 +277,7 @@ class CpuLinear final : public LinearOps, public BlockProducts {
                 .last = end == k,
                 .sums = sums,
                 .next = next,
-                .by_column = form && ByColumn(*form, k, store)});
+                .by_column = form && ByColumn(k, store)});
     };
     const auto run = [&](int64_t item, int thread) {
       const int64_t first = item % groups * group, row = item / groups * step;
