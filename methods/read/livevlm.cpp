@@ -95,7 +95,8 @@ class PositionAgnostic final : public QuestionReader {
   static int64_t CountBefore(LayerView& view, int64_t position) {
     RowOps& ops = *view.ops().rows;
     const int64_t n = view.lengths()[0];
-    const Tensor places = view.Scratch(DType::kF32, {1, n}), limit = view.Scratch(DType::kF32, {1, n});
+    const Tensor places = view.Scratch(DType::kF32, {1, n}),
+                 limit = view.Scratch(DType::kF32, {1, n});
     const Tensor count = view.Scratch(DType::kF32, {1});
     ops.Convert(view.Positions(0).Reshape({1, n}), places);
     ops.Fill(static_cast<float>(position), limit);

@@ -89,7 +89,8 @@ class VisionSinkBuckets final : public Reducer {
     Mark(view, Best(view, own, room - scattered), taken);
     // The best scores are the best of their buckets, too, so what they leave of the places of a
     // bucket is the rest of its best.
-    const Tensor waits = view.Scratch(DType::kF32, {1, n}), free = view.Scratch(DType::kF32, {1, n});
+    const Tensor waits = view.Scratch(DType::kF32, {1, n}),
+                 free = view.Scratch(DType::kF32, {1, n});
     const Tensor count = view.Scratch(DType::kF32, {1});
     int64_t left = scattered;
     for (const bool in_buckets : {true, false}) {

@@ -178,9 +178,9 @@ TEST_F(LiveVlmRead, ComparesQueriesBeforeTheirRotation) {
 
 TEST_F(LiveVlmRead, ATextHasPagesTooAndAllPagesAreNoChoice) {
   view_.spans.clear();
-  const auto of_text = MakeStage<Reader>(
-      StageKind::kRead, "livevlm",
-      R"({"page": 4, "share": 0.1, "question": 1, "sinks": 2, "local": 5})");
+  const auto of_text =
+      MakeStage<Reader>(StageKind::kRead, "livevlm",
+                        R"({"page": 4, "share": 0.1, "question": 1, "sinks": 2, "local": 5})");
   view_.queries[17 * 4 * kDim] = 2;
   const std::vector<float> none(4 * kDim);
   auto state = of_text->Begin(view_);
@@ -205,11 +205,13 @@ TEST(LiveVlmChecks, AllHeadsOfALayerReadTheSame) {
   EXPECT_EQ(fault({}), "");
   EXPECT_EQ(fault({"store.id=kivi"}), "");
   EXPECT_EQ(fault({"score.id=snapkv"}), "");
-  EXPECT_THAT(fault({"allocate.id=ada"}), AllOf(HasSubstr("read.livevlm"), HasSubstr("allocate.ada"),
-                                                HasSubstr("allocate.uniform")));
+  EXPECT_THAT(
+      fault({"allocate.id=ada"}),
+      AllOf(HasSubstr("read.livevlm"), HasSubstr("allocate.ada"), HasSubstr("allocate.uniform")));
   EXPECT_THAT(fault({"score.id=h2o", "trigger.id=every_step"}),
               AllOf(HasSubstr("trigger.every_step"), HasSubstr("use trigger.prefill")));
-  EXPECT_THAT(fault({"read.id=rekv", "store.position=read"}), HasSubstr("leave out one of the two"));
+  EXPECT_THAT(fault({"read.id=rekv", "store.position=read"}),
+              HasSubstr("leave out one of the two"));
 }
 
 }  // namespace

@@ -224,9 +224,9 @@ class CpuLinear final : public LinearOps, public BlockProducts {
         const PanelForm& form = stored[static_cast<size_t>(i)];
         const auto pack = [&] {
           if (!form) return PackPanel(kernels_, first, k, store, packed->panel(i));
-          const BlockUse use = !keep_blocks                ? BlockUse::kFloats
+          const BlockUse use = !keep_blocks         ? BlockUse::kFloats
                                : ByColumn(k, store) ? BlockUse::kKeepByColumn
-                                                           : BlockUse::kKeep;
+                                                    : BlockUse::kKeep;
           return PackBlocks(kernels_, first, k, use, store, packed->panel(i));
         };
         if (!pack()) all_finite.store(false, std::memory_order_relaxed);
