@@ -110,11 +110,12 @@ bool SurelyFinite(BlockFormat format, const uint8_t* blocks, int64_t count, DTyp
   // f32 and bf16 reach far beyond what finite halves times small integers can be.
   const int64_t at = format == BlockFormat::kQ6K ? 208 : 0;
   const int64_t also = format == BlockFormat::kQ4K ? 2 : at;
-  const auto is_finite = [](const uint8_t* half) { return (half[1] & 0x7c) != 0x7c; };
+  const auto is_finite = [](const uint8_t* half) { return (half[1] & 0x7c) != 0x7c ? 1 : 0; };
+  int all = 1;
   for (int64_t i = 0; i < count; ++i, blocks += bytes) {
-    finite &= is_finite(blocks + at) & is_finite(blocks + also);
+    all &= is_finite(blocks + at) & is_finite(blocks + also);
   }
-  return finite;
+  return all == 1;
 }
 
 }  // namespace kvgauge
