@@ -127,14 +127,14 @@ std::vector<std::string> PerceptronTagger::Tags(const std::vector<Text>& words) 
     } else {
       const size_t at = i + 2;
       const auto word_at = [&context](size_t place) { return Encode(context[place]); };
-      tag = tags_[Best({"bias", "i suffix " + Suffix(words[i]),
-                        "i pref1 " + Encode(words[i].substr(0, 1)), "i-1 tag " + previous,
-                        "i-2 tag " + before_previous,
-                        "i tag+i-2 tag " + previous + " " + before_previous,
-                        "i word " + word_at(at), "i-1 tag+i word " + previous + " " + word_at(at),
-                        "i-1 word " + word_at(at - 1), "i-1 suffix " + Suffix(context[at - 1]),
-                        "i-2 word " + word_at(at - 2), "i+1 word " + word_at(at + 1),
-                        "i+1 suffix " + Suffix(context[at + 1]), "i+2 word " + word_at(at + 2)})];
+      tag = tags_[Best(
+          {"bias", "i suffix " + Suffix(words[i]), "i pref1 " + Encode(words[i].substr(0, 1)),
+           "i-1 tag " + previous, "i-2 tag " + before_previous,
+           StrCat("i tag+i-2 tag ", previous, " ", before_previous), "i word " + word_at(at),
+           StrCat("i-1 tag+i word ", previous, " ", word_at(at)), "i-1 word " + word_at(at - 1),
+           "i-1 suffix " + Suffix(context[at - 1]), "i-2 word " + word_at(at - 2),
+           "i+1 word " + word_at(at + 1), "i+1 suffix " + Suffix(context[at + 1]),
+           "i+2 word " + word_at(at + 2)})];
     }
     before_previous = std::move(previous);
     previous = tag;
