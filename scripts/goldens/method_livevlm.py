@@ -21,7 +21,7 @@ SIZES = ["read.page=8"]
 class LiveVlm(StreamMem):
     """Beside a Case of make_visual_methods. The question is read with the prompt."""
 
-    asks = dict(method="livevlm")
+    asks = dict(method="livevlm", public_code=False)
     oracle = "accounts of arXiv:2505.15269v2 in a NumPy forward that reads the prompt in chunks, float64"
     budget, steps, window, chunk, context, question = 230, 6, 100, None, None, 256
     newest, capacity, scatter, page, share = 2, 1, 0.5, 8, 0.4
@@ -142,7 +142,7 @@ class LiveVlm(StreamMem):
 class Asked(LiveVlm):
     """The question comes behind the frames; buckets have two places."""
 
-    asks = dict(method="livevlm", context_tokens=222)
+    asks = dict(method="livevlm", public_code=False, context_tokens=222)
     context, budget, window, capacity, scatter = 222, 120, 16, 2, 0.4
     set = [*SIZES, "score.window=16", "reduce.capacity=2", "reduce.scatter=0.4"]
 
@@ -150,6 +150,6 @@ class Asked(LiveVlm):
 class InChunks(LiveVlm):
     """Chunks of 60 cut frames; what was compressed is compressed again."""
 
-    asks = dict(method="livevlm", chunk_tokens=60)
+    asks = dict(method="livevlm", public_code=False, chunk_tokens=60)
     chunk, budget, window, question = 60, 190, 16, 16
     set = [*SIZES, "score.window=16", "read.question=16"]
