@@ -27,40 +27,30 @@ class LServePages final : public Reader {
         tokens_(params.Int("tokens")),
         every_(params.Int("every")) {}
 
-  struct Head {
-    PageBounds bounds;   // of logical pages
-    int64_t pages = 0;   // there were at the last choice; 0 before the first
-    int64_t chosen = 0;  // of each query head, 0: everything is read
-    Buffer choice;       // [group, chosen] i32
+  struct Choice {
+    int64_t pages = 0;  // there were at that time; 0 before the first
+    int64_t count = 0;  // of each query head, 0: everything is read
+    Buffer chosen;      // [group, count] i32
   };
-  struct Index final : State {
-    std::vector<Head> heads;
-    int64_t page_bytes = 0;  // of a logical page
+  struct Index final : PageIndex {  // of logical pages
+    std::vector<Choice> choices;    // of each head
 
     int64_t bytes() const override {
-      int64_t sum = 0;
-      for (const Head& head : heads) {
-        sum += head.bounds.pages() * page_bytes + head.choice.size_bytes();
-      }
+      int64_t sum = PageIndex::bytes();
+      for (const Choice& choice : choices) sum += choice.chosen.size_bytes();
       return sum;
     }
   };
 
   std::unique_ptr<State> Begin(LayerView& view) const override {
     auto index = std::make_unique<Index>();
-    const auto heads = static_cast<size_t>(view.shape().kv_heads);
-    index->page_bytes = PageBounds::BytesOfPage(view.shape());
-    index->heads.resize(heads);
-    Append(view, std::vector<int64_t>(heads, 0), *index);
+    index->Begin(view, logical_);
+    index->choices.resize(index->heads.size());
     return index;
   }
 
   void Append(LayerView& view, std::span<const int64_t> first, State& state) const override {
-    auto& index = static_cast<Index&>(state);
-    for (size_t h = 0; h < index.heads.size(); ++h) {
-      if (first[h] == view.lengths()[h]) continue;
-      index.heads[h].bounds.Extend(view, static_cast<int64_t>(h), logical_, first[h]);
-    }
+    static_cast<Index&>(state).Append(view, first);
   }
 
   bool Select(LayerView& view, State& state, const Tensor& q, Tensor words) const override {
@@ -69,23 +59,24 @@ class LServePages final : public Reader {
     const int64_t group = view.shape().group();
     bool partial = false;
     for (int64_t h = 0; h < view.shape().kv_heads; ++h) {
-      Head& head = index.heads[static_cast<size_t>(h)];
-      const int64_t length = view.lengths()[static_cast<size_t>(h)];
+      Choice& choice = index.choices[static_cast<size_t>(h)];
       // A page that has begun since was not there to be chosen.
-      if (due || head.pages != Pages(length))
-        Choose(view, h, q.Slice(h * group, (h + 1) * group), head);
-      partial |= head.chosen > 0;
+      if (due || choice.pages != Pages(view.lengths()[h])) {
+        Choose(view, h, index.heads[static_cast<size_t>(h)], q.Slice(h * group, (h + 1) * group),
+               choice);
+      }
+      partial |= choice.count > 0;
     }
     if (!partial) return false;
     for (int64_t h = 0; h < view.shape().kv_heads; ++h) {
-      const Head& head = index.heads[static_cast<size_t>(h)];
-      const int64_t length = view.lengths()[static_cast<size_t>(h)];
+      const Choice& choice = index.choices[static_cast<size_t>(h)];
+      const int64_t length = view.lengths()[h];
       if (length == 0) continue;
-      const Tensor of_head =
-          Columns(words.Slice(h * group, (h + 1) * group), 0, (length + 63) / 64);
-      Tensor choice = head.chosen > 0 ? head.choice.As(DType::kI32, {group, head.chosen})
-                                      : Everything(view, head.pages);
-      view.ops().select->MarkRuns(choice, page_, length, of_head);
+      const Tensor chosen = choice.count > 0 ? choice.chosen.As(DType::kI32, {group, choice.count})
+                                             : Everything(view, choice.pages);
+      view.ops().select->MarkRuns(
+          chosen, page_, length,
+          Columns(words.Slice(h * group, (h + 1) * group), 0, (length + 63) / 64));
     }
     return true;
   }
@@ -104,36 +95,33 @@ class LServePages final : public Reader {
   }
 
   // q: [group, key_dim]
-  void Choose(LayerView& view, int64_t h, const Tensor& q, Head& head) const {
+  void Choose(LayerView& view, int64_t head, const PageBounds& bounds, const Tensor& q,
+              Choice& choice) const {
     Ops& ops = view.ops();
-    const int64_t group = q.shape[0], length = view.lengths()[static_cast<size_t>(h)];
-    const int64_t before = Pages(length) - 1;  // the newest page
-    const int64_t count = std::min(std::max(kLeastPages, tokens_ / page_), before + 1);
-    head.pages = before + 1;
-    head.chosen = length - 1 <= tokens_ || count > before ? 0 : count;
-    if (head.chosen == 0) return;
+    const int64_t group = q.shape[0], length = view.lengths()[head];
+    const int64_t newest = Pages(length) - 1, most = std::max(kLeastPages, tokens_ / page_);
+    choice.pages = newest + 1;
+    choice.count = length - 1 <= tokens_ || most > newest ? 0 : most;
+    if (choice.count == 0) return;
 
-    const Tensor products = head.bounds.LargestProducts(view, q);
-    HideFromNewest(view, h, 0, logical_, products);
-    const Tensor of_pages = view.Scratch(DType::kF32, {group, before * parts_});
-    ops.rows->Convert(Columns(products, 0, before * parts_), of_pages);
-    const Tensor by_part = of_pages.Reshape({group * before, parts_});
-    const Tensor best = view.Scratch(DType::kF32, {group * before, 1});
-    ops.rows->Convert(Columns(by_part, 0, 1), best);
-    for (int64_t i = 1; i < parts_; ++i) {
-      ops.rows->Combine(best, Columns(by_part, i, i + 1), Binary::kMax, best);
-    }
-    const std::vector<int32_t> counts(static_cast<size_t>(group), static_cast<int32_t>(count - 1));
-    const Tensor chosen = view.Scratch(DType::kI32, {group, count - 1});
-    ops.select->TopK(best.Reshape({group, before}), Upload(view, counts), chosen);
+    const Tensor products = bounds.LargestProducts(view, q);
+    HideFromNewest(view, head, 0, logical_, products);
+    const Tensor full = view.Scratch(DType::kF32, {group, newest * parts_});
+    ops.rows->Convert(Columns(products, 0, newest * parts_), full);
+    const Tensor best = view.Scratch(DType::kF32, {group * newest});
+    ops.rows->ReduceRows(full.Reshape({group * newest, parts_}), Reduction::kMax, best);
+    const int64_t others = choice.count - 1;
+    const std::vector<int32_t> counts(static_cast<size_t>(group), static_cast<int32_t>(others));
+    const Tensor chosen = view.Scratch(DType::kI32, {group, others});
+    ops.select->TopK(best.Reshape({group, newest}), Upload(view, counts), chosen);
 
-    const int64_t bytes = group * count * SizeOf(DType::kI32);
-    if (head.choice.size_bytes() != bytes) head.choice = ops.memory->Allocate(bytes);
-    const Tensor choice = head.choice.As(DType::kI32, {group, count});
-    const Tensor newest = Numbers(view, 1, static_cast<int32_t>(before));
+    const int64_t bytes = group * choice.count * SizeOf(DType::kI32);
+    if (choice.chosen.size_bytes() != bytes) choice.chosen = ops.memory->Allocate(bytes);
+    const Tensor out = choice.chosen.As(DType::kI32, {group, choice.count});
+    const Tensor last = Numbers(view, 1, static_cast<int32_t>(newest));
     for (int64_t g = 0; g < group; ++g) {
-      ops.memory->Copy(chosen[g], choice[g].Slice(0, count - 1));
-      ops.memory->Copy(newest, choice[g].Slice(count - 1, count));
+      ops.memory->Copy(chosen[g], out[g].Slice(0, others));
+      ops.memory->Copy(last, out[g].Slice(others, choice.count));
     }
   }
 
@@ -145,7 +133,10 @@ KVG_REGISTER_STAGE({
     .id = "lserve",
     .paper = "arXiv:2502.14866",
     .summary = "reads the pages of which a part could match the query best, chosen every few steps",
-    .departures = {"the index has the cache's type"},
+    .departures = {"a page that begins with the newest token is read from then on; the reference "
+                   "takes the page before it in its place, and reads what the new one holds beside "
+                   "the newest token from the next choice on",
+                   "the index has the cache's type"},
     .bytes =
         "2 * key_dim / logical of the cache's type an entry and head, and 4 for each page that "
         "a query head reads, beside the cache",

@@ -27,37 +27,18 @@ class Quest final : public Reader, public TurnTakingReader {
         floor_below_(params.Text("below") == "floor"),
         last_page_(params.Bool("last_page")) {}
 
-  struct Index final : State {
-    std::vector<PageBounds> heads;
-    int64_t page_bytes = 0;  // of one page: both bounds
-
-    int64_t bytes() const override {
-      int64_t pages = 0;
-      for (const PageBounds& head : heads) pages += head.pages();
-      return pages * page_bytes;
-    }
-  };
-
   std::unique_ptr<State> Begin(LayerView& view) const override {
-    const ModelShape& shape = view.shape();
-    auto index = std::make_unique<Index>();
-    if (view.layer() < dense_layers_) return index;
-    index->page_bytes = PageBounds::BytesOfPage(shape);
-    index->heads.resize(static_cast<size_t>(shape.kv_heads));
-    Append(view, std::vector<int64_t>(static_cast<size_t>(shape.kv_heads), 0), *index);
+    auto index = std::make_unique<PageIndex>();
+    if (view.layer() >= dense_layers_) index->Begin(view, page_);
     return index;
   }
 
   void Append(LayerView& view, std::span<const int64_t> first, State& state) const override {
-    auto& index = static_cast<Index&>(state);
-    for (size_t h = 0; h < index.heads.size(); ++h) {
-      const auto head = static_cast<int64_t>(h);
-      if (first[h] < view.lengths()[h]) index.heads[h].Extend(view, head, page_, first[h]);
-    }
+    static_cast<PageIndex&>(state).Append(view, first);
   }
 
   bool Select(LayerView& view, State& state, const Tensor& q, Tensor words) const override {
-    const auto& index = static_cast<const Index&>(state);
+    const auto& index = static_cast<const PageIndex&>(state);
     const auto most = [&](size_t head) {
       const int64_t length = view.lengths()[head];
       return std::max(kLeastPages, (floor_below_ ? std::min(tokens_, length) : tokens_) / page_);

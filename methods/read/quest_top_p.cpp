@@ -23,33 +23,14 @@ class QuestTopP final : public Reader {
         share_(static_cast<float>(params.Real("share"))),
         dense_layers_(params.Int("dense_layers")) {}
 
-  struct Index final : State {
-    std::vector<PageBounds> heads;  // empty in a dense layer
-    int64_t page_bytes = 0;
-
-    int64_t bytes() const override {
-      int64_t pages = 0;
-      for (const PageBounds& head : heads) pages += head.pages();
-      return pages * page_bytes;
-    }
-  };
-
   std::unique_ptr<State> Begin(LayerView& view) const override {
-    auto index = std::make_unique<Index>();
-    if (view.layer() < dense_layers_) return index;
-    const auto heads = static_cast<size_t>(view.shape().kv_heads);
-    index->page_bytes = PageBounds::BytesOfPage(view.shape());
-    index->heads.resize(heads);
-    Append(view, std::vector<int64_t>(heads, 0), *index);
+    auto index = std::make_unique<PageIndex>();
+    if (view.layer() >= dense_layers_) index->Begin(view, page_);
     return index;
   }
 
   void Append(LayerView& view, std::span<const int64_t> first, State& state) const override {
-    auto& index = static_cast<Index&>(state);
-    for (size_t h = 0; h < index.heads.size(); ++h) {
-      if (first[h] == view.lengths()[h]) continue;
-      index.heads[h].Extend(view, static_cast<int64_t>(h), page_, first[h]);
-    }
+    static_cast<PageIndex&>(state).Append(view, first);
   }
 
   bool ReadsFew(int64_t layer, int64_t length) const override {
@@ -57,7 +38,7 @@ class QuestTopP final : public Reader {
   }
 
   bool Select(LayerView& view, State& state, const Tensor& q, Tensor words) const override {
-    const auto& index = static_cast<const Index&>(state);
+    const auto& index = static_cast<const PageIndex&>(state);
     if (index.heads.empty() || view.width() == 0) return false;
     if (share_ >= 1 && view.width() <= most_ * page_) return false;
     const int64_t group = view.shape().group();

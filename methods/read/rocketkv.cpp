@@ -24,32 +24,14 @@ class RocketKv final : public Reader {
   explicit RocketKv(const Params& params)
       : page_(params.Int("page")), rank_(params.Int("rank")), tokens_(params.Int("tokens")) {}
 
-  struct Index final : State {
-    std::vector<PageBounds> heads;
-    int64_t page_bytes = 0;
-
-    int64_t bytes() const override {
-      int64_t pages = 0;
-      for (const PageBounds& head : heads) pages += head.pages();
-      return pages * page_bytes;
-    }
-  };
-
   std::unique_ptr<State> Begin(LayerView& view) const override {
-    const auto heads = static_cast<size_t>(view.shape().kv_heads);
-    auto index = std::make_unique<Index>();
-    index->page_bytes = PageBounds::BytesOfPage(view.shape());
-    index->heads.resize(heads);
-    Append(view, std::vector<int64_t>(heads, 0), *index);
+    auto index = std::make_unique<PageIndex>();
+    index->Begin(view, page_);
     return index;
   }
 
   void Append(LayerView& view, std::span<const int64_t> first, State& state) const override {
-    auto& index = static_cast<Index&>(state);
-    for (size_t h = 0; h < index.heads.size(); ++h) {
-      if (first[h] == view.lengths()[h]) continue;
-      index.heads[h].Extend(view, static_cast<int64_t>(h), page_, first[h]);
-    }
+    static_cast<PageIndex&>(state).Append(view, first);
   }
 
   // Pages of 16 entries and more are read as fast where they lie.
@@ -58,7 +40,7 @@ class RocketKv final : public Reader {
   }
 
   bool Select(LayerView& view, State& state, const Tensor& q, Tensor words) const override {
-    const auto& index = static_cast<const Index&>(state);
+    const auto& index = static_cast<const PageIndex&>(state);
     const auto fits = [this](int64_t length) { return length <= tokens_; };
     if (std::all_of(view.lengths().begin(), view.lengths().end(), fits)) return false;
     const int64_t group = view.shape().group();

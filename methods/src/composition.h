@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a composition of stages is, whatever the model.
+// What a composition of stages is.
 #pragma once
 
 #include "methods/method.h"
@@ -12,6 +12,9 @@ Status CheckNarrow(const Method& method);
 // Refuses to give up entries of rows from which a score looks back in decode. Precondition:
 // protect.recent is settled.
 Status CheckProtection(const Method& method);
+// Refuses stages beside a reader that it cannot go with, on a model of that shape, which is the
+// prepared one.
+Status CheckReader(const Method& method, const Pipeline& p, const ModelShape& shape);
 // Whether a budget says how many entries stay.
 bool TakesBudget(const Method& method);
 // Newest entries that always stay, by what the stages say.

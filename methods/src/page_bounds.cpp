@@ -90,4 +90,25 @@ void PageBounds::Grow(LayerView& view, int64_t keep, int64_t pages) {
   }
 }
 
+void PageIndex::Begin(LayerView& view, int64_t page) {
+  page_ = page;
+  page_bytes_ = PageBounds::BytesOfPage(view.shape());
+  heads.resize(static_cast<size_t>(view.shape().kv_heads));
+  Append(view, std::vector<int64_t>(heads.size(), 0));
+}
+
+void PageIndex::Append(LayerView& view, std::span<const int64_t> first) {
+  for (size_t h = 0; h < heads.size(); ++h) {
+    if (first[h] < view.lengths()[h]) {
+      heads[h].Extend(view, static_cast<int64_t>(h), page_, first[h]);
+    }
+  }
+}
+
+int64_t PageIndex::bytes() const {
+  int64_t pages = 0;
+  for (const PageBounds& head : heads) pages += head.pages();
+  return pages * page_bytes_;
+}
+
 }  // namespace kvgauge

@@ -4,7 +4,9 @@ entries, one for each query head. Masks are what the authors' own functions choo
 the processor (`make_methods --checkouts DIR`); what runs as a CUDA or Triton kernel there is
 restated here, and said so with each class."""
 
+import inspect
 import math
+import types
 
 import numpy as np
 
@@ -272,16 +274,47 @@ LOOPSERVE = [
 MASKS = ("mit-han-lab/Block-Sparse-Attention", "49d6c39")
 
 
+class OmniServe(LServe):
+    """Pages are those that the authors' own function takes, given bounds. A page that begins with the
+    newest token is there when it takes them, as the program has it."""
+
+    def compress(self, checkout, **settings):
+        import torch
+        from checkouts import definitions
+
+        kernels = types.SimpleNamespace(single_query_page_selector=lambda *_: self.bounds)
+        code = definitions(checkout.path / "omniserve/modeling/layers/decoding_attention.py",
+                           ("DecodingAttentionWrapper",),
+                           {"torch": torch, "Dict": dict, "fused_attention_selector": kernels})
+        self.select = code.DecodingAttentionWrapper.dynamic_select_topk_pages
+        super().compress(**settings)
+
+    def choose(self, bounds, before, where):
+        import torch
+
+        queries, _, parts = bounds.shape
+        self.bounds = torch.from_numpy(np.pad(bounds, ((0, 0), (0, 1), (0, 0))).reshape(1, queries, -1))
+        wrapper = types.SimpleNamespace(
+            dynamic_sparse_token_budget=self.budget, tokens_per_block=self.page, sub_chunk_size=self.page // parts,
+            kv_cache_config={"INT4_ENABLED": False}, rope_scaling_factor=1.0, **dict.fromkeys((
+                "alibi_slopes", "memory_max_len", "rotary_embedding_dim", "rotary_base", "neox_rotary_style")))
+        given = dict.fromkeys(list(inspect.signature(self.select).parameters)[1:])  # the kernel's, most of them
+        given.update(q=torch.zeros(1, queries, 1), timestep=before)
+        chosen = self.select(wrapper, **given)[0].numpy()
+        assert all(set(own) == set(said) for own, said in zip(chosen, super().choose(bounds, before, where)))
+        return chosen
+
+
 def lserve(prefill, margins, checkout, gates, share, window, rows, sinks, blocks=False, **settings):
     """Behind such a prefill, the heads that hold everything and those that slide, and what is read."""
     sparse = StreamingHeads(prefill, margins, checkout=checkout, gates=gates, share=share, window=window, rows=rows,
                             sinks=sinks, blocks=blocks).prefill
-    return LServe(sparse, margins, sinks=sinks, gates=HEADS if gates else None, **settings)
+    return OmniServe(sparse, margins, checkout=checkout, sinks=sinks, gates=HEADS if gates else None, **settings)
 
 
 def lserve_cases(checkout):
     said = (f"sparse_attn_init of {checkout.name} and construct_exact_streaming_mask of {' '.join(MASKS)}, run in"
-            " torch inside a NumPy forward, float64; its page selector restated in NumPy")
+            f" torch inside a NumPy forward, float64; dynamic_select_topk_pages of {checkout.name} over bounds in NumPy")
     small = ["attend.sinks=8", "attend.window=40", "allocate.streaming=32", "protect.sinks=8",
              "read.logical=4", "read.tokens=64"]
     files = [f"{stage}.calibration={{inputs}}/lserve_{stage}.safetensors" for stage in ("attend", "allocate")]

@@ -458,12 +458,16 @@ class LServe(Quest):
         keys = self.keys[l][h]
         newest = (len(keys) - 1) // self.page
         parts = keys[: newest * self.page].reshape(newest, -1, self.logical, keys.shape[1])
+        low, high = parts.min(2), parts.max(2)
+        bounds = np.stack([np.maximum(query * low, query * high).sum(2) for query in q])
+        return self.choose(bounds, len(keys) - 1, f"lserve {l}.{h}")
+
+    def choose(self, bounds, before, where):
+        """For each query the newest page, and pages by bounds [queries, pages before it, parts]."""
+        newest = bounds.shape[1]
         count = min(max(3, self.budget // self.page), newest + 1) - 1
-        chosen = []
-        for g, query in enumerate(q):
-            bounds = np.maximum(query * parts.min(2), query * parts.max(2)).sum(2).max(1)
-            chosen.append(np.append(top(bounds, count, self.margins, f"lserve {l}.{h}.{g}"), newest))
-        return chosen
+        return [np.append(top(own.max(1), count, self.margins, f"{where}.{g}"), newest)
+                for g, own in enumerate(bounds)]
 
 
 # Heads of which some retrieve; the checkpoint's fingerprint is what `kvgauge inspect` prints.

@@ -3,8 +3,10 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
+#include <vector>
 
-#include "methods/layer_view.h"
+#include "methods/stages.h"
 
 namespace kvgauge {
 
@@ -33,6 +35,20 @@ class PageBounds {
 
   int64_t pages_ = 0, capacity_ = 0;
   Buffer low_, high_;  // [capacity, key_dim] of the cache's type
+};
+
+// A reader's index: bounds of the pages of each head of a layer.
+struct PageIndex : Reader::State {
+  std::vector<PageBounds> heads;  // none before Begin
+
+  // Pages of so many entries, of all that is held.
+  void Begin(LayerView& view, int64_t page);
+  // As Reader::Append. Nothing happens before Begin.
+  void Append(LayerView& view, std::span<const int64_t> first);
+  int64_t bytes() const override;
+
+ private:
+  int64_t page_ = 0, page_bytes_ = 0;
 };
 
 }  // namespace kvgauge
