@@ -129,7 +129,8 @@ int64_t ChunkBytes(const PlannedContender& contender, const SampleLength& length
   const int64_t columns = int64_t{needs.column_sums} + int64_t{needs.column_squares};
   // As they are made, and as wide as those of the widest layer.
   const int64_t scores = 2 * shape.layers * shape.kv_heads * held * 4;
-  const int64_t carried = columns * shape.layers * shape.query_heads * held * 4;
+  const int64_t carried = shape.layers * held * 4 *
+                          (columns * shape.query_heads + std::ssize(needs.gates) * shape.kv_heads);
   return cache + cache / shape.layers + shape.state_bytes +
          PrefillCapture::PlannedBytes(*model.config, needs, held) + scores + carried;
 }
