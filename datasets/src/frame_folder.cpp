@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cmath>
 #include <filesystem>
 #include <tuple>
@@ -11,6 +10,7 @@
 
 #include "core/files.h"
 #include "core/json.h"
+#include "core/last_number.h"
 #include "core/strings.h"
 
 namespace kvgauge {
@@ -78,17 +78,6 @@ std::vector<int64_t> Centres(const FrameChoice& choice, int64_t total) {
   return indices;
 }
 
-// The last run of digits of a file's name; -1: there is none.
-int64_t NumberOf(const std::string& stem) {
-  size_t end = stem.size();
-  while (end > 0 && (stem[end - 1] < '0' || stem[end - 1] > '9')) --end;
-  size_t begin = end;
-  while (begin > 0 && stem[begin - 1] >= '0' && stem[begin - 1] <= '9') --begin;
-  int64_t number = -1;
-  std::from_chars(stem.data() + begin, stem.data() + end, number);
-  return number;
-}
-
 }  // namespace
 
 std::vector<std::string> ShownFramesNames() { return {kNames.begin(), kNames.end()}; }
@@ -145,13 +134,28 @@ Result<VideoFolder> ReadVideoFolder(const std::string& folder) {
                    [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
     if (std::find(kEndings.begin(), kEndings.end(), ending) == kEndings.end()) continue;
     const std::string stem = entry.path().stem().string();
-    frames.emplace_back(NumberOf(stem), stem, entry.path().filename().string());
+    frames.emplace_back(LastNumber(stem).value_or(-1), stem, entry.path().filename().string());
   }
   if (error) return IoError(StrCat(folder, ": cannot be listed"));
   if (frames.empty()) {
     return BadInput(StrCat("names ", Quoted(folder, 200), ", a folder without frames"));
   }
   std::sort(frames.begin(), frames.end());
+  const auto wrong = [&](const auto& frame, std::string_view what) {
+    return BadInput(
+        StrCat("names ", Quoted(folder, 200), ", where ", Quoted(std::get<2>(frame)), " ", what));
+  };
+  if (std::get<0>(frames[0]) < 0) {
+    return wrong(frames[0],
+                 "has no number in its name, expected that of a frame (12.png, f12.jpg)");
+  }
+  const auto twice = std::adjacent_find(
+      frames.begin(), frames.end(),
+      [](const auto& a, const auto& b) { return std::get<0>(a) == std::get<0>(b); });
+  if (twice != frames.end()) {
+    return wrong(*twice, StrCat("has the number of ", Quoted(std::get<2>(*(twice + 1))),
+                                ", expected one file for each frame"));
+  }
   VideoFolder video;
   const std::string path = folder + "/frames.json";
   if (FileExists(path)) {
@@ -166,6 +170,10 @@ Result<VideoFolder> ReadVideoFolder(const std::string& folder) {
       return BadInput(StrCat(path, ": expected {\"fps\": 25, \"total\": 300}, both above 0"));
     }
     video.total = static_cast<int64_t>(total);
+    if (std::get<0>(frames.back()) >= video.total) {
+      return wrong(frames.back(),
+                   StrCat("has a number beyond frames.json, expected 0 to ", video.total - 1));
+    }
   }
   for (auto& [number, stem, name] : frames) {
     video.files.emplace_back(video.total > 0 ? number : std::ssize(video.files), std::move(name));

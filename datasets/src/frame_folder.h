@@ -44,14 +44,14 @@ Result<std::vector<int64_t>> ChooseFrames(const FrameChoice& choice, int64_t tot
 
 // A folder of frames, as `--video` takes one. With a frames.json that says `fps` and `total`, the
 // number in a file's name is that of its frame, from 0, and others may be missing; without one the
-// files are all frames, in the order of their numbers.
+// files are all frames, in the order of their numbers, wherever these begin.
 struct VideoFolder {
   double fps = 0;                                      // 0: not known
   int64_t total = 0;                                   // frames of the video
   std::vector<std::pair<int64_t, std::string>> files;  // frame and name, ascending
 };
 // An error, to be read behind the folder's place, says that it holds no frames (PNG, JPEG, WebP,
-// PPM), or what is wrong with its frames.json.
+// PPM), that a picture's name has no number or another's, or what is wrong with its frames.json.
 Result<VideoFolder> ReadVideoFolder(const std::string& folder);
 // The name of the file of a frame; an error that it is missing.
 Result<std::string> FileOfFrame(const VideoFolder& video, int64_t frame);

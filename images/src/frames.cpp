@@ -9,6 +9,7 @@
 
 #include "core/files.h"
 #include "core/json.h"
+#include "core/last_number.h"
 #include "core/strings.h"
 
 namespace kvgauge {
@@ -35,6 +36,11 @@ std::optional<int64_t> IndexOf(const fs::path& path) {
   const auto [end, error] = std::from_chars(stem.data(), stem.data() + stem.size(), index);
   if (error != std::errc() || end != stem.data() + stem.size() || index < 0) return std::nullopt;
   return index;
+}
+
+// How a name says the number of its frame: 2: it is the number, 1: it holds one, 0: not at all.
+int Numbering(const fs::path& path) {
+  return IndexOf(path) ? 2 : LastNumber(path.stem().string()) ? 1 : 0;
 }
 
 Result<std::vector<fs::path>> Pictures(const std::string& folder) {
@@ -85,12 +91,20 @@ Status ReadFacts(const std::string& file, FrameFolder& folder) {
 Result<FrameFolder> OpenFrameFolder(const std::string& path) {
   FrameFolder folder;
   folder.path = path;
-  KVG_ASSIGN(const std::vector<fs::path> pictures, Pictures(path));
+  KVG_ASSIGN(std::vector<fs::path> pictures, Pictures(path));
   const std::string facts = path + "/frames.json";
   const bool has_facts = FileExists(facts);
   if (has_facts) KVG_TRY(ReadFacts(facts, folder));
-  const bool numbered = std::all_of(pictures.begin(), pictures.end(),
-                                    [](const fs::path& p) { return IndexOf(p).has_value(); });
+  const auto [least, most] = std::ranges::minmax_element(pictures, {}, Numbering);
+  if (!has_facts && Numbering(*least) != Numbering(*most)) {
+    return BadInput(StrCat(least->string(), ": expected a name with the number of a frame, as ",
+                           most->filename().string(), " has one, or no such file in the folder"));
+  }
+  const bool numbered = Numbering(*least) == 2;
+  if (Numbering(*least) == 1) {
+    std::ranges::stable_sort(
+        pictures, {}, [](const fs::path& picture) { return *LastNumber(picture.stem().string()); });
+  }
   int64_t next = 0;
   for (const fs::path& picture : pictures) {
     const std::optional<int64_t> own = IndexOf(picture);

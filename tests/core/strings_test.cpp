@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "core/last_number.h"
+
 namespace kvgauge {
 namespace {
 
@@ -40,6 +42,17 @@ TEST(Strings, RepairsUtf8ByMaximalParts) {
     }
     EXPECT_EQ(RepairUtf8(bytes), want) << marked;
   }
+}
+
+TEST(Strings, TheLastNumberOfAName) {
+  EXPECT_EQ(LastNumber("12"), 12);
+  EXPECT_EQ(LastNumber("007"), 7);
+  EXPECT_EQ(LastNumber("clip2_0012b"), 12);
+  EXPECT_EQ(LastNumber("-3"), 3);
+  EXPECT_EQ(LastNumber(""), std::nullopt);
+  EXPECT_EQ(LastNumber("cover"), std::nullopt);
+  EXPECT_EQ(LastNumber("9223372036854775807"), INT64_MAX);
+  EXPECT_EQ(LastNumber("1_9223372036854775808"), std::nullopt);
 }
 
 TEST(Strings, Helpers) {

@@ -103,6 +103,18 @@ TEST(FrameFolder, FramesAreInTheOrderOfTheirNumbers) {
   EXPECT_EQ(some->fps, 25);
   EXPECT_EQ(*FileOfFrame(*some, 10), "f10.jpg");
   EXPECT_THAT(FileOfFrame(*some, 11).error().message, HasSubstr("lacks frame 11 of 300"));
+  const auto fault = [&] {
+    const auto video = ReadVideoFolder(folder.string());
+    return video.ok() ? "read" : video.error().message;
+  };
+  std::ofstream(folder / "frames.json") << R"({"fps": 25, "total": 100})";
+  EXPECT_THAT(fault(), testing::AllOf(HasSubstr("'f100.png'"), HasSubstr("expected 0 to 99")));
+  std::filesystem::remove(folder / "frames.json");
+  std::ofstream(folder / "cover.png") << "x";
+  EXPECT_THAT(fault(), HasSubstr("'cover.png' has no number in its name"));
+  std::filesystem::rename(folder / "cover.png", folder / "0009.png");
+  EXPECT_THAT(fault(), HasSubstr("'0009.png' has the number of 'f9.JPG'"));
+  std::filesystem::remove(folder / "0009.png");
   std::ofstream(folder / "frames.json") << R"({"fps": "25"})";
   EXPECT_FALSE(ReadVideoFolder(folder.string()).ok());
   std::filesystem::remove_all(folder);

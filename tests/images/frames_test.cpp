@@ -101,6 +101,24 @@ TEST_F(FrameFolderTest, APlainFolderIsAWholeVideo) {
   EXPECT_THAT(OpenError(), AllOf(HasSubstr("frame 5 is missing"), HasSubstr("frames.json")));
 }
 
+TEST_F(FrameFolderTest, NamesHoldNumbersOrNoneDoes) {
+  for (const char* name : {"b", "a"}) Put(StrCat(name, ".ppm"), 6, 4, *name == 'a' ? 1 : 2);
+  EXPECT_EQ((*ReadFrames(*OpenFrameFolder(path_), {0}))[0], Drawn(6, 4, 1));
+  Put("f3.ppm");
+  EXPECT_THAT(OpenError(), AllOf(HasSubstr(".ppm: expected a name with the number"),
+                                 HasSubstr("f3.ppm has one")));
+  for (const char* name : {"b", "a"}) std::filesystem::remove(StrCat(path_, "/", name, ".ppm"));
+  Put("f20.ppm", 6, 4, 20);
+  const Result<FrameFolder> folder = OpenFrameFolder(path_);
+  ASSERT_TRUE(folder.ok()) << folder.error().message;
+  EXPECT_EQ((*ReadFrames(*folder, {1}))[0], Drawn(6, 4, 20)) << "3 comes before 20";
+  std::filesystem::remove(path_ + "/f20.ppm");
+  Put("0.ppm");
+  EXPECT_THAT(OpenError(), AllOf(HasSubstr("f3.ppm: expected"), HasSubstr("0.ppm has one")));
+  std::filesystem::rename(path_ + "/f3.ppm", path_ + "/cover.ppm");
+  EXPECT_THAT(OpenError(), HasSubstr("cover.ppm: expected a name with the number of a frame"));
+}
+
 TEST_F(FrameFolderTest, FaultsNameTheFile) {
   EXPECT_THAT(OpenError(), AllOf(HasSubstr(path_), HasSubstr("no frames")));
   Put("0.ppm");

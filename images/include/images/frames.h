@@ -4,7 +4,8 @@
 // Such a folder holds INDEX.jpg (.jpeg, .png, .webp, .ppm), INDEX being the frame's number in the
 // source, from 0 on, and frames.json {"fps", "total", "width", "height", "source_sha256"}. Frames
 // that no rule asks for may be missing. A folder without frames.json is a whole video: its pictures
-// in the order of their numbers, or of their names where those are no numbers.
+// in the order of their numbers, which the names are or hold (f_12.jpg), or of their names where
+// none holds one.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +27,8 @@ struct FrameFolder {
   std::map<int64_t, std::string> files;  // by index; paths
 };
 // A file that is a link to somewhere outside of the folder is refused, and so are two files of one
-// index and, without frames.json, numbers with holes.
+// index and, without frames.json, numbers with holes and a picture that is named otherwise than the
+// others.
 Result<FrameFolder> OpenFrameFolder(const std::string& path);
 
 struct FrameRule {
