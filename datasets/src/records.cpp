@@ -359,10 +359,19 @@ bool Fields::Has(const std::string& name) const {
 Result<const Json*> Fields::Get(const std::string& name) const {
   const auto found = record_.value.find(name);
   if (found != record_.value.end()) return &*found;
-  std::vector<std::string> known;
-  for (const auto& [key, value] : record_.value.items()) known.push_back(key);
-  return Wrong(
-      name, StrCat("is missing", DidYouMean(name, known), "; the record has: ", Join(known, ", ")));
+  // A table without a line of names has cells for names, so there may be many, and long ones.
+  constexpr size_t kMostListed = 20, kLongestName = 60;
+  std::vector<std::string> known, listed;
+  for (const auto& [key, value] : record_.value.items()) {
+    known.push_back(key);
+    if (listed.size() == kMostListed) continue;
+    listed.push_back(key.size() > kLongestName ? Quoted(key, kLongestName) : key);
+  }
+  if (known.size() > listed.size()) {
+    listed.push_back(StrCat("and ", known.size() - listed.size(), " more"));
+  }
+  return Wrong(name, StrCat("is missing", DidYouMean(name, known),
+                            "; the record has: ", Join(listed, ", ")));
 }
 
 Result<std::string> Fields::Text(const std::string& name) const {

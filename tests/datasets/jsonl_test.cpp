@@ -113,6 +113,12 @@ TEST_F(Jsonl, FaultsNameLineAndColumn) {
   EXPECT_THAT(
       ErrorOf("{\"cc\":\"1\",\"a\":\"x\"}\n"),
       AllOf(HasSubstr("x.jsonl:1: field 'c' is missing"), HasSubstr("the record has: a, cc")));
+  std::string names;
+  for (int i = 0; i < 500; ++i) names += StrCat(i == 0 ? "" : ",", "\"name", 1000 + i, "\":1");
+  EXPECT_THAT(ErrorOf(StrCat("{", names, "}\n")), HasSubstr("name1019, and 480 more"));
+  const std::string long_name = ErrorOf(StrCat("{\"", std::string(100000, 'x'), "\":1}\n"));
+  EXPECT_THAT(long_name, AllOf(HasSubstr("the record has: 'xxx"), HasSubstr("x...'")));
+  EXPECT_LT(long_name.size(), 500u);
   EXPECT_THAT(ErrorOf("{\"c\":\"\\ud800\",\"a\":\"x\"}\n"), HasSubstr("x.jsonl:1: column"));
   source_["id"] = "c";
   EXPECT_THAT(ErrorOf(good + good), HasSubstr("x.jsonl:2: id '1' occurs twice"));
