@@ -26,7 +26,7 @@ class Language {
   std::vector<Text> Words(TextView text) const;
   // pywsd.utils.lemmatize_sentence.
   std::vector<Text> Lemmas(TextView text, const WordNet& net) const;
-  // The checksum of the files' bytes.
+  // The checksum of the files' sizes and bytes.
   const std::string& digest() const { return digest_; }
 
  private:

@@ -78,6 +78,8 @@ Result<std::string> ReadData(const std::string& path, Sha256& digest) {
   if (const size_t at = FindInvalidUtf8(text); at != std::string_view::npos) {
     return BadInput(StrCat(path, ": byte ", at, " is not UTF-8, as NLTK's data are"));
   }
+  const std::string size = StrCat(text.size(), " ");  // a line that moves to another file counts
+  digest.Update(size.data(), size.size());
   digest.Update(text.data(), text.size());
   return text;
 }

@@ -16,7 +16,7 @@ bool IsDigitLike(char32_t c);   // str.isdigit(): superscripts and circled digit
 bool IsRegexSpace(char32_t c);  // \s of `regex`: without the separators U+001C to U+001F
 bool IsRegexWord(char32_t c);   // \w of `regex`: marks and joiners, too, and no fractions
 
-// A file of NLTK's data, whose bytes go into `digest`. Ill-formed UTF-8 is an error.
+// A file of NLTK's data, whose size and bytes go into `digest`. Ill-formed UTF-8 is an error.
 Result<std::string> ReadData(const std::string& path, Sha256& digest);
 
 }  // namespace kvgauge::metrics::nltk

@@ -317,6 +317,45 @@ TEST_F(RunTest, DataThatChangedIsRefused) {
   EXPECT_EQ(Samples("r.db"), 6);
 }
 
+// A metric's files are a part of what a cell is known by: with and without them are two results.
+TEST_F(RunTest, ScoresOverLemmasAreCellsOfTheirOwn) {
+  Write("open.jsonl", R"({"q": "Who ran?", "a": "the dogs"}
+{"q": "What?", "a": "a cat"}
+)");
+  Write("task.json", R"({"name": "open", "version": 1, "group": "open", "description": "d",
+    "metric": "wups_nextqa", "max_new_tokens": 4, "source": {"name": "jsonl",
+    "file": "open.jsonl", "context": "Say.\n", "question": "{q}", "answers": "a"}})");
+  Write("mine.json", StrCat(R"({"models": [{"path": ")", Path("config.json"),
+                            R"(", "name": "tiny", "weights": "random:5"}], "data": ")", directory_,
+                            R"(", "tasks": [")", Path("task.json"), R"("], "methods": ["full"]})"));
+  const std::string golden = KVG_TEST_DATA "/golden/metrics";
+  setenv("KVGAUGE_WORDNET", (golden + "/wordnet").c_str(), 1);
+  unsetenv("KVGAUGE_NLTK");
+  RunInto("r.db");
+  EXPECT_EQ(Samples("r.db"), 2);
+  setenv("KVGAUGE_NLTK", (golden + "/nltk").c_str(), 1);
+  const Outcome lemmas = RunInto("r.db");
+  EXPECT_EQ(Samples("r.db"), 4);
+  const std::string digest = Digest("r.db");
+  RunInto("r.db");
+  EXPECT_EQ(Digest("r.db"), digest);
+  setenv("KVGAUGE_NLTK", golden.c_str(), 1);
+  const Outcome wrong = Run({"run", Path("mine.json"), "--db", Path("r.db")});
+  unsetenv("KVGAUGE_NLTK");
+  RunInto("r.db");
+  EXPECT_EQ(Digest("r.db"), digest);
+  unsetenv("KVGAUGE_WORDNET");
+  EXPECT_EQ(wrong.exit_code, 2);
+  EXPECT_THAT(wrong.err, AllOf(HasSubstr("KVGAUGE_NLTK: "), HasSubstr("is not there")));
+  EXPECT_THAT(lemmas.err, HasSubstr("is recorded with another metric_basis"));
+  int with_basis = 0;
+  for (const StoredCell& cell : CellsOf(*Open("r.db"))) {
+    const Json signature = *ParseJson(cell.cell.signature, "signature");
+    with_basis += signature.contains("metric_basis") ? 1 : 0;
+  }
+  EXPECT_EQ(with_basis, 1);
+}
+
 TEST_F(RunTest, MalformedRecordsAreLeftOutAndCounted) {
   Write("sums.jsonl",
         "{\"q\": \"1?\", \"a\": \"1\"}\n{\n{\"q\": \"2?\", \"a\": \"\"}\n{\"q\": \"3?\", \"a\": "

@@ -43,6 +43,7 @@ TEST_F(ScoreTest, LemmasNeedTheFilesOfNltkAndNameThem) {
   const std::string command = StrCat("score --metric wups_nextqa --json --pairs ", pairs);
   const std::string golden = KVG_TEST_DATA "/golden/metrics";
   setenv("KVGAUGE_WORDNET", (golden + "/wordnet").c_str(), 1);
+  unsetenv("KVGAUGE_NLTK");
   const Outcome words = Run(command);
   ASSERT_EQ(words.exit_code, 0) << words.err;
   const Json by_words = *ParseJson(words.out, "score");
