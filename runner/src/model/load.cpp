@@ -360,7 +360,7 @@ Result<std::unique_ptr<Model>> Model::Load(const std::string& directory,
   model->spell_ = options.spell;
   model->taggers_ = options.taggers;
   // Behind the weights: what it looks at is in the system's cache by then. One thread takes as long
-  // for it as all of them for a large part of the weights, and what comes next needs it seldom.
+  // for it as all of them for a large part of the weights, so that it runs beside what comes next.
   KVG_ASSIGN(Json document, ReadConfigDocument(model->config_.path));
   auto make = [own = std::move(source), document = std::move(document)]() mutable {
     const std::unique_ptr<const WeightSource> once = std::move(own);  // files close behind it

@@ -33,57 +33,57 @@ Tensor AsMatrix(const Tensor& stored) {
   return stored.Reshape({stored.shape[0], stored.Numel() / stored.shape[0]});
 }
 
+int64_t RowsOf(std::span<const StoredRows> parts) {
+  int64_t rows = 0;
+  for (const StoredRows& part : parts) rows += part.rows();
+  return rows;
+}
+
 }  // namespace
 
 Status WeightLoader::Load(const LinearSpec& spec, Linear& out, std::optional<DType> store) {
   if (spec.parts.empty()) return {};
   if (spec.transposed) return LoadTransposed(spec, out);
-  bool loaded = false;
-  if (!store) {
-    KVG_ASSIGN(loaded, LoadBlocks(spec, out));
+  std::vector<StoredPart> parts(spec.parts.size());
+  for (size_t i = 0; i < parts.size(); ++i) {
+    if (!store) {
+      KVG_ASSIGN(parts[i].blocks, BlocksOf(spec.parts[i]));
+    }
+    if (!parts[i].blocks) {
+      KVG_ASSIGN(parts[i].floats, source_.Get(spec.parts[i].name));
+    }
   }
-  if (!loaded) KVG_TRY(LoadFloats(spec, store.value_or(dtype_), out));
+  const DType type = store.value_or(dtype_);
+  if (!PackParts(spec, parts, type, out)) {
+    for (size_t i = 0; i < parts.size(); ++i) {
+      StoredPart& part = parts[i];
+      if (part.blocks) {
+        if (SureOf(*part.blocks, spec.parts[i].shape[1])) continue;
+        out.matrix.reset();
+        part.blocks.reset();
+        KVG_ASSIGN(part.floats, source_.Get(spec.parts[i].name));
+      }
+      KVG_TRY(CheckFinite(spec.parts[i], part.floats.view));
+    }
+    if (out.matrix == nullptr) PackParts(spec, parts, type, out);
+  }
+  const bool in_blocks =
+      std::ranges::any_of(parts, [](const StoredPart& part) { return part.blocks.has_value(); });
+  if (keep_blocks_ && in_blocks) block_bytes_ += out.matrix->bytes();
   bytes_ += out.matrix->bytes();
   Release(spec);
   return LoadBiases(spec, out);
 }
 
-Status WeightLoader::LoadFloats(const LinearSpec& spec, DType store, Linear& out) {
-  std::vector<WeightTensor> parts(spec.parts.size());
-  std::vector<Tensor> views;
-  for (size_t i = 0; i < parts.size(); ++i) {
-    KVG_ASSIGN(parts[i], source_.Get(spec.parts[i].name));
-    views.push_back(AsMatrix(parts[i].view));
-  }
-  if (!spec.order.empty()) {
-    const std::vector<Tensor> whole = std::move(views);
-    views.clear();
-    for (const RowSpan& rows : spec.order) {
-      const PlaceInParts at = FindPart(spec, rows);
-      views.push_back(whole[at.part].Slice(at.rows.begin, at.rows.end));
-    }
-  }
-  bool finite = false;
-  if (products_ != nullptr) {
-    std::vector<StoredRows> rows;
-    for (const Tensor& view : views) rows.push_back({.floats = view, .format = std::nullopt});
-    out.matrix = products_->PackDequantised(rows, views[0].shape[1], store, &finite);
-  }
-  for (size_t i = 0; i < parts.size() && !finite; ++i) {
-    KVG_TRY(CheckFinite(spec.parts[i], parts[i].view));
-  }
-  if (out.matrix == nullptr) out.matrix = ops_.linear->Pack(views, store);
-  return {};
-}
-
 Result<std::optional<WeightBlocks>> WeightLoader::BlocksOf(const TensorSpec& spec) const {
   using Blocks = std::optional<WeightBlocks>;
   if (products_ == nullptr || spec.shape.size() != 2) return Blocks();
-  if (!keep_blocks_) {
+  KVG_ASSIGN(Blocks blocks, source_.GetBlocks(spec.name));
+  if (blocks && !keep_blocks_) {
     KVG_ASSIGN(const WeightInfo info, source_.Describe(spec.name));
-    if (info.dtype != dtype_) return Blocks();
+    if (info.dtype != dtype_) blocks.reset();
   }
-  return source_.GetBlocks(spec.name);
+  return blocks;
 }
 
 bool WeightLoader::SureOf(const WeightBlocks& blocks, int64_t columns) const {
@@ -106,67 +106,38 @@ Result<std::optional<WeightBlocks>> WeightLoader::SureBlocksOf(const TensorSpec&
   return blocks;
 }
 
-Result<bool> WeightLoader::LoadBlocks(const LinearSpec& spec, Linear& out) {
-  std::vector<std::optional<WeightBlocks>> blocks(spec.parts.size());
-  for (size_t i = 0; i < blocks.size(); ++i) {
-    KVG_ASSIGN(blocks[i], BlocksOf(spec.parts[i]));
+bool WeightLoader::PackParts(const LinearSpec& spec, std::span<const StoredPart> parts, DType type,
+                             Linear& out) const {
+  std::vector<StoredRows> whole, taken;
+  for (const StoredPart& part : parts) {
+    whole.push_back(part.blocks ? part.blocks->rows
+                                : StoredRows{.floats = AsMatrix(part.floats.view), .format = {}});
   }
-  const auto any = [&] {
-    return std::ranges::any_of(blocks, [](const auto& some) { return some.has_value(); });
-  };
-  if (!any()) return false;
-  bool finite = false;
-  KVG_TRY(PackParts(spec, blocks, out, finite));
-  if (!finite) {
-    size_t doubted = 0;
-    for (size_t i = 0; i < blocks.size(); ++i) {
-      if (!blocks[i] || SureOf(*blocks[i], spec.parts[i].shape[1])) continue;
-      blocks[i].reset();
-      ++doubted;
-    }
-    if (doubted > 0) out.matrix.reset();
-    if (!any()) return false;
-    if (doubted > 0) KVG_TRY(PackParts(spec, blocks, out, finite));
-  }
-  if (keep_blocks_) block_bytes_ += out.matrix->bytes();
-  return true;
-}
-
-Status WeightLoader::PackParts(const LinearSpec& spec,
-                               const std::vector<std::optional<WeightBlocks>>& blocks, Linear& out,
-                               bool& finite) {
-  std::vector<StoredRows> parts;
-  std::vector<WeightTensor> floats(spec.parts.size());
-  for (size_t i = 0; i < blocks.size(); ++i) {
-    if (blocks[i]) {
-      parts.push_back(blocks[i]->rows);
+  for (const RowSpan& rows : spec.order) {
+    const PlaceInParts at = FindPart(spec, rows);
+    const StoredRows& from = whole[at.part];
+    if (!from.format) {
+      taken.push_back({.floats = from.floats.Slice(at.rows.begin, at.rows.end), .format = {}});
       continue;
     }
-    KVG_TRY(Load(spec.parts[i], floats[i]));
-    parts.push_back({.floats = AsMatrix(floats[i].view), .format = std::nullopt});
-  }
-  if (!spec.order.empty()) {
-    const std::vector<StoredRows> whole = std::move(parts);
-    parts.clear();
-    for (const RowSpan& rows : spec.order) {
-      const PlaceInParts at = FindPart(spec, rows);
-      const StoredRows& from = whole[at.part];
-      if (!from.format) {
-        parts.push_back(
-            {.floats = from.floats.Slice(at.rows.begin, at.rows.end), .format = std::nullopt});
-        continue;
-      }
-      if (parts.empty() || parts.back().format != from.format) {
-        parts.push_back({.floats = {}, .format = from.format});
-      }
-      parts.back().blocks.insert(parts.back().blocks.end(), from.blocks.begin() + at.rows.begin,
-                                 from.blocks.begin() + at.rows.end);
+    if (taken.empty() || taken.back().format != from.format) {
+      taken.push_back({.floats = {}, .format = from.format});
     }
+    taken.back().blocks.insert(taken.back().blocks.end(), from.blocks.begin() + at.rows.begin,
+                               from.blocks.begin() + at.rows.end);
   }
-  const int64_t columns = spec.parts[0].shape[1];
-  out.matrix = keep_blocks_ ? products_->PackStored(parts, columns, dtype_, &finite)
-                            : products_->PackDequantised(parts, columns, dtype_, &finite);
-  return {};
+  const std::vector<StoredRows>& rows = spec.order.empty() ? whole : taken;
+  if (products_ == nullptr) {
+    std::vector<Tensor> views;
+    for (const StoredRows& some : rows) views.push_back(some.floats);
+    out.matrix = ops_.linear->Pack(views, type);
+    return false;
+  }
+  const int64_t columns = whole[0].format ? spec.parts[0].shape[1] : whole[0].floats.shape[1];
+  bool finite = false;
+  out.matrix = keep_blocks_ ? products_->PackStored(rows, columns, type, &finite)
+                            : products_->PackDequantised(rows, columns, type, &finite);
+  return finite && RowsOf(rows) == RowsOf(whole);  // rows that are left out were not seen
 }
 
 }  // namespace kvgauge

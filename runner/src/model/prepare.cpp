@@ -375,6 +375,10 @@ Result<WeightTensor> PreparedWeights::Get(const std::string& name) const {
   return tensor;
 }
 
+Result<WeightInfo> PreparedWeights::Describe(const std::string& name) const {
+  return changed_.contains(name) ? WeightSource::Describe(name) : source_->Describe(name);
+}
+
 Result<std::optional<WeightBlocks>> PreparedWeights::GetBlocks(const std::string& name) const {
   if (changed_.contains(name)) return std::optional<WeightBlocks>();
   return source_->GetBlocks(name);

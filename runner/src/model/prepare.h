@@ -42,6 +42,7 @@ class PreparedWeights final : public WeightView, public WeightSource {
   std::vector<std::string> Names() const override { return source_->Names(); }
   bool Contains(const std::string& name) const override { return source_->Contains(name); }
   Result<WeightTensor> Get(const std::string& name) const override;
+  Result<WeightInfo> Describe(const std::string& name) const override;
   // Changed matrices have none.
   Result<std::optional<WeightBlocks>> GetBlocks(const std::string& name) const override;
   void Release(const std::string& name) const override { source_->Release(name); }

@@ -85,12 +85,15 @@ class WeightLoader {
   // those that a product makes.
   Result<std::optional<WeightBlocks>> BlocksOf(const TensorSpec& spec) const;
   bool SureOf(const WeightBlocks& blocks, int64_t columns) const;
-  // Packs parts of which some are in blocks; false where none is.
-  Result<bool> LoadBlocks(const LinearSpec& spec, Linear& out);
-  // finite: whether all that is packed was seen to be finite.
-  Status PackParts(const LinearSpec& spec, const std::vector<std::optional<WeightBlocks>>& blocks,
-                   Linear& out, bool& finite);
-  Status LoadFloats(const LinearSpec& spec, DType store, Linear& out);
+  // A part of a matrix as it is packed: in blocks, or floats.
+  struct StoredPart {
+    std::optional<WeightBlocks> blocks;
+    WeightTensor floats;
+  };
+  // Whether all numbers of the parts were seen to be finite; those of rows that `spec` leaves out
+  // are never seen.
+  bool PackParts(const LinearSpec& spec, std::span<const StoredPart> parts, DType type,
+                 Linear& out) const;
   // Packed parts are in memory twice until the file's pages go.
   void Release(const LinearSpec& spec);
   Status LoadBiases(const LinearSpec& spec, Linear& out);
