@@ -12,7 +12,8 @@ struct BenchLoadOptions {
   bool json = false;
 };
 
-// How long a checkpoint takes to load, beside reading its files, and in how much memory.
+// How long a checkpoint takes to load with its fingerprint, beside reading its files, and in how
+// much memory.
 Status RunBenchLoad(const BenchLoadOptions& options);
 
 }  // namespace kvgauge

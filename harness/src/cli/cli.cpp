@@ -57,7 +57,8 @@ void AddBenchLoad(CLI::App& bench, CommandTable& table) {
   auto options = std::make_shared<BenchLoadOptions>();
   CLI::App* command = bench.add_subcommand(
       "load",
-      "How long a checkpoint takes to load, beside reading its files, and in how much memory");
+      "How long a checkpoint takes to load with its fingerprint, beside reading its files, and in "
+      "how much memory");
   AddModelFlags(*command, options->model);
   command
       ->add_option("--repetitions", options->repetitions,

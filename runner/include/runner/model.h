@@ -171,7 +171,7 @@ class Model {
   int64_t parameter_count() const { return ParameterCount(config_); }
   int64_t weight_bytes() const { return weight_bytes_; }  // as held in memory
   int64_t block_bytes() const { return block_bytes_; }    // of these, what stayed in blocks
-  // Is made beside what follows Load: who asks early waits for it.
+  // Is made beside what follows Load: who asks early waits for it, and so does the destructor.
   const std::string& fingerprint() const { return fingerprint_.get(); }
   // The first device's.
   Ops& ops() const { return *ops_; }
