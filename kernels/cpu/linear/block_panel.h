@@ -419,11 +419,17 @@ void FloatsOfBlocks(const uint8_t* blocks, int64_t k, void* to) {
   ReadBlocks<V, kFormat, KeptSink<V, kStore>>(blocks, 0, k, static_cast<uint8_t*>(to));
 }
 
+// Whether a set of panels has products with codes that lie by column.
+template <class Panels>
+constexpr bool kTakesColumns = requires {
+  typename Panels::ByColumn;
+};
+
 // Multiply of linear_multiply.h for panels in blocks.
 template <class Panels, DType kStore, BlockFormat kFormat>
 void MultiplyBlocks(const PanelProduct& p) {
   [[maybe_unused]] const typename Panels::ThreadScope scope;
-  if constexpr (kStore == DType::kBF16 && requires { typename Panels::ByColumn; }) {
+  if constexpr (kStore == DType::kBF16 && kTakesColumns<Panels>) {
     if (p.by_column) return Panels::ByColumn::template Multiply<kFormat>(p);
   }
   using V = typename Panels::Vec;

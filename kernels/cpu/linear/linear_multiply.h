@@ -181,14 +181,15 @@ const LinearKernels& LinearKernelsOf() {
       .floats_of_blocks = KVG_ALL_BLOCK_KERNELS(FloatsOfBlocks, V),
       .bf16_left = sizeof(typename Panels::Bf16::A) == 2,
       .grouped_k = GroupedK<typename Panels::Bf16>(),
-      .blocks_by_column = requires {typename Panels::ByColumn;
+      .blocks_by_column = kTakesColumns<Panels>,
+      .transpose = Transpose<V>,
+      .f16_to_f32 = Widen<V, V::LoadF16>,
+      .bf16_to_f32 = Widen<V, V::LoadBf16>,
+      .f32_to_f16 = Narrow<V, V::StoreF16>,
+      .f32_to_bf16 = Narrow<V, V::StoreBf16>,
+  };
+  return kKernels;
 }
-, .transpose = Transpose<V>, .f16_to_f32 = Widen<V, V::LoadF16>,
-  .bf16_to_f32 = Widen<V, V::LoadBf16>, .f32_to_f16 = Narrow<V, V::StoreF16>,
-  .f32_to_bf16 = Narrow<V, V::StoreBf16>,
-};  // namespace
-return kKernels;
-}  // namespace kvgauge
 
 #undef KVG_ALL_BLOCK_KERNELS
 #undef KVG_BLOCK_KERNELS

@@ -132,8 +132,8 @@ void LoadAsF32(const LinearKernels& kernels, const void* from, DType dtype, int6
 bool PackPanel(const LinearKernels& kernels, const PackRow* rows, int64_t k, DType store,
                void* to) {
   alignas(64) uint32_t stage[kColumns * kStageWords] = {};
+  alignas(64) uint32_t pairs[kColumns * kChunkWords];
   bool finite = true;
-  alignas(64) uint32_t pairs[kColumns * (kChunkWords)];
   const int64_t per_word = store == DType::kF32 ? 1 : 2;
   const int64_t chunk = kChunkWords * per_word;
   for (int64_t first = 0; first < k; first += chunk) {
