@@ -184,7 +184,6 @@ void BenchDecode(AttentionOps& ops, const Bandwidth& machine) {
   }
 }
 
-// The product a prefill is made of, alone and in the first-level cache. Returns the FLOPs of one.
 // What a reader lets the heads read of a cache: one of twenty runs of entries, the same for the
 // query heads of a KV head or others for each.
 struct Choice {
@@ -354,11 +353,13 @@ void BenchSparse(AttentionOps& ops) {
   }
 }
 
+// The product a prefill is made of, alone and in the first-level cache. Returns the FLOPs of one.
 double MultiplyPanels(const AttentionKernels& kernels, DType dtype, int threads, int64_t products) {
   constexpr int kRows = 48, kDim = 64;
   OnThreads(threads, [&](int t) {
     alignas(64) char a[kRows * kDim * 4] = {}, panel[kDim * 64 * 4] = {};
     alignas(64) float out[kRows * 64] = {};
+    const ProductScope scope(kernels);
     for (int64_t i = t; i < products; i += threads) {
       kernels.product[static_cast<int>(dtype)](
           {a, kDim, kRows, panel, panel, kDim, 64, out, 64, false});
@@ -599,7 +600,8 @@ const AttentionKernels& KernelsOf(Isa isa) {
 #if defined(__x86_64__)
   if (isa == Isa::kAvx2) return Avx2AttentionKernels();
   if (isa == Isa::kAvx512) return Avx512AttentionKernels();
-  if (isa >= Isa::kAvx512Bf16) return Avx512Bf16AttentionKernels();
+  if (isa == Isa::kAvx512Bf16) return Avx512Bf16AttentionKernels();
+  if (isa == Isa::kAmx) return AmxAttentionKernels();
 #endif
   (void)isa;
   return PortableAttentionKernels();
