@@ -239,10 +239,9 @@ struct CodedProductArgs {
   bool accumulate;
 };
 
-// folded[g][r][c] = a[r][c] * scales[g][c]. In fixed point that in units[g][r], rounded to integers
-// of 16 bits.
+// folded[g][r][c] = a[r][c] * scales[g][c].
 struct ScaleRowsArgs {
-  const float* scales;  // fixed point: null for 1
+  const float* scales;
   int64_t scale_stride;
   int groups, steps;
   const float* a;

@@ -47,14 +47,6 @@ struct PortableVector {
   static F LoadFirst(const uint16_t* p) { return (F)(LoadBits(p) << 16); }
   static F LoadSecond(const uint16_t* p) { return (F)(LoadBits(p) & 0xffff0000u); }
 
-  // Lane 0 of a, lane 0 of b, lane 1 of a and so on.
-  static void StoreInTurn(float* p, F a, F b) {
-    for (int i = 0; i < kLanes; ++i) {
-      p[2 * i] = a[i];
-      p[2 * i + 1] = b[i];
-    }
-  }
-
   // Lane 0 of a, b, c and d, then lane 1 and so on.
   static void StoreSideBySide(float* p, F a, F b, F c, F d) {
     for (int i = 0; i < kLanes; ++i) Store(p + i * kLanes, F{a[i], b[i], c[i], d[i]});
