@@ -174,6 +174,15 @@ std::vector<ChosenCase> Cases() {
                      .softcap = 3.0f,
                      .window = 900,
                      .scales = true});
+    cases.push_back({.name = type + "one row of one head, a key of one dim",
+                     .format = {dtype, 1, 16},
+                     .group = 1,
+                     .entries = 700});
+    cases.push_back({.name = type + "one row of nine heads, scales",
+                     .format = {dtype, 66, 80},
+                     .group = 9,
+                     .entries = 600,
+                     .scales = true});
     cases.push_back({.name = type + "odd dims, window, softcap",
                      .format = {dtype, 35, 75},
                      .group = 3,

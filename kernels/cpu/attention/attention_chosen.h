@@ -130,7 +130,8 @@ void ChosenValuesOfRows(const ChosenValuesArgs& args, int row) {
 }
 
 // Rows of keys become columns of a panel, as AttentionKernels::turn_rows says. Words of a row: a
-// step in f32, and two of them in the other types. `feed` steps with every four.
+// step in f32, and two of them in the other types. `feed` steps with every four, and with those
+// that remain.
 template <class V, DType kPanel>
 [[gnu::always_inline]] inline void TurnRowsFed(const char* const* rows, int count, int steps,
                                                void* panel, RowFeed<V>& feed) {
@@ -150,6 +151,7 @@ template <class V, DType kPanel>
 #pragma GCC unroll 4
         for (int i = 0; i < 4; ++i) V::StoreHalves(step(2 * (w + i)), step(2 * (w + i) + 1), x[i]);
       }
+      if (2 * w < steps) feed.Step();
       for (int s = 2 * w; s < steps; ++s) {
         for (int r = 0; r < V::kLanes; ++r) std::memcpy(step(s) + r, some[r] + 2 * s, 2);
       }
@@ -163,6 +165,7 @@ template <class V, DType kPanel>
 #pragma GCC unroll 4
         for (int i = 0; i < 4; ++i) V::StoreWords(out + (w + i) * kPanelWidth, x[i]);
       }
+      if (w < words) feed.Step();
       for (; w < words; ++w) {
         for (int r = 0; r < V::kLanes; ++r) {
           std::memcpy(out + w * kPanelWidth + r, some[r] + 4 * w, 4);

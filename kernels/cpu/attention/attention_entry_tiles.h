@@ -101,7 +101,7 @@ void EntryKeys(const EntryKeysArgs& args) {
     }
   } else {
     constexpr int kElement = kPanel == DType::kF32 ? 4 : 2;
-    const int words = kPanel == DType::kF32 ? args.steps : args.steps / 2;
+    const int words = kPanel == DType::kF32 ? args.steps : (args.steps + 1) / 2;
     RowFeed<V> feed(args.next, StepsOfWords<V>(args.count, words));
     for (int first = 0; first < args.count; first += kPanelWidth) {
       const int count = Least<V>(kPanelWidth, args.count - first);
