@@ -11,6 +11,16 @@
 namespace kvgauge {
 namespace {
 
+// Whether entries do not lie in the order of their positions.
+bool OrdersAnew(const Pipeline& p, const ModelShape& shape) {
+  if (p.store->classifies()) return true;
+  for (int64_t l = 0; l < shape.layers; ++l) {
+    const Result<StorePlan> plan = p.store->Plan(shape.OfLayer(l), l);
+    if (plan.ok() && plan->Get<SharedDirections>() != nullptr) return true;
+  }
+  return false;
+}
+
 // Layers that read by the choices of others hold what those hold, where they hold it.
 Status CheckSharedChoices(const Method& method, const Pipeline& p, const ModelShape& shape) {
   if (p.read == nullptr || !p.read->shares_choices()) return {};
@@ -27,14 +37,8 @@ Status CheckSharedChoices(const Method& method, const Pipeline& p, const ModelSh
     return refuse(StrCat(NameOf(*method.reduce->spec), " chooses for each layer"),
                   "leave out one of the two");
   }
-  for (int64_t l = 0; l < shape.layers; ++l) {
-    const Result<StorePlan> plan = p.store->Plan(shape.OfLayer(l), l);
-    if (!p.store->classifies() && !(plan.ok() && plan->Get<SharedDirections>() != nullptr)) {
-      continue;
-    }
-    return refuse(StrCat(NameOf(*method.store->spec), " orders entries anew"), "use store.plain");
-  }
-  return {};
+  if (!OrdersAnew(p, shape)) return {};
+  return refuse(StrCat(NameOf(*method.store->spec), " orders entries anew"), "use store.plain");
 }
 
 // What a reader takes in must leave, and leave nothing of itself in what stays.
@@ -79,10 +83,22 @@ Status CheckFarDistance(const Method& method, const Pipeline& p, const ModelShap
 }
 
 // What all heads of a layer read for a question must be there until it is answered.
-Status CheckQuestionReader(const Method& method, const Pipeline& p) {
+Status CheckQuestionReader(const Method& method, const Pipeline& p, const ModelShape& shape) {
   const auto* reader = dynamic_cast<const QuestionReader*>(p.read.get());
-  if (reader == nullptr || p.reduce == nullptr || !p.reduce->evicts()) return {};
+  if (reader == nullptr) return {};
   const std::string owner = NameOf(*method.read->spec);
+  if (p.thin != nullptr) {
+    return BadInput(StrCat(owner, " chooses by all rows of a question, and ",
+                           NameOf(*method.thin->spec),
+                           " may let some of them go; leave out one of the two"));
+  }
+  if (OrdersAnew(p, shape)) {
+    return BadInput(StrCat(owner, " finds entries by the order of their positions, and ",
+                           NameOf(*method.store->spec),
+                           " orders them anew, while a question is answered, too; use a store "
+                           "that does not, such as plain or kivi"));
+  }
+  if (p.reduce == nullptr || !p.reduce->evicts()) return {};
   const std::string reducer = NameOf(*method.reduce->spec);
   if (reader->moves()) {
     return BadInput(StrCat(owner, " puts entries of all heads to other places, and ", reducer,
@@ -123,7 +139,7 @@ Status CheckReader(const Method& method, const Pipeline& p, const ModelShape& sh
   KVG_TRY(CheckSharedChoices(method, p, shape));
   KVG_TRY(CheckAbsorbs(method, p));
   KVG_TRY(CheckFarDistance(method, p, shape));
-  KVG_TRY(CheckQuestionReader(method, p));
+  KVG_TRY(CheckQuestionReader(method, p, shape));
   return CheckReadPlaces(method, p, shape);
 }
 

@@ -3,7 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <functional>
+#include <numeric>
 #include <vector>
 
 #include "chosen_entries.h"
@@ -101,6 +104,61 @@ TEST(LiveVlmReduce, BucketsAreAsEvenAsCanBe) {
   EXPECT_THAT(KeptOf(view, R"({"scatter": 1})", falling, 4), ElementsAre(1, 4, 6, 9));
 }
 
+// By the accounts' own words: token p of `length`, from 1 on, belongs to bucket ceil(p / (length /
+// buckets)); the best go to their buckets, and then, best first, whoever finds a place.
+std::vector<int32_t> FilledOneByOne(const std::vector<float>& scores, int64_t kept,
+                                    int64_t capacity, int64_t best) {
+  const int64_t length = std::ssize(scores), buckets = std::max<int64_t>(1, kept / capacity);
+  std::vector<int32_t> order(scores.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::ranges::stable_sort(order, std::greater(), [&](int32_t i) { return scores[i]; });
+  std::vector<int64_t> held(buckets + 1);
+  std::vector<int32_t> chosen, left;
+  for (const int32_t token : order) {
+    int64_t& in_bucket = held[((token + 1) * buckets + length - 1) / length];
+    const bool room = std::ssize(chosen) < best || in_bucket < capacity;
+    if (std::ssize(chosen) == kept || !room) {
+      left.push_back(token);
+      continue;
+    }
+    ++in_bucket;
+    chosen.push_back(token);
+  }
+  while (std::ssize(chosen) < kept) {  // buckets that do not come to the budget
+    chosen.push_back(left.front());
+    left.erase(left.begin());
+  }
+  std::ranges::sort(chosen);
+  return chosen;
+}
+
+TEST(LiveVlmReduce, KeepsWhatBucketsKeepThatAreFilledOneByOne) {
+  int64_t cases = 0, beside_the_best = 0;
+  for (const int64_t length : {7, 64, 130}) {
+    FakeView view(SmallShape(), length);
+    std::vector<float> scores = RandomValues(length, static_cast<uint64_t>(length), 1.0f);
+    // Some are equal, and the last ones are the best, as neighbours of the rows that look are.
+    for (int64_t i = 0; i < length; ++i) {
+      scores[i] = std::round(scores[i] * 20) + static_cast<float>(10 * i / length);
+    }
+    for (const int64_t kept : {int64_t{1}, length / 3, length / 2, length - 1}) {
+      for (const int64_t capacity : {1, 2, 3, 40}) {
+        for (const double scatter : {0.0, 0.25, 0.5, 1.0}) {
+          SCOPED_TRACE(StrCat(length, " ", kept, " ", capacity, " ", scatter));
+          const std::string params =
+              StrCat(R"({"capacity": )", capacity, R"(, "scatter": )", scatter, "}");
+          const auto spread = std::llrint(scatter * static_cast<double>(kept));
+          const auto want = FilledOneByOne(scores, kept, capacity, kept - spread);
+          EXPECT_EQ(KeptOf(view, params, scores, kept), want);
+          beside_the_best += want != FilledOneByOne(scores, kept, capacity, kept) ? 1 : 0;
+          ++cases;
+        }
+      }
+    }
+  }
+  EXPECT_GT(beside_the_best, cases / 4) << "buckets change something";
+}
+
 TEST(LiveVlmReduce, TextAndTheNewestFramesStay) {
   FakeView view = WithTimes(3);  // entries 2 to 10
   const std::vector<float> scores = {1, 2, 0.1f, 0.3f, 0.2f, 0.4f, 0, 0, 0, 0, 0, 12};
@@ -193,25 +251,35 @@ TEST_F(LiveVlmRead, ATextHasPagesTooAndAllPagesAreNoChoice) {
   EXPECT_EQ(state->bytes(), 0);
 }
 
+std::string FaultOf(const std::vector<std::string>& overrides) {
+  const Result<Method> method =
+      LoadMethod("livevlm", StrCat(KVG_SOURCE_DIR, "/configs/methods"), overrides);
+  if (!method.ok()) return method.error().message;
+  const Budget budget = {Budget::Kind::kEntries, 500};
+  const Status status = CheckMethod(*method, SmallShape(2, 2, 2, 32), budget, 1000);
+  return status.ok() ? "" : status.error().message;
+}
+
 TEST(LiveVlmChecks, AllHeadsOfALayerReadTheSame) {
-  const auto fault = [](const std::vector<std::string>& overrides) -> std::string {
-    const Result<Method> method =
-        LoadMethod("livevlm", StrCat(KVG_SOURCE_DIR, "/configs/methods"), overrides);
-    if (!method.ok()) return method.error().message;
-    const Budget budget = {Budget::Kind::kEntries, 500};
-    const Status status = CheckMethod(*method, SmallShape(2, 2, 2, 32), budget, 1000);
-    return status.ok() ? "" : status.error().message;
-  };
-  EXPECT_EQ(fault({}), "");
-  EXPECT_EQ(fault({"store.id=kivi"}), "");
-  EXPECT_EQ(fault({"score.id=snapkv"}), "");
+  EXPECT_EQ(FaultOf({}), "");
+  EXPECT_EQ(FaultOf({"store.id=kivi"}), "");
+  EXPECT_EQ(FaultOf({"score.id=snapkv"}), "");
   EXPECT_THAT(
-      fault({"allocate.id=ada"}),
+      FaultOf({"allocate.id=ada"}),
       AllOf(HasSubstr("read.livevlm"), HasSubstr("allocate.ada"), HasSubstr("allocate.uniform")));
-  EXPECT_THAT(fault({"score.id=h2o", "trigger.id=every_step"}),
+  EXPECT_THAT(FaultOf({"score.id=h2o", "trigger.id=every_step"}),
               AllOf(HasSubstr("trigger.every_step"), HasSubstr("use trigger.prefill")));
-  EXPECT_THAT(fault({"read.id=rekv", "store.position=read"}),
+  EXPECT_THAT(FaultOf({"read.id=rekv", "store.position=read"}),
               HasSubstr("leave out one of the two"));
+}
+
+// Pages lie between positions, and a question's rows are the last ones.
+TEST(LiveVlmChecks, EntriesLieInOrderAndAllRowsOfAQuestionAreThere) {
+  EXPECT_EQ(FaultOf({"reduce.newest=3"}), "");
+  EXPECT_THAT(FaultOf({"store.id=tiers", "store.first=0.5"}),
+              AllOf(HasSubstr("read.livevlm"), HasSubstr("store.tiers orders them anew")));
+  EXPECT_THAT(FaultOf({"thin.id=gemfilter", "thin.layer=1"}),
+              AllOf(HasSubstr("read.livevlm"), HasSubstr("thin.gemfilter may let some")));
 }
 
 }  // namespace
