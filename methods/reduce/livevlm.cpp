@@ -177,6 +177,8 @@ KVG_REGISTER_STAGE({
           "the context's length and do not say which"),
          ("text stays, and it and the newest frames are of the budget; the accounts do not say "
           "what the paper's 12,000 entries hold"),
+         ("the accounts say neither how many frames stay whole nor which share goes to the best "
+          "scores; both numbers are ours, and the best scores are held to no number of places"),
          ("where `capacity` does not divide what is shared, the best of what is left fill it up")},
     .params = {IntParam("newest", 2, 0, 1 << 20, "last pictures, or times of a video, kept whole"),
                IntParam("capacity", 1, 1, 1 << 20, "places of a bucket"),
