@@ -250,9 +250,10 @@ struct ScaleRowsArgs {
   float* folded;  // rows of `steps`
 };
 
-// What a code of a page stands for, before its scale.
-enum class NumberForm { kE4M3, kE5M2, kByte, kTable };
-inline constexpr int kNumberForms = 4;
+// What a code of a page stands for, before its scale. The lower halves of a short table's floats
+// are 0.
+enum class NumberForm { kE4M3, kE5M2, kByte, kTable, kShortTable };
+inline constexpr int kNumberForms = 5;
 
 // out[r][c] = (accumulate ? out[r][c] : 0) + over the groups of steps g in order: scales[g][c] *
 // sum over s in g of a[c][r][s] * number(code[s][c]), for all columns of a page of codes.
@@ -260,7 +261,7 @@ struct NumberProductArgs {
   const char* codes;
   int pairs;           // of steps
   int vectors;         // of a step, a multiple of 4
-  const float* table;  // kTable: [16]
+  const float* table;  // kTable, kShortTable: [16]
   float offset;        // kByte: a number is its code less this
   const float* a;      // rows of the first columns; those of the next ones are rows_stride behind
   int64_t a_stride, rows_stride;

@@ -8,28 +8,40 @@
 #include "cpu/attention/attention_kernels.h"
 #include "cpu/attention/attention_lines.h"
 #include "cpu/codec/codec_layout.h"
+#include "cpu/isa/inline.h"
 
 namespace kvgauge {
 
 template <class V>
 void ScaleRows(const ScaleRowsArgs& args) {
+  constexpr int kMost = 4;  // vectors of scales at a time
   float* out = args.folded;
-  for (int g = 0; g < args.groups; ++g) {
+  for (int g = 0; g < args.groups; ++g, out += args.rows * args.steps) {
     const float* scales = args.scales + g * args.scale_stride;
-    for (int r = 0; r < args.rows; ++r, out += args.steps) {
-      const float* a = args.a + r * args.a_stride;
-      int s = 0;
-      for (; s + V::kLanes <= args.steps; s += V::kLanes) {
-        V::Store(out + s, V::Mul(V::Load(a + s), V::Load(scales + s)));
+    int s = 0;
+    for (; s + kMost * V::kLanes <= args.steps; s += kMost * V::kLanes) {
+      typename V::F scale[kMost];
+#pragma GCC unroll 4
+      for (int v = 0; v < kMost; ++v) scale[v] = V::Load(scales + s + v * V::kLanes);
+      for (int r = 0; r < args.rows; ++r) {
+        const float* a = args.a + r * args.a_stride + s;
+        float* to = out + r * args.steps + s;
+#pragma GCC unroll 4
+        for (int v = 0; v < kMost; ++v) {
+          V::Store(to + v * V::kLanes, V::Mul(V::Load(a + v * V::kLanes), scale[v]));
+        }
       }
-      for (; s < args.steps; ++s) out[s] = a[s] * scales[s];
+    }
+    for (int r = 0; r < args.rows; ++r) {
+      const float* a = args.a + r * args.a_stride;
+      for (int i = s; i < args.steps; ++i) out[r * args.steps + i] = a[i] * scales[i];
     }
   }
 }
 
-// How the words of a block become numbers, and meet a pair of rows' elements. kVectors vectors lie
-// in a block. Tables and bytes shift words by whole bytes where they load them, so what stands
-// behind the codes is loaded, too: their scales.
+// How the words of a block become numbers, and meet a pair of rows' elements. A tile has kVectors
+// vectors, whole blocks of them. Tables and bytes shift words by whole bytes where they load them,
+// so what stands behind the codes is loaded, too: their scales.
 
 // Float8 by way of halves, which are the numbers over kUnit: even and odd steps lie side by side in
 // their word, so a sum has both in neighbouring lanes until the end.
@@ -37,22 +49,33 @@ template <class V, int kMantissa>
 struct Float8Numbers {
   using F = typename V::F;
   using U = typename V::U;
-  static constexpr int kField = 8, kSums = 2;
+  static constexpr int kField = 8, kVectors = 2, kSums = 2;
   static constexpr int kMostRows = V::kRegisters / 8;
   static constexpr float kUnit = kMantissa == 3 ? 0x1p8f : 1.0f;
+  static constexpr bool kElementsFromMemory = false;
+  struct Words {};
   struct Numbers {
     F first, second;  // of the first and the second half of the words
   };
 
   explicit Float8Numbers(const NumberProductArgs&) {}
   template <bool>
-  [[gnu::always_inline]] Numbers Take(const char* block, int vector) const {
-    const U words = V::LoadU(block);
-    // Through the first-level cache: a shuffle more would cost what the others wait for.
-    alignas(64) uint16_t halves[2 * V::kLanes];
-    V::StoreU(halves, V::template HalvesOfFloat8<kMantissa>(words, vector));
-    asm("" : "+m"(halves));  // else GCC keeps them in registers, and shuffles
-    return {V::LoadF16(halves), V::LoadF16(halves + V::kLanes)};
+  [[gnu::always_inline]] static Words Load(const char*, int) {
+    return {};
+  }
+  template <bool>
+  [[gnu::always_inline]] Numbers Take(const char* block, const Words&, int vector) const {
+    if constexpr (V::kHalvesInRegisters) {
+      return {V::template FloatsOfFloat8<kMantissa>(block, vector),
+              V::template FloatsOfFloat8<kMantissa>(block + 2 * V::kLanes, vector)};
+    } else {
+      const U words = V::LoadU(block);
+      // Through the first-level cache: a shuffle more would cost what the others wait for.
+      alignas(64) uint16_t halves[2 * V::kLanes];
+      V::StoreU(halves, V::template HalvesOfFloat8<kMantissa>(words, vector));
+      asm("" : "+m"(halves));  // else GCC keeps them in registers, and shuffles
+      return {V::LoadF16(halves), V::LoadF16(halves + V::kLanes)};
+    }
   }
   [[gnu::always_inline]] static void Add(const float* x, const Numbers& b, F (&sum)[kSums]) {
     const F pair = V::SetPair(x);
@@ -68,9 +91,11 @@ template <class V>
 struct PairedNumbers {
   using F = typename V::F;
   using U = typename V::U;
-  static constexpr int kSums = 1;
+  static constexpr int kVectors = 4, kSums = 1;
   static constexpr int kMostRows = V::kTileRows < 4 ? V::kTileRows : 4;
   static constexpr float kUnit = 1.0f;
+  // Multiply-adds take them from there in the same operation.
+  static constexpr bool kElementsFromMemory = true;
   struct Numbers {
     F even, odd;
   };
@@ -86,16 +111,35 @@ struct ByteNumbers : PairedNumbers<V> {
   using typename PairedNumbers<V>::F;
   using typename PairedNumbers<V>::U;
   static constexpr int kField = 8;
-  F offset;
-  explicit ByteNumbers(const NumberProductArgs& args) : offset(V::Set(0x1p23f + args.offset)) {}
+  struct Words {
+    U even, odd;  // begin with the byte of the first vector
+  };
+  F offset, second_offset;
+  explicit ByteNumbers(const NumberProductArgs& args)
+      : offset(V::Set(0x1p23f + args.offset)), second_offset(V::Set(0x1p15f + args.offset)) {}
+  template <bool kOnce>
+  [[gnu::always_inline]] static Words Load(const char* block, int first) {
+    Words words = {V::LoadU(block + first), V::LoadU(block + first + 2)};
+    if constexpr (kOnce && V::kLanes == kCodeLanes) {
+      asm("" : "+v"(words.even), "+v"(words.odd));  // else GCC loads them for every vector
+    }
+    return words;
+  }
   template <bool>
-  [[gnu::always_inline]] typename PairedNumbers<V>::Numbers Take(const char* block, int v) const {
-    return {Number(V::LoadU(block + v)), Number(V::LoadU(block + v + 2))};
+  [[gnu::always_inline]] typename PairedNumbers<V>::Numbers Take(const char*, const Words& words,
+                                                                 int v) const {
+    // A tile of one vector begins with its byte.
+    if (V::kLanes == kCodeLanes && v == 1) return {Second(words.even), Second(words.odd)};
+    return {First(words.even), First(words.odd)};
   }
   // In the lowest bits of the fraction of 2^23 a code is 2^23 more than itself; the offset is
   // whole.
-  [[gnu::always_inline]] F Number(U word) const {
-    return V::Sub((F)V::AndOr(word, 0xffu, U{} + 0x4b000000u), offset);
+  [[gnu::always_inline]] F First(U word) const {
+    return V::Sub((F)V::template PutByte<0>(U{} + 0x4b000000u, word), offset);
+  }
+  // So it is in the next byte of the fraction of 2^15.
+  [[gnu::always_inline]] F Second(U word) const {
+    return V::Sub((F)V::template PutByte<1>(U{} + 0x47000000u, word), second_offset);
   }
 };
 
@@ -104,10 +148,16 @@ struct TableNumbers : PairedNumbers<V> {
   using typename PairedNumbers<V>::F;
   using typename PairedNumbers<V>::U;
   static constexpr int kField = 4;
+  struct Words {};
   typename V::Table table;
   explicit TableNumbers(const NumberProductArgs& args) : table(V::LoadTable(args.table)) {}
+  template <bool>
+  [[gnu::always_inline]] static Words Load(const char*, int) {
+    return {};
+  }
   template <bool kLoads>
-  [[gnu::always_inline]] typename PairedNumbers<V>::Numbers Take(const char* block, int v) const {
+  [[gnu::always_inline]] typename PairedNumbers<V>::Numbers Take(const char* block, const Words&,
+                                                                 int v) const {
     const int byte = kLoads ? v / 2 : 0, shift = 4 * v - 8 * byte;
     const U odd = kLoads ? V::LoadU(block + byte + 2) : V::LoadU(block) >> 16;
     return {Number(V::LoadU(block + byte) >> shift), Number(odd >> shift)};
@@ -115,7 +165,37 @@ struct TableNumbers : PairedNumbers<V> {
   [[gnu::always_inline]] F Number(U codes) const { return V::template Lookup<4>(table, codes); }
 };
 
-// kRows rows times a block of vectors of every step. One output element is one chain over the steps
+// Short tables. One shift serves both steps: the upper half of the odd one's float has its place
+// where its code is.
+template <class V>
+struct ShortTableNumbers : PairedNumbers<V> {
+  using typename PairedNumbers<V>::F;
+  using typename PairedNumbers<V>::U;
+  static constexpr int kField = 4;
+  using Words = U;
+  typename V::Table table;
+  U halves;
+  explicit ShortTableNumbers(const NumberProductArgs& args)
+      : table(V::LoadTable(args.table)), halves(V::UpperHalves(table)) {}
+  template <bool>
+  [[gnu::always_inline]] static Words Load(const char* block, int) {
+    U word = V::LoadU(block);
+    asm("" : "+v"(word));  // else GCC loads it again for every vector
+    return word;
+  }
+  template <bool>
+  [[gnu::always_inline]] typename PairedNumbers<V>::Numbers Take(const char*, const Words& word,
+                                                                 int v) const {
+    const U codes = word >> (4 * v);
+    return {V::template Lookup<4>(table, codes), V::LookupUpper(halves, codes)};
+  }
+};
+
+// Vectors of a tile, whole blocks of them: enough sums that they do not wait for one another.
+template <class V, class P>
+inline constexpr int kNumberVectors = V::kLanes == kCodeLanes ? P::kVectors : 1;
+
+// kRows rows times a tile's vectors of every step. One output element is one chain over the steps
 // of a group, or two that are joined, then one over the groups. kShared: all vectors meet the same
 // rows, whose elements are then loaded once.
 template <class V, class P, int kRows, bool kShared>
@@ -123,13 +203,15 @@ template <class V, class P, int kRows, bool kShared>
                                   const float* rows, const LineShare& lines) {
   using F = typename V::F;
   constexpr int kParts = kCodeLanes / V::kLanes;
-  constexpr int kVectors = V::kLanes == kCodeLanes ? 16 / P::kField : 1;
+  constexpr int kVectors = kNumberVectors<V, P>;
   constexpr int kSlots = 16 / P::kField;
   // Otherwise loads of rows' elements leave no time for more of codes, or shifts cost nothing.
   constexpr bool kLoads = kShared && kRows > 1;
+  // Few multiply-adds leave no time to load words again, which saves operations with more.
+  constexpr bool kOnce = kRows <= 2;
   const P numbers(args);
-  // The first of the block; known here where tiles are whole blocks, for shifts by constants.
-  const int first_vector = kVectors == kSlots ? 0 : vector % kSlots;
+  // The first of its block; known here where tiles are whole blocks, for shifts by constants.
+  const int first_vector = kVectors % kSlots == 0 ? 0 : vector % kSlots;
   ByteFeed<V> feed(lines);
   const int64_t a_stride = args.a_stride, out_stride = args.out_stride;
   const float* a[kShared ? 1 : kVectors];
@@ -169,14 +251,18 @@ template <class V, class P, int kRows, bool kShared>
       if constexpr (!kShared) asm("" : "+r"(stride));
 #pragma GCC unroll 4
       for (int p = 0; p < kParts; ++p) {
+        typename P::Words words;
 #pragma GCC unroll 4
         for (int v = 0; v < kVectors; ++v) {
+          const char* of_vector = block + v / kSlots * kCodeBlockBytes + p * 4 * V::kLanes;
+          if (v % kSlots == 0) words = P::template Load<kOnce>(of_vector, first_vector);
           const typename P::Numbers b =
-              numbers.template Take<kLoads>(block + p * 4 * V::kLanes, first_vector + v);
+              numbers.template Take<kLoads>(of_vector, words, first_vector + v % kSlots);
+          const float* x = a[kShared ? 0 : v] + 2 * pair;
+          // Else GCC loads elements into registers, once for all vectors.
+          if constexpr (P::kElementsFromMemory && kShared) asm volatile("" : "+r"(x));
 #pragma GCC unroll 4
-          for (int r = 0; r < kRows; ++r) {
-            P::Add(a[kShared ? 0 : v] + r * stride + 2 * pair, b, sum[r][v][p]);
-          }
+          for (int r = 0; r < kRows; ++r) P::Add(x + r * stride, b, sum[r][v][p]);
         }
       }
       block += args.vectors / kSlots * kCodeBlockBytes;
@@ -207,7 +293,7 @@ template <class V, class P, int kRows, bool kShared>
 template <class V, class P, int kRows>
 void NumberTileOf(const NumberProductArgs& args, int row, int vector, const float* rows,
                   const LineShare& lines) {
-  constexpr int kVectors = V::kLanes == kCodeLanes ? 16 / P::kField : 1;
+  constexpr int kVectors = kNumberVectors<V, P>;
   args.vectors_of_rows % kVectors == 0
       ? NumberTile<V, P, kRows, true>(args, row, vector, rows, lines)
       : NumberTile<V, P, kRows, false>(args, row, vector, rows, lines);
@@ -215,7 +301,7 @@ void NumberTileOf(const NumberProductArgs& args, int row, int vector, const floa
 
 template <class V, class P>
 void NumberProduct(const NumberProductArgs& args) {
-  constexpr int kVectors = V::kLanes == kCodeLanes ? 16 / P::kField : 1;
+  constexpr int kVectors = kNumberVectors<V, P>;
   const int tiles = (args.rows + P::kMostRows - 1) / P::kMostRows;
   // Each tile of the first rows fetches its share of what comes next.
   const unsigned blocks = static_cast<unsigned>(args.vectors) / kVectors;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Segments that are not multiplied as they are stored: their pages are rebuilt in scratch as f32
 // panels, which the ordinary products take.
+#include <algorithm>
+#include <bit>
 #include <cstring>
 #include <utility>
 
@@ -13,6 +15,9 @@ namespace {
 int64_t PadFloats(int64_t count) {
   return (count + kVectorFloats - 1) / kVectorFloats * kVectorFloats;
 }
+
+// Whether the lower half of the float is 0.
+bool IsShort(float number) { return (std::bit_cast<uint32_t>(number) & 0xffff) == 0; }
 
 }  // namespace
 
@@ -40,6 +45,9 @@ StreamPlan::StreamPlan(const KvCodec& kv_codec)
   if (codec.kind == KvCodecKind::kFp8E5M2) form = NumberForm::kE5M2;
   const bool float8 = form != NumberForm::kTable;
   if (layout.bits == 8 && !float8) form = NumberForm::kByte;
+  if (form == NumberForm::kTable && std::ranges::all_of(codec.table, IsShort)) {
+    form = NumberForm::kShortTable;
+  }
   // Scales that are fixed ahead belong to dims, which are the steps of keys.
   step_scales = codec.fixed_scales != nullptr ? layout.side == KvSide::kKeys : along;
   numbers = !integers && alone && (layout.bits == 4 || layout.bits == 8) &&

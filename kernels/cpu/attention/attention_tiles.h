@@ -461,6 +461,11 @@ constexpr AttentionKernels MakeAttentionKernels() {
   SetNumbers<V, Float8Numbers<V, 2>>(k, NumberForm::kE5M2);
   SetNumbers<V, ByteNumbers<V>>(k, NumberForm::kByte);
   SetNumbers<V, TableNumbers<V>>(k, NumberForm::kTable);
+  if constexpr (V::kHasWordTable) {
+    SetNumbers<V, ShortTableNumbers<V>>(k, NumberForm::kShortTable);
+  } else {
+    SetNumbers<V, TableNumbers<V>>(k, NumberForm::kShortTable);
+  }
   k.softmax = &Softmax<V>;
   k.merge = &Merge<V>;
   k.probabilities = &Probabilities<V>;

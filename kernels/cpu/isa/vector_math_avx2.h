@@ -15,6 +15,8 @@ struct Avx2Vector {
   static constexpr int kRegisters = 16;
   static constexpr int kTileRows = 6, kTileVectors = 2;  // of attention's product tiles
   static constexpr bool kHasBf16Dot = false;
+  static constexpr bool kHasWordTable = false;
+  static constexpr bool kHalvesInRegisters = false;
   static constexpr bool kHasWordDot = true;
 
   static F Set(float x) { return _mm256_set1_ps(x); }
@@ -165,6 +167,11 @@ struct Avx2Vector {
   // The upper byte of each half of a lane, alone.
   static U HighBytes(U x) { return (U)_mm256_srli_epi16((__m256i)x, 8); }
   static U AndOr(U a, uint32_t mask, U c) { return (a & mask) | c; }
+  // a, where that byte of each lane is 0, with b's there.
+  template <int kByte>
+  static U PutByte(U a, U b) {
+    return AndOr(b, 0xffu << 8 * kByte, a);
+  }
   // Pairs of 16-bit integers, one per 32-bit lane.
   static U SetWords(const int16_t* p) {
     uint32_t pair;

@@ -39,6 +39,8 @@ struct Avx512Vector {
   static constexpr int kTileRows = 6, kTileVectors = 4;  // of attention's product tiles
   static constexpr bool kHasBf16Dot = false;
   static constexpr bool kHasWordDot = true;
+  static constexpr bool kHasWordTable = true;
+  static constexpr bool kHalvesInRegisters = false;
 
   static F Set(float x) { return _mm512_set1_ps(x); }
   static F Load(const float* p) { return _mm512_loadu_ps(p); }
@@ -169,6 +171,15 @@ struct Avx512Vector {
   static F Lookup(const Table& table, U index) {
     return _mm512_permutexvar_ps((__m512i)index, table);
   }
+  // Words of the upper halves of a table's floats, again and again.
+  static U UpperHalves(const Table& table) {
+    const U upper = (U)table >> 16;
+    return PackWords(upper, upper);
+  }
+  // The float whose upper half the upper half of a lane looks up.
+  static F LookupUpper(U halves, U index) {
+    return (F)_mm512_maskz_permutexvar_epi16(0xaaaaaaaau, (__m512i)index, (__m512i)halves);
+  }
   // Takes, in each half of a lane, bits 0 and 1 of `low` and the rest of `high`.
   static U JoinLow2(U low, U high) {
     return (U)_mm512_ternarylogic_epi32(_mm512_set1_epi32(0x30003), (__m512i)low, (__m512i)high,
@@ -190,6 +201,11 @@ struct Avx512Vector {
   static U ShiftRight(U x, U bits) { return (U)_mm512_srlv_epi32((__m512i)x, (__m512i)bits); }
   // The upper byte of each half of a lane, alone.
   static U HighBytes(U x) { return (U)_mm512_srli_epi16((__m512i)x, 8); }
+  // a, where that byte of each lane is 0, with b's there.
+  template <int kByte>
+  static U PutByte(U a, U b) {
+    return (U)_mm512_mask_mov_epi8((__m512i)a, 0x1111111111111111u << kByte, (__m512i)b);
+  }
   // (a & mask) | c.
   static U AndOr(U a, uint32_t mask, U c) {
     return (U)_mm512_ternarylogic_epi32((__m512i)a, _mm512_set1_epi32(static_cast<int>(mask)),
@@ -302,7 +318,22 @@ struct Avx512Vector {
 #ifdef __AVX512BF16__
 struct Avx512Bf16Vector : Avx512Vector {
   static constexpr bool kHasBf16Dot = true;
+  static constexpr bool kHalvesInRegisters = true;
   using DotScope = DenormalsAreZero;  // in which Fma treats denormals as DotPairs
+
+  // What HalvesOfFloat8 makes of the codes in 32 bytes, as floats.
+  template <int kMantissa>
+  static F FloatsOfFloat8(const char* block, int odd) {
+    const __m256i codes = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(block));
+    if constexpr (kMantissa == 2) {
+      return _mm512_cvtph_ps(odd == 0 ? _mm256_slli_epi16(codes, 8)
+                                      : _mm256_and_si256(codes, _mm256_set1_epi16(-256)));
+    }
+    const __m256i shifted =
+        _mm256_maddubs_epi16(_mm256_set1_epi16(odd == 0 ? 0x80 : int16_t(0x8000)), codes);
+    const __m256i kept = _mm256_set1_epi16(static_cast<int16_t>(0xbf80u));
+    return _mm512_cvtph_ps(_mm256_and_si256(shifted, kept));
+  }
 
   using Pairs = __m512i;  // one pair of bf16 per 32-bit lane
   static Pairs LoadPairs(const uint16_t* p) { return _mm512_loadu_si512(p); }

@@ -19,6 +19,8 @@ struct PortableVector {
   static constexpr int kRegisters = 16;
   static constexpr int kTileRows = 2, kTileVectors = 4;  // of attention's product tiles
   static constexpr bool kHasBf16Dot = false;
+  static constexpr bool kHasWordTable = false;
+  static constexpr bool kHalvesInRegisters = false;
   static constexpr bool kHasWordDot = false;
 
   static F Set(float x) { return F{x, x, x, x}; }
@@ -107,6 +109,11 @@ struct PortableVector {
   // Takes, in each half of a lane, bits 0 and 1 of `low` and the rest of `high`.
   static U JoinLow2(U low, U high) { return (low & 0x30003u) | (high & ~0x30003u); }
   static U AndOr(U a, uint32_t mask, U c) { return (a & mask) | c; }
+  // a, where that byte of each lane is 0, with b's there.
+  template <int kByte>
+  static U PutByte(U a, U b) {
+    return AndOr(b, 0xffu << 8 * kByte, a);
+  }
   static void Prefetch(const void* p) { __builtin_prefetch(p); }
   static float SumLanes(F a) { return (a[0] + a[2]) + (a[1] + a[3]); }
   static float MaxLanes(F a) {

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+// Products with codes that stand for numbers: their bits are those of one chain of multiply-adds
+// for each output element, whatever rows and columns are multiplied together.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/rng.h"
+#include "cpu/attention/attention_kernels.h"
+#include "cpu/codec/codec_layout.h"
+#include "cpu/cpu.h"
+#include "support/compare.h"
+
+namespace kvgauge {
+namespace {
+
+const AttentionKernels& NumberKernelsOf(Isa isa) {
+#if defined(__x86_64__)
+  if (isa == Isa::kAvx2) return Avx2AttentionKernels();
+  if (isa == Isa::kAvx512) return Avx512AttentionKernels();
+  if (isa == Isa::kAvx512Bf16) return Avx512Bf16AttentionKernels();
+  if (isa == Isa::kAmx) return AmxAttentionKernels();
+#endif
+  return PortableAttentionKernels();
+}
+
+// Exact: e4m3 and e5m2 have no number that f32 has not.
+float NumberOfFloat8(unsigned code, int mantissa) {
+  const int exponent_bits = 7 - mantissa, bias = (1 << (exponent_bits - 1)) - 1;
+  const int fraction = static_cast<int>(code) & ((1 << mantissa) - 1);
+  const int exponent = static_cast<int>(code) >> mantissa & ((1 << exponent_bits) - 1);
+  const int whole = exponent == 0 ? fraction : fraction + (1 << mantissa);
+  const float size =
+      std::ldexp(static_cast<float>(whole), (exponent == 0 ? 1 : exponent) - bias - mantissa);
+  return (code & 0x80) != 0 ? -size : size;
+}
+
+struct NumberScene {
+  NumberForm form;
+  int pairs, vectors, vectors_of_rows, group_pairs;
+  bool scaled, accumulate;
+
+  int bits() const { return form == NumberForm::kTable || form == NumberForm::kShortTable ? 4 : 8; }
+  std::string Name() const {
+    return "form " + std::to_string(static_cast<int>(form)) + ", " + std::to_string(vectors) +
+           " vectors, rows for " + std::to_string(vectors_of_rows) + ", groups of " +
+           std::to_string(group_pairs);
+  }
+};
+
+class NumberProductCase {
+ public:
+  NumberProductCase(const NumberScene& scene, int rows)
+      : scene_(scene),
+        rows_(rows),
+        codes_(static_cast<size_t>(scene.pairs * scene.vectors * scene.bits() / 16 *
+                                       kCodeBlockBytes * 2 +
+                                   2 * kCodeBlockBytes)),
+        a_(RandomValues(int64_t{RowGroups()} * rows * Steps(), 3)),
+        scales_(RandomValues(int64_t{scene.pairs} * Columns(), 4)),
+        before_(RandomValues(int64_t{rows} * Columns(), 5)) {
+    Rng rng(6, 6);
+    for (uint8_t& byte : codes_) {
+      // Without what float8 has for infinity and for no number.
+      do byte = static_cast<uint8_t>(rng.NextBelow(256));
+      while ((scene.form == NumberForm::kE5M2 && (byte & 0x7c) == 0x7c) || (byte & 0x7f) == 0x7f);
+    }
+    const std::vector<float> numbers = RandomValues(16, 7);
+    for (size_t i = 0; i < 16; ++i) {
+      const auto whole = std::bit_cast<uint32_t>(numbers[i]);
+      const bool is_short = scene.form == NumberForm::kShortTable;
+      table_[i] = std::bit_cast<float>(is_short ? whole & 0xffff0000u : whole);
+    }
+    table_[8] = -0.0f;
+  }
+
+  std::vector<float> Run(const AttentionKernels& kernels) const {
+    std::vector<float> out = before_;
+    NumberProductArgs args = {};
+    args.codes = reinterpret_cast<const char*>(codes_.data());
+    args.pairs = scene_.pairs;
+    args.vectors = scene_.vectors;
+    args.table = table_;
+    args.offset = kOffset;
+    args.a = a_.data();
+    args.a_stride = Steps();
+    args.rows_stride = int64_t{rows_} * Steps();
+    args.vectors_of_rows = scene_.vectors_of_rows;
+    args.rows = rows_;
+    args.scales = scene_.scaled ? scales_.data() : nullptr;
+    args.scale_stride = Columns();
+    args.group_pairs = scene_.group_pairs;
+    args.out = out.data();
+    args.out_stride = Columns();
+    args.accumulate = scene_.accumulate;
+    kernels.number_product[static_cast<size_t>(scene_.form)](args);
+    return out;
+  }
+
+  // fused: multiply-adds round once.
+  std::vector<float> Want(bool fused) const {
+    const auto add = [fused](float x, float y, float sum) {
+      return fused ? std::fma(x, y, sum) : x * y + sum;
+    };
+    // Float8 sums even and odd steps apart.
+    const bool apart = scene_.form == NumberForm::kE4M3 || scene_.form == NumberForm::kE5M2;
+    std::vector<float> out = before_;
+    for (int r = 0; r < rows_; ++r) {
+      for (int c = 0; c < Columns(); ++c) {
+        float& to = out[static_cast<size_t>(r * Columns() + c)];
+        const int rows_at = c / kCodeLanes / scene_.vectors_of_rows;
+        const float* x = &a_[static_cast<size_t>((rows_at * rows_ + r) * Steps())];
+        bool adds = scene_.accumulate;
+        for (int first = 0, g = 0; first < scene_.pairs; first += scene_.group_pairs, ++g) {
+          float sums[2] = {};
+          for (int s = 2 * first; s < 2 * std::min(scene_.pairs, first + scene_.group_pairs); ++s) {
+            float& sum = sums[apart ? s % 2 : 0];
+            sum = add(x[s], Number(s, c), sum);
+          }
+          const float scale =
+              scene_.scaled ? scales_[static_cast<size_t>(g * Columns() + c)] : 1.0f;
+          const float product = (apart ? sums[0] + sums[1] : sums[0]) * scale;
+          to = adds ? to + product : product;
+          adds = true;
+        }
+      }
+    }
+    return out;
+  }
+
+ private:
+  static constexpr float kOffset = 128;
+
+  int Steps() const { return 2 * scene_.pairs; }
+  int Columns() const { return scene_.vectors * kCodeLanes; }
+  int RowGroups() const {
+    return (scene_.vectors + scene_.vectors_of_rows - 1) / scene_.vectors_of_rows;
+  }
+  float Number(int step, int column) const {
+    const int slots = 16 / scene_.bits();
+    const int slot = step / 2 * scene_.vectors + column / kCodeLanes;
+    const int bit = slot % slots * scene_.bits() + step % 2 * 16;
+    const int byte = slot / slots * kCodeBlockBytes + column % kCodeLanes * 4 + bit / 8;
+    const unsigned code = static_cast<unsigned>(codes_[static_cast<size_t>(byte)]) >> bit % 8 &
+                          ((1u << scene_.bits()) - 1);
+    if (scene_.form == NumberForm::kE4M3) return NumberOfFloat8(code, 3);
+    if (scene_.form == NumberForm::kE5M2) return NumberOfFloat8(code, 2);
+    if (scene_.form == NumberForm::kByte) return static_cast<float>(code) - kOffset;
+    return table_[code];
+  }
+
+  NumberScene scene_;
+  int rows_;
+  std::vector<uint8_t> codes_;
+  std::vector<float> a_, scales_, before_;
+  alignas(64) float table_[16];
+};
+
+TEST(AttentionNumbers, BitsAreThoseOfOneChain) {
+  for (const NumberForm form : {NumberForm::kE4M3, NumberForm::kE5M2, NumberForm::kByte,
+                                NumberForm::kTable, NumberForm::kShortTable}) {
+    for (const NumberScene& scene :
+         {NumberScene{form, 32, 4, 4, 32, false, false},
+          NumberScene{form, 64, 4, 4, 8, true, false}, NumberScene{form, 33, 8, 8, 10, true, true},
+          NumberScene{form, 32, 8, 1, 32, false, true},
+          NumberScene{form, 32, 8, 2, 32, false, true},
+          NumberScene{form, 16, 12, 3, 16, true, false}}) {
+      for (int rows = 1; rows <= 9; ++rows) {
+        const NumberProductCase product(scene, rows);
+        for (const Isa isa : SupportedIsas()) {
+          EXPECT_TRUE(
+              SameBits(product.Run(NumberKernelsOf(isa)), product.Want(isa != Isa::kPortable)))
+              << NameOf(isa) << ", " << scene.Name() << ", " << rows << " rows";
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace kvgauge
