@@ -28,7 +28,9 @@ inline constexpr int kLargestField = kBits == 2   ? 3 << 6
                                      : kBits == 3 ? 7 << 6
                                                   : 15 << 4;
 
-template <class V, int kRows>
+// kHeld: the vectors of a row, whose products stay in registers; 0: they are more, and go through
+// memory.
+template <class V, int kRows, int kHeld>
 [[gnu::always_inline]] inline void FoldFixedRows(const FoldArgs& args, int row) {
   using F = typename V::F;
   using U = typename V::U;
@@ -36,10 +38,11 @@ template <class V, int kRows>
   constexpr float kRounding = 0x1.8p23f;
   constexpr uint32_t kRoundingBits = 0x4b400000u;
   const uint16_t *scales = args.scales, *zeros = args.zeros;
-  const int steps = args.steps;
+  const int steps = kHeld > 0 ? kHeld * V::kLanes : args.steps;
   const float* in[kRows];
   int16_t* out[kRows];
   float* products[kRows];
+  F held[kRows][kHeld > 0 ? kHeld : 1];
   F largest[4], sum[4];
 #pragma GCC unroll 4
   for (int r = 0; r < kRows; ++r) {
@@ -49,6 +52,7 @@ template <class V, int kRows>
     largest[r] = sum[r] = V::Set(0.0f);
   }
   const F middle = V::Set(args.middle);
+#pragma GCC unroll 8
   for (int c = 0; c < steps; c += V::kLanes) {
     const F scale = V::LoadF16(scales + c);
     F zero = V::Mul(scale, middle);
@@ -57,7 +61,11 @@ template <class V, int kRows>
     for (int r = 0; r < kRows; ++r) {
       const F x = V::Load(in[r] + c);
       const F product = V::Mul(x, scale);
-      V::Store(products[r] + c, product);
+      if constexpr (kHeld > 0) {
+        held[r][c / V::kLanes] = product;
+      } else {
+        V::Store(products[r] + c, product);
+      }
       largest[r] = V::MaxSize(largest[r], product);
       sum[r] = V::Fma(x, zero, sum[r]);
     }
@@ -86,9 +94,11 @@ template <class V, int kRows>
   }
   const F rounding = V::Set(kRounding);
   const auto round = [&](int r, int c) KVG_INLINE_LAMBDA {
-    return (U)V::Fma(V::Load(products[r] + c), inverse[r], rounding);
+    const F product = kHeld > 0 ? held[r][c / V::kLanes] : V::Load(products[r] + c);
+    return (U)V::Fma(product, inverse[r], rounding);
   };
   int c = 0;
+#pragma GCC unroll 4
   for (; c + 2 * V::kLanes <= steps; c += 2 * V::kLanes) {
 #pragma GCC unroll 4
     for (int r = 0; r < kRows; ++r) {
@@ -117,13 +127,24 @@ template <class V, int kRows>
   for (int r = 0; r < kRows; ++r) args.constants[row + r] = constants[r];
 }
 
+template <class V, int kHeld>
+void FoldFixedBy(const FoldArgs& args) {
+  int row = 0;
+  if constexpr (kHeld <= 4) {
+    for (; row + 4 <= args.rows; row += 4) FoldFixedRows<V, 4, kHeld>(args, row);
+    if (args.rows - row == 3) FoldFixedRows<V, 3, kHeld>(args, row);
+  }
+  if (args.rows - row == 2) FoldFixedRows<V, 2, kHeld>(args, row);
+  if (args.rows - row == 1) FoldFixedRows<V, 1, kHeld>(args, row);
+}
+
 template <class V>
 void FoldFixed(const FoldArgs& args) {
-  int row = 0;
-  for (; row + 4 <= args.rows; row += 4) FoldFixedRows<V, 4>(args, row);
-  if (args.rows - row == 3) FoldFixedRows<V, 3>(args, row);
-  if (args.rows - row == 2) FoldFixedRows<V, 2>(args, row);
-  if (args.rows - row == 1) FoldFixedRows<V, 1>(args, row);
+  if constexpr (V::kRegisters >= 32) {
+    if (args.steps == 4 * V::kLanes) return FoldFixedBy<V, 4>(args);
+    if (args.steps == 8 * V::kLanes && args.rows <= 2) return FoldFixedBy<V, 8>(args);
+  }
+  FoldFixedBy<V, 0>(args);
 }
 
 // The codes of 4 vectors in one word: `Field` is the v-th one's, shifted left by `Shift`.

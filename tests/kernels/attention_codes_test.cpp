@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products with codes that stand for numbers: their bits are those of one chain of multiply-adds
-// for each output element, whatever rows and columns are multiplied together.
+// What coded pages are multiplied with: bits do not depend on which rows and columns go together.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -10,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "core/dtype.h"
 #include "core/rng.h"
 #include "cpu/attention/attention_kernels.h"
 #include "cpu/codec/codec_layout.h"
@@ -19,7 +19,7 @@
 namespace kvgauge {
 namespace {
 
-const AttentionKernels& NumberKernelsOf(Isa isa) {
+const AttentionKernels& CodeKernelsOf(Isa isa) {
 #if defined(__x86_64__)
   if (isa == Isa::kAvx2) return Avx2AttentionKernels();
   if (isa == Isa::kAvx512) return Avx512AttentionKernels();
@@ -161,7 +161,8 @@ class NumberProductCase {
   alignas(64) float table_[16];
 };
 
-TEST(AttentionNumbers, BitsAreThoseOfOneChain) {
+// Codes that stand for numbers: a chain of multiply-adds for each output element.
+TEST(AttentionCodes, NumbersMakeOneChain) {
   for (const NumberForm form : {NumberForm::kE4M3, NumberForm::kE5M2, NumberForm::kByte,
                                 NumberForm::kTable, NumberForm::kShortTable}) {
     for (const NumberScene& scene :
@@ -174,9 +175,57 @@ TEST(AttentionNumbers, BitsAreThoseOfOneChain) {
         const NumberProductCase product(scene, rows);
         for (const Isa isa : SupportedIsas()) {
           EXPECT_TRUE(
-              SameBits(product.Run(NumberKernelsOf(isa)), product.Want(isa != Isa::kPortable)))
+              SameBits(product.Run(CodeKernelsOf(isa)), product.Want(isa != Isa::kPortable)))
               << NameOf(isa) << ", " << scene.Name() << ", " << rows << " rows";
         }
+      }
+    }
+  }
+}
+
+// Rows in fixed point: each is what it is alone, and near its products with the scales.
+TEST(AttentionCodes, FoldedRowsAreThoseOfEachAlone) {
+  constexpr int kMostRows = 9;
+  constexpr float kLargest = 32767;
+  for (const Isa isa : SupportedIsas()) {
+    const AttentionKernels& kernels = CodeKernelsOf(isa);
+    if (!kernels.fixed_codes) continue;
+    for (const int steps : {16, 32, 48, 64, 80, 128, 192, 256}) {
+      const std::vector<float> a = RandomValues(int64_t{kMostRows} * steps, 1);
+      std::vector<uint16_t> scales, zeros;
+      for (const float x : RandomValues(steps, 2)) scales.push_back(F32ToF16(x));
+      for (const float x : RandomValues(steps, 3)) zeros.push_back(F32ToF16(x));
+      std::vector<int16_t> folded(static_cast<size_t>(kMostRows * steps));
+      std::vector<float> constants(kMostRows), units(kMostRows), products(4 * a.size());
+      const auto fold = [&](int first, int rows) {
+        kernels.fold[1]({.scales = scales.data(),
+                         .zeros = zeros.data(),
+                         .steps = steps,
+                         .middle = 0.5f,
+                         .code_middle = 1.5f,
+                         .largest = kLargest,
+                         .unit = 1 / kLargest,
+                         .a = a.data() + first * steps,
+                         .a_stride = steps,
+                         .rows = rows,
+                         .folded = folded.data() + first * steps,
+                         .folded_stride = steps,
+                         .constants = constants.data() + first,
+                         .units = units.data() + first,
+                         .products = products.data()});
+      };
+      for (int r = 0; r < kMostRows; ++r) fold(r, 1);
+      const std::vector<int16_t> alone = folded;
+      const std::vector<float> alone_constants = constants, alone_units = units;
+      for (int rows = 2; rows <= kMostRows; ++rows) {
+        fold(0, rows);
+        EXPECT_EQ(folded, alone) << NameOf(isa) << ", " << steps << " steps, " << rows << " rows";
+        EXPECT_TRUE(SameBits(constants, alone_constants) && SameBits(units, alone_units));
+      }
+      for (size_t i = 0; i < a.size(); ++i) {
+        const size_t row = i / static_cast<size_t>(steps), step = i % static_cast<size_t>(steps);
+        const double product = double{a[i]} * F16ToF32(scales[step]);
+        EXPECT_NEAR(folded[i] * double{units[row]}, product, 0.501 * units[row]);
       }
     }
   }
