@@ -112,9 +112,9 @@ class NumberProductCase {
     std::vector<float> out = before_;
     for (int r = 0; r < rows_; ++r) {
       for (int c = 0; c < Columns(); ++c) {
-        float& to = out[static_cast<size_t>(r * Columns() + c)];
+        float& to = out[At(r, Columns(), c)];
         const int rows_at = c / kCodeLanes / scene_.vectors_of_rows;
-        const float* x = &a_[static_cast<size_t>((rows_at * rows_ + r) * Steps())];
+        const float* x = &a_[At(rows_at * rows_ + r, Steps(), 0)];
         bool adds = scene_.accumulate;
         for (int first = 0, g = 0; first < scene_.pairs; first += scene_.group_pairs, ++g) {
           float sums[2] = {};
@@ -122,8 +122,7 @@ class NumberProductCase {
             float& sum = sums[apart ? s % 2 : 0];
             sum = add(x[s], Number(s, c), sum);
           }
-          const float scale =
-              scene_.scaled ? scales_[static_cast<size_t>(g * Columns() + c)] : 1.0f;
+          const float scale = scene_.scaled ? scales_[At(g, Columns(), c)] : 1.0f;
           const float product = (apart ? sums[0] + sums[1] : sums[0]) * scale;
           to = adds ? to + product : product;
           adds = true;
@@ -136,6 +135,9 @@ class NumberProductCase {
  private:
   static constexpr float kOffset = 128;
 
+  static size_t At(int row, int width, int column) {
+    return static_cast<size_t>(row) * static_cast<size_t>(width) + static_cast<size_t>(column);
+  }
   int Steps() const { return 2 * scene_.pairs; }
   int Columns() const { return scene_.vectors * kCodeLanes; }
   int RowGroups() const {
