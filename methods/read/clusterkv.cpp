@@ -12,11 +12,12 @@
 #include "methods/key_clusters.h"
 #include "methods/registry.h"
 #include "methods/tensors.h"
+#include "methods/turn_taking_reader.h"
 
 namespace kvgauge {
 namespace {
 
-class ClusterKv final : public Reader {
+class ClusterKv final : public Reader, public TurnTakingReader {
  public:
   explicit ClusterKv(const Params& params)
       : tokens_(params.Int("tokens")),

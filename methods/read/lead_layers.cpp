@@ -14,6 +14,7 @@
 #include "methods/attention.h"
 #include "methods/registry.h"
 #include "methods/tensors.h"
+#include "methods/turn_taking_reader.h"
 
 namespace kvgauge {
 namespace {
@@ -34,7 +35,7 @@ std::vector<int64_t> LayersOf(std::string_view text) {
   }
 }
 
-class LeadLayers final : public Reader {
+class LeadLayers final : public Reader, public TurnTakingReader {
  public:
   explicit LeadLayers(const Params& params)
       : text_(params.Text("layers")),

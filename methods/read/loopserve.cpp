@@ -9,6 +9,7 @@
 #include <algorithm>
 
 #include "methods/attention.h"
+#include "methods/copied_reader.h"
 #include "methods/joining_reader.h"
 #include "methods/registry.h"
 #include "methods/tensors.h"
@@ -16,7 +17,7 @@
 namespace kvgauge {
 namespace {
 
-class LoopServeReads final : public Reader {
+class LoopServeReads final : public Reader, public CopiedReader {
  public:
   explicit LoopServeReads(const Params& params)
       : steps_(params.Int("steps")), tokens_(params.Int("tokens")) {}
@@ -47,6 +48,17 @@ class LoopServeReads final : public Reader {
     return progress;
   }
   void Append(LayerView&, std::span<const int64_t>, State&) const override {}
+
+  std::unique_ptr<State> Copy(const State& state, Ops& ops) const override {
+    const auto& from = static_cast<const Progress&>(state);
+    auto progress = std::make_unique<Progress>();
+    progress->taken = from.taken;
+    progress->prompt = from.prompt;
+    progress->first = from.first;
+    progress->queries = CopyOf(from.queries, ops);
+    progress->entries = CopyOf(from.entries, ops);
+    return progress;
+  }
 
   bool Select(LayerView& view, State& state, const Tensor& q, Tensor words) const override {
     auto& progress = static_cast<Progress&>(state);

@@ -11,6 +11,7 @@
 #include <algorithm>
 
 #include "methods/attention.h"
+#include "methods/copied_reader.h"
 #include "methods/page_bounds.h"
 #include "methods/registry.h"
 #include "methods/tensors.h"
@@ -18,7 +19,7 @@
 namespace kvgauge {
 namespace {
 
-class LServePages final : public Reader {
+class LServePages final : public Reader, public CopiedReader {
  public:
   explicit LServePages(const Params& params)
       : logical_(params.Int("logical")),
@@ -32,11 +33,12 @@ class LServePages final : public Reader {
     int64_t count = 0;  // of each query head, 0: everything is read
     Buffer chosen;      // [group, count] i32
   };
-  struct Index final : PageIndex {  // of logical pages
-    std::vector<Choice> choices;    // of each head
+  struct Index final : State {
+    std::shared_ptr<PageIndex> pages;  // logical ones; forks share them
+    std::vector<Choice> choices;       // of each head
 
     int64_t bytes() const override {
-      int64_t sum = PageIndex::bytes();
+      int64_t sum = pages->bytes();
       for (const Choice& choice : choices) sum += choice.chosen.size_bytes();
       return sum;
     }
@@ -44,13 +46,24 @@ class LServePages final : public Reader {
 
   std::unique_ptr<State> Begin(LayerView& view) const override {
     auto index = std::make_unique<Index>();
-    index->Begin(view, logical_);
-    index->choices.resize(index->heads.size());
+    index->pages = std::make_shared<PageIndex>();
+    index->pages->Begin(view, logical_);
+    index->choices.resize(index->pages->heads.size());
+    return index;
+  }
+
+  std::unique_ptr<State> Copy(const State& state, Ops& ops) const override {
+    const auto& from = static_cast<const Index&>(state);
+    auto index = std::make_unique<Index>();
+    index->pages = from.pages;
+    for (const Choice& choice : from.choices) {
+      index->choices.push_back({choice.pages, choice.count, CopyOf(choice.chosen, ops)});
+    }
     return index;
   }
 
   void Append(LayerView& view, std::span<const int64_t> first, State& state) const override {
-    static_cast<Index&>(state).Append(view, first);
+    static_cast<Index&>(state).pages->Append(view, first);
   }
 
   bool Select(LayerView& view, State& state, const Tensor& q, Tensor words) const override {
@@ -62,8 +75,8 @@ class LServePages final : public Reader {
       Choice& choice = index.choices[static_cast<size_t>(h)];
       // A page that has begun since was not there to be chosen.
       if (due || choice.pages != Pages(view.lengths()[h])) {
-        Choose(view, h, index.heads[static_cast<size_t>(h)], q.Slice(h * group, (h + 1) * group),
-               choice);
+        Choose(view, h, index.pages->heads[static_cast<size_t>(h)],
+               q.Slice(h * group, (h + 1) * group), choice);
       }
       partial |= choice.count > 0;
     }

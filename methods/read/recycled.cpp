@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "methods/attention.h"
+#include "methods/copied_reader.h"
 #include "methods/joining_reader.h"
 #include "methods/registry.h"
 #include "methods/tensors.h"
@@ -15,7 +16,7 @@
 namespace kvgauge {
 namespace {
 
-class Recycled final : public Reader {
+class Recycled final : public Reader, public CopiedReader {
  public:
   explicit Recycled(const Params& params)
       : tokens_(params.Int("tokens")), stride_(params.Int("stride")) {}
@@ -35,6 +36,15 @@ class Recycled final : public Reader {
     return chosen;
   }
   void Append(LayerView&, std::span<const int64_t>, State&) const override {}
+
+  std::unique_ptr<State> Copy(const State& state, Ops& ops) const override {
+    const auto& from = static_cast<const Chosen&>(state);
+    auto chosen = std::make_unique<Chosen>();
+    chosen->steps = from.steps;
+    chosen->lengths = from.lengths;
+    chosen->entries = CopyOf(from.entries, ops);
+    return chosen;
+  }
 
   // Steps that read everything take half as long again of such pages, which those between repay.
   bool ReadsFew(int64_t, int64_t length) const override {

@@ -16,11 +16,12 @@
 #include "methods/joining_reader.h"
 #include "methods/registry.h"
 #include "methods/tensors.h"
+#include "methods/turn_taking_reader.h"
 
 namespace kvgauge {
 namespace {
 
-class RetroInfer final : public JoiningReader {
+class RetroInfer final : public JoiningReader, public TurnTakingReader {
  public:
   explicit RetroInfer(const Params& params)
       : span_(params.Int("span")),

@@ -10,6 +10,7 @@
 #include <algorithm>
 
 #include "methods/attention.h"
+#include "methods/copied_reader.h"
 #include "methods/registry.h"
 #include "methods/tensors.h"
 
@@ -24,7 +25,7 @@ struct HeadSentences {
   Buffer end_of;  // [entries] i32, the last entry of the sentence that an entry is in
 };
 
-class Sentences final : public Reader {
+class Sentences final : public Reader, public CopiedReader {
  public:
   explicit Sentences(const Params& params)
       : tokens_(params.Int("tokens")), sinks_(params.Int("sinks")), local_(params.Int("local")) {}
@@ -32,13 +33,14 @@ class Sentences final : public Reader {
   Needs needs() const override { return {.token_classes = true}; }
 
   struct Index final : State {
-    std::vector<HeadSentences> heads;  // empty: everything is read
-    Buffer queries;                    // [query_heads, key_dim] f32, summed over the sentence
-    int64_t rows = 0;                  // summed so far
+    // Empty: everything is read. Forks share them.
+    std::shared_ptr<const std::vector<HeadSentences>> heads;
+    Buffer queries;    // [query_heads, key_dim] f32, summed over the sentence
+    int64_t rows = 0;  // summed so far
 
     int64_t bytes() const override {
       int64_t sum = 0;
-      for (const HeadSentences& head : heads) {
+      for (const HeadSentences& head : *heads) {
         sum += head.means.size_bytes() + head.ends.size_bytes() + head.end_of.size_bytes();
       }
       return sum;
@@ -51,11 +53,23 @@ class Sentences final : public Reader {
     const int64_t most = sinks_ + local_ + tokens_;
     if (std::all_of(view.lengths().begin(), view.lengths().end(),
                     [most](int64_t length) { return length <= most; })) {
+      index->heads = std::make_shared<const std::vector<HeadSentences>>();
       return index;
     }
     index->queries =
         view.ops().memory->Allocate(shape.query_heads * shape.key_dim * SizeOf(DType::kF32));
-    for (int64_t h = 0; h < shape.kv_heads; ++h) index->heads.push_back(Divide(view, h));
+    std::vector<HeadSentences> heads;
+    for (int64_t h = 0; h < shape.kv_heads; ++h) heads.push_back(Divide(view, h));
+    index->heads = std::make_shared<const std::vector<HeadSentences>>(std::move(heads));
+    return index;
+  }
+
+  std::unique_ptr<State> Copy(const State& state, Ops& ops) const override {
+    const auto& from = static_cast<const Index&>(state);
+    auto index = std::make_unique<Index>();
+    index->heads = from.heads;
+    index->queries = CopyOf(from.queries, ops);
+    index->rows = from.rows;
     return index;
   }
 
@@ -63,7 +77,7 @@ class Sentences final : public Reader {
 
   bool Select(LayerView& view, State& state, const Tensor& q, Tensor words) const override {
     auto& index = static_cast<Index&>(state);
-    if (index.heads.empty()) return false;
+    if (index.heads->empty()) return false;
     Ops& ops = view.ops();
     const ModelShape& shape = view.shape();
     const int64_t heads = shape.query_heads, dim = shape.key_dim, group = shape.group();
@@ -77,7 +91,7 @@ class Sentences final : public Reader {
       const int64_t length = view.lengths()[h], begin = h * group, end = begin + group;
       if (length == 0) continue;
       const Tensor chosen =
-          Choose(view, h, index.heads[static_cast<size_t>(h)], query.Slice(begin, end), length);
+          Choose(view, h, (*index.heads)[static_cast<size_t>(h)], query.Slice(begin, end), length);
       ops.select->MarkRuns(chosen, 1, length,
                            Columns(words.Slice(begin, end), 0, (length + 63) / 64));
     }

@@ -26,6 +26,14 @@ std::vector<float> Fetch(Ops& ops, const Tensor& values) {
   return out;
 }
 
+Buffer CopyOf(const Buffer& buffer, Ops& ops) {
+  const int64_t bytes = buffer.size_bytes();
+  if (bytes == 0) return {};
+  Buffer copy = ops.memory->Allocate(bytes);
+  ops.memory->Copy(buffer.As(DType::kU8, {bytes}), copy.As(DType::kU8, {bytes}));
+  return copy;
+}
+
 Tensor Best(LayerView& view, const Tensor& scores, int64_t count) {
   const auto number = static_cast<int32_t>(count);
   Tensor index = view.Scratch(DType::kI32, {count});

@@ -16,6 +16,8 @@ Tensor Upload(LayerView& view, std::span<const int32_t> values);
 Tensor Upload(LayerView& view, std::span<const float> values);
 // Copies a short f32 result to the host, and waits for it. Precondition: contiguous.
 std::vector<float> Fetch(Ops& ops, const Tensor& values);
+// A buffer of its own with the same bytes.
+Buffer CopyOf(const Buffer& buffer, Ops& ops);
 
 // Columns [begin, end) of a matrix; rows stay where they are.
 inline Tensor Columns(const Tensor& matrix, int64_t begin, int64_t end) {

@@ -372,8 +372,10 @@ bool Compressor::Impl::ContinueFrom(const Impl& other, KvCache& cache, bool in_t
   growth_ = other.growth_;
   allocated_growth_ = other.allocated_growth_;
   recorder_.ContinueFrom(other.recorder_);
-  reads_.CopyAbsorbed(other.reads_);
-  if (!in_turns || !reads_.ContinueInTurns(other.reads_)) BeginReads(nullptr);
+  if (!in_turns || !reads_.ContinueInTurns(other.reads_)) {
+    reads_.CopyAbsorbed(other.reads_);
+    BeginReads(nullptr);
+  }
   if (in_turns) reads_.CountFrom(other.reads_);
   return true;
 }

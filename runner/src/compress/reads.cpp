@@ -15,6 +15,7 @@ StepReads::StepReads(const Reader* reader, const Placement& place, const ModelSh
       joining_(dynamic_cast<const JoiningReader*>(reader)),
       biasing_(dynamic_cast<const BiasingReader*>(reader)),
       absorbing_(dynamic_cast<const AbsorbingReader*>(reader)),
+      copied_(dynamic_cast<const CopiedReader*>(reader)),
       asked_(dynamic_cast<const QuestionReader*>(reader)),
       takes_turns_(dynamic_cast<const TurnTakingReader*>(reader) != nullptr),
       shape_(shape),
@@ -57,17 +58,25 @@ Status StepReads::Absorb(LayerView& view, std::span<const HeadPlan> plan) {
 }
 
 void StepReads::CopyAbsorbed(const StepReads& other) {
-  if (absorbing_ == nullptr) return;
+  if (absorbing_ != nullptr) CopyStates(other);
+}
+
+void StepReads::CopyStates(const StepReads& other) {
   states_.clear();
   for (const auto& state : other.states_) {
     Ops& ops = devices_.of(std::ssize(states_));
-    states_.push_back(state != nullptr ? absorbing_->Copy(*state, ops) : nullptr);
+    states_.push_back(state != nullptr ? copied_->Copy(*state, ops) : nullptr);
   }
 }
 
 bool StepReads::ContinueInTurns(const StepReads& other) {
-  if (!takes_turns_) return false;
-  states_ = other.states_;
+  if (copied_ != nullptr) {
+    CopyStates(other);
+  } else if (takes_turns_) {
+    states_ = other.states_;
+  } else {
+    return false;
+  }
   indexed_ = other.indexed_;
   chosen_.assign(states_.size(), false);
   AllocateCounts();

@@ -10,6 +10,7 @@
 
 #include "methods/absorbing_reader.h"
 #include "methods/biasing_reader.h"
+#include "methods/copied_reader.h"
 #include "methods/question_reader.h"
 #include "src/compress/tier_counts.h"
 #include "src/compress/view.h"
@@ -33,7 +34,8 @@ class StepReads {
   // Goes on from what `other` indexed of a cache that this one's is a fork of; false if that cannot
   // be. The two then take turns: each step of one of them is done before the other's begins.
   bool ContinueInTurns(const StepReads& other);
-  // What the other absorbed, for a fork of its sequence. The rest of an index is made by Begin.
+  // What the other absorbed, for a fork of its sequence that goes on by itself. The rest of an
+  // index is made by Begin.
   void CopyAbsorbed(const StepReads& other);
   // What was read so far is as of the other.
   void CountFrom(const StepReads& other);
@@ -71,6 +73,8 @@ class StepReads {
 
  private:
   void AllocateCounts();
+  // By `copied_`, all layers' states of the other.
+  void CopyStates(const StepReads& other);
   bool ChooseEntries(const ViewSource& source, KvCache& cache, int64_t layer, const Tensor& q);
   // Lets a reader that asks choose by these rows. words: as of its Choose.
   bool ChooseOnce(CacheView& view, KvCache& cache, const Tensor& q, bool anew, const Tensor& words);
@@ -81,6 +85,7 @@ class StepReads {
   const JoiningReader* joining_;  // the same, or null
   const BiasingReader* biasing_;  // likewise
   const AbsorbingReader* absorbing_;
+  const CopiedReader* copied_;
   const QuestionReader* asked_;
   const bool takes_turns_;
   const ModelShape& shape_;
