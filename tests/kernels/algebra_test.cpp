@@ -298,6 +298,31 @@ TEST_F(EveryAlgebraBackend, EigenvectorsOfSpecialMatrices) {
   }
 }
 
+// Squares that share nothing, of many sizes: the steps of one leave vectors of others alone.
+TEST_F(EveryAlgebraBackend, EigenvectorsOfSquaresSideBySide) {
+  constexpr int64_t n = 131;
+  std::vector<float> a(n * n, 0.0f);
+  int64_t first = 0;
+  for (const int64_t size : {40, 1, 2, 50, 3, 35}) {
+    const std::vector<float> square = ProductsOfColumns(
+        RandomValues(2 * size * size, static_cast<uint64_t>(size)), 2 * size, size);
+    for (int64_t i = 0; i < size; ++i) {
+      for (int64_t j = 0; j < size; ++j) a[(first + i) * n + first + j] = square[i * size + j];
+    }
+    first += size;
+  }
+  ASSERT_EQ(first, n);
+  for (const auto& [name, ops] : backends) {
+    SCOPED_TRACE(name);
+    std::vector<float> want, got;
+    CheckEigenvectors(*twin, a, n, n, &want);
+    for (const int64_t r : {1, 33, 131}) {
+      CheckEigenvectors(*ops, a, n, r, &got);
+      EXPECT_TRUE(AllWithin(got, {want.begin(), want.begin() + r}, 2 * kRound * Norm(a)));
+    }
+  }
+}
+
 TEST_F(EveryAlgebraBackend, QrReconstructs) {
   for (const Size size : {Size{1, 1}, {5, 1}, {4, 4}, {17, 5}, {64, 33}, {200, 30}}) {
     const int64_t m = size.m, n = size.n;
@@ -462,6 +487,22 @@ TEST(AlgebraOps, ThreadsDoNotChangeEigenvectors) {
   }
   EXPECT_TRUE(SameBits(values[1], values[0]));
   EXPECT_TRUE(SameBits(vectors[1], vectors[0]));
+}
+
+TEST(AlgebraOps, MoreEigenvectorsDoNotChangeTheFirst) {
+  const int64_t n = 150;
+  const std::vector<float> a = ProductsOfColumns(RandomValues(2 * n * n, 10), 2 * n, n);
+  for (const Isa isa : SupportedIsas()) {
+    const auto ops = MakeCpuAlgebra(isa, ThreadSettings{1});
+    std::vector<float> values(n), vectors(n * n);
+    ops->Eigenvectors(View(a, {n, n}), View(values, {n}), View(vectors, {n, n}));
+    for (const int64_t r : {1, 32, 70}) {
+      std::vector<float> few(r), few_vectors(r * n);
+      ops->Eigenvectors(View(a, {n, n}), View(few, {r}), View(few_vectors, {r, n}));
+      EXPECT_TRUE(SameBits(few, {values.begin(), values.begin() + r})) << r;
+      EXPECT_TRUE(SameBits(few_vectors, {vectors.begin(), vectors.begin() + r * n})) << r;
+    }
+  }
 }
 
 }  // namespace

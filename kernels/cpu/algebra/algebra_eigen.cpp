@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // Householder mirrors leave a matrix of three diagonals; implicit QL steps with Wilkinson's shift
-// leave one (Golub and Van Loan, Matrix Computations, 8.3). Threads share out rows, or columns of
-// one row's step, and no sum goes across two threads, so their number does not change a bit.
+// leave one (Golub and Van Loan, Matrix Computations, 8.3). The steps write their rotations down.
+// Then the vectors that are wanted, and no others, go back through all of them and through the
+// mirrors, some columns at a time, which stay in a cache meanwhile. Threads share out rows of the
+// matrix, or such columns, and no sum goes across two threads, so their number does not change a
+// bit; neither does that of vectors.
 #include "cpu/algebra/algebra_eigen.h"
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <span>
 #include <vector>
 
 #include "cpu/split_work.h"
@@ -38,48 +42,47 @@ struct Tridiagonal {
     for (int64_t i = 0; i < n; ++i) {
       for (int64_t j = 0; j < n; ++j) rest[i][j] = a.f32()[std::max(i, j) * n + std::min(i, j)];
     }
-    std::vector<double> image(size());
-    for (int64_t i = 0; i + 1 < n; ++i) {
+    // A mirror h makes of what is left: rest - h w^T - w h^T, where w = p - share / 2 (p . h) h and
+    // p = share rest h. A row gets it when the next mirror meets that row, so it is read once.
+    std::vector<double> image(size()), last_image(size());
+    bool late = false;  // rows wait for what mirror i - 1 makes of them
+    const auto catch_up = [&](int64_t row, int64_t from) {
+      double* own = rest[row] + from;
+      const double* h = mirrors[from - 1];
+      k.axpy(-h[row], last_image.data() + from, n - from, own);
+      k.axpy(-last_image[static_cast<size_t>(row)], h + from, n - from, own);
+    };
+    for (int64_t i = 0; i < n; ++i) {
+      if (late) catch_up(i, i);
+      diagonal[static_cast<size_t>(i)] = rest[i][i];
+      if (i + 1 == n) break;
       double* h = mirrors[i];
       const int64_t from = i + 1, count = n - from;
       std::copy_n(rest[i] + from, count, h + from);
-      const double norm = std::sqrt(k.dot(h + from, h + from, count));
-      // What is left of a row that is zero already needs no mirror.
-      const double others = k.dot(h + from + 1, h + from + 1, count - 1);
-      if (others == 0) {
-        beside[static_cast<size_t>(i)] = h[from];
-        continue;
-      }
-      const double sign = h[from] < 0 ? -1 : 1;
-      beside[static_cast<size_t>(i)] = -sign * norm;
-      h[from] += sign * norm;
-      const double share = 2 / k.dot(h + from, h + from, count);
+      const double share = Mirror(k, i);
       shares[static_cast<size_t>(i)] = share;
-      // rest - h w^T - w h^T, where w = p - share / 2 (p . h) h and p = share rest h.
-      const double cost = kDouble_ns * static_cast<double>(count);
-      SplitWork(threads, count, cost, [&](int64_t row) {
-        image[static_cast<size_t>(from + row)] =
-            share * k.dot(rest[from + row] + from, h + from, count);
+      if (!late && share == 0) continue;
+      const double cost = kDouble_ns * 3 * static_cast<double>(count);
+      SplitWork(threads, count, cost, [&](int64_t offset) {
+        const int64_t row = from + offset;
+        if (late) catch_up(row, i);
+        if (share == 0) return;
+        image[static_cast<size_t>(row)] = share * k.dot(rest[row] + from, h + from, count);
       });
+      late = share != 0;
+      if (!late) continue;
       const double back = share / 2 * k.dot(image.data() + from, h + from, count);
       k.axpy(-back, h + from, count, image.data() + from);
-      SplitWork(threads, count, 2 * cost, [&](int64_t row) {
-        double* own = rest[from + row] + from;
-        k.axpy(-h[from + row], image.data() + from, count, own);
-        k.axpy(-image[static_cast<size_t>(from + row)], h + from, count, own);
-      });
+      std::swap(image, last_image);
     }
-    for (int64_t i = 0; i < n; ++i) diagonal[static_cast<size_t>(i)] = rest[i][i];
   }
 
-  // row = Q row, for a vector of T's coordinates.
-  void TurnBack(const AlgebraKernels& k, double* row) const {
+  // columns [n, kColumns] = Q columns, for columns of T's coordinates.
+  void TurnBack(const AlgebraKernels& k, double* columns) const {
     for (int64_t i = mirrors.n - 1; i-- > 0;) {
       const double share = shares[static_cast<size_t>(i)];
       if (share == 0) continue;
-      const int64_t from = i + 1, count = mirrors.n - from;
-      const double* h = mirrors[i] + from;
-      k.axpy(-share * k.dot(h, row + from, count), h, count, row + from);
+      k.mirror_rows(mirrors[i] + i + 1, share, mirrors.n - i - 1, columns + (i + 1) * kColumns);
     }
   }
 
@@ -87,20 +90,69 @@ struct Tridiagonal {
 
   Square mirrors;
   std::vector<double> shares, diagonal, beside;
+
+ private:
+  // Makes a mirror of row i, which stands where its vector is to be, and returns its share.
+  double Mirror(const AlgebraKernels& k, int64_t i) {
+    double* h = mirrors[i] + i + 1;
+    const int64_t count = mirrors.n - i - 1;
+    const double norm = std::sqrt(k.dot(h, h, count));
+    // What is left of a row that is zero already needs no mirror.
+    if (k.dot(h + 1, h + 1, count - 1) == 0) {
+      beside[static_cast<size_t>(i)] = h[0];
+      return 0;
+    }
+    const double sign = h[0] < 0 ? -1 : 1;
+    beside[static_cast<size_t>(i)] = -sign * norm;
+    h[0] += sign * norm;
+    return 2 / k.dot(h, h, count);
+  }
 };
 
-// One rotation of rows i and i + 1.
+// Of rows i and i + 1.
 struct Rotation {
-  int64_t i;
   double cosine, sine;
 };
 
-// Ends with the eigenvalues in `diagonal`, and in row i of `vectors` the eigenvector of the i-th,
-// in coordinates of T.
-void QlSteps(const AlgebraKernels& k, ThreadSettings threads, std::vector<double>& diagonal,
-             std::vector<double>& beside, Square& vectors) {
-  const int64_t n = vectors.n;
-  for (int64_t i = 0; i < n; ++i) vectors[i][i] = 1;
+// Rotations of neighbouring rows, from `first` on; the last one was done first.
+struct Sweep {
+  int64_t first;
+  size_t begin, end;  // in all rotations
+};
+
+struct Sweeps {
+  std::vector<Rotation> rotations;
+  std::vector<Sweep> in_turn;
+
+  void Begin() { begin_ = rotations.size(); }
+  void End(int64_t first) {
+    if (begin_ == rotations.size()) return;
+    std::reverse(rotations.begin() + static_cast<int64_t>(begin_), rotations.end());
+    in_turn.push_back({first, begin_, rotations.size()});
+  }
+
+  // columns: [n, kColumns], unit vectors whose ones stand in rows up to `last_one`. Makes
+  // eigenvectors of them, in coordinates of T.
+  void TurnBack(const AlgebraKernels& k, int64_t last_one, double* columns) const {
+    bool still_units = true;
+    for (auto sweep = in_turn.rbegin(); sweep != in_turn.rend(); ++sweep) {
+      if (still_units && sweep->first > last_one) continue;  // it turns zeros
+      still_units = false;
+      k.turn_rows(&rotations[sweep->begin].cosine, static_cast<int64_t>(sweep->end - sweep->begin),
+                  columns + sweep->first * kColumns);
+    }
+  }
+
+ private:
+  size_t begin_ = 0;
+};
+
+// Ends with the eigenvalues in `diagonal`. All rotations in turn make the eigenvector of the i-th
+// of row i of a unit matrix.
+Sweeps QlSteps(std::vector<double>& diagonal, std::vector<double>& beside) {
+  const int64_t n = std::ssize(diagonal);
+  Sweeps sweeps;
+  sweeps.rotations.reserve(static_cast<size_t>(n * n));  // as many are usual
   double norm = 0;
   for (int64_t i = 0; i < n; ++i) {
     norm = std::max(norm, std::fabs(diagonal[static_cast<size_t>(i)]) +
@@ -109,10 +161,6 @@ void QlSteps(const AlgebraKernels& k, ThreadSettings threads, std::vector<double
   const double nothing = std::numeric_limits<double>::epsilon() * norm;
   const auto d = [&](int64_t i) -> double& { return diagonal[static_cast<size_t>(i)]; };
   const auto e = [&](int64_t i) -> double& { return beside[static_cast<size_t>(i)]; };
-  std::vector<Rotation> rotations;
-  // Columns that one thread turns at a time: two rows of them stay in its nearest cache.
-  constexpr int64_t kColumns = 128;
-  const int64_t parts = (n + kColumns - 1) / kColumns;
   for (int64_t first = 0; first < n; ++first) {
     // Two steps an eigenvalue are usual.
     constexpr int kMostSteps = 100;
@@ -125,7 +173,8 @@ void QlSteps(const AlgebraKernels& k, ThreadSettings threads, std::vector<double
       const double root = std::copysign(std::hypot(half, 1.0), half);
       double bulge = d(last) - d(first) + e(first) / (half + root);
       double cosine = 1, sine = 1, moved = 0;
-      rotations.clear();
+      sweeps.Begin();
+      int64_t lowest = last;
       bool split = false;
       for (int64_t i = last; i-- > first;) {
         const double out = sine * e(i), kept = cosine * e(i);
@@ -144,21 +193,17 @@ void QlSteps(const AlgebraKernels& k, ThreadSettings threads, std::vector<double
         moved = sine * change;
         d(i + 1) = shifted + moved;
         bulge = cosine * change - kept;
-        rotations.push_back({i, cosine, sine});
+        sweeps.rotations.push_back({cosine, sine});
+        lowest = i;
       }
-      SplitWork(threads, parts, kDouble_ns * 2 * static_cast<double>(rotations.size() * kColumns),
-                [&](int64_t part) {
-                  const int64_t from = part * kColumns, count = std::min(kColumns, n - from);
-                  for (const Rotation& r : rotations) {
-                    k.rotate(r.cosine, r.sine, count, vectors[r.i] + from, vectors[r.i + 1] + from);
-                  }
-                });
+      sweeps.End(lowest);
       if (split) continue;
       d(first) -= moved;
       e(first) = bulge;
       e(last) = 0;
     }
   }
+  return sweeps;
 }
 
 }  // namespace
@@ -167,22 +212,41 @@ void SymmetricEigenvectors(const AlgebraKernels& k, ThreadSettings threads, cons
                            Tensor values, Tensor vectors) {
   const int64_t n = a.shape[0], r = vectors.shape[0];
   Tridiagonal t(k, threads, a);
-  Square turned(n);
-  QlSteps(k, threads, t.diagonal, t.beside, turned);
-  std::vector<int64_t> order(static_cast<size_t>(n));
+  const Sweeps sweeps = QlSteps(t.diagonal, t.beside);
+  std::vector<int64_t> order(static_cast<size_t>(n));  // eigenvalues, the largest first
   std::iota(order.begin(), order.end(), int64_t{0});
   std::stable_sort(order.begin(), order.end(), [&](int64_t p, int64_t q) {
     return t.diagonal[static_cast<size_t>(p)] > t.diagonal[static_cast<size_t>(q)];
   });
-  SplitWork(threads, r, kDouble_ns * static_cast<double>(n * n), [&](int64_t i) {
-    const int64_t from = order[static_cast<size_t>(i)];
-    double* row = turned[from];
-    t.TurnBack(k, row);
-    const double* largest = std::max_element(
-        row, row + n, [](double x, double y) { return std::fabs(x) < std::fabs(y); });
-    const double sign = *largest < 0 ? -1 : 1;
-    for (int64_t j = 0; j < n; ++j) vectors.f32()[i * n + j] = static_cast<float>(sign * row[j]);
-    values.f32()[i] = static_cast<float>(t.diagonal[static_cast<size_t>(from)]);
+  // Places in `order`. Those of neighbouring rows go together, so that they skip the same sweeps.
+  std::vector<int64_t> places(static_cast<size_t>(r));
+  std::iota(places.begin(), places.end(), int64_t{0});
+  const auto row_of = [&](int64_t place) { return order[static_cast<size_t>(place)]; };
+  std::sort(places.begin(), places.end(),
+            [&](int64_t p, int64_t q) { return row_of(p) < row_of(q); });
+  const double cost = kDouble_ns * 6 * static_cast<double>(n * n * kColumns);
+  SplitWork(threads, (r + kColumns - 1) / kColumns, cost, [&](int64_t part) {
+    const std::span<const int64_t> own =
+        std::span(places).subspan(static_cast<size_t>(part * kColumns),
+                                  static_cast<size_t>(std::min(kColumns, r - part * kColumns)));
+    std::vector<double> columns(static_cast<size_t>(n * kColumns), 0.0);
+    for (size_t c = 0; c < own.size(); ++c) {
+      columns[static_cast<size_t>(row_of(own[c]) * kColumns) + c] = 1;
+    }
+    sweeps.TurnBack(k, row_of(own.back()), columns.data());
+    t.TurnBack(k, columns.data());
+    for (size_t c = 0; c < own.size(); ++c) {
+      double largest = columns[c];
+      for (size_t j = c; j < columns.size(); j += kColumns) {
+        if (std::fabs(columns[j]) > std::fabs(largest)) largest = columns[j];
+      }
+      const double sign = largest < 0 ? -1 : 1;
+      float* out = vectors.f32() + own[c] * n;
+      for (size_t j = c; j < columns.size(); j += kColumns) {
+        *out++ = static_cast<float>(sign * columns[j]);
+      }
+      values.f32()[own[c]] = static_cast<float>(t.diagonal[static_cast<size_t>(row_of(own[c]))]);
+    }
   });
 }
 

@@ -138,6 +138,49 @@ void RotateRow(double c, double s, int64_t n, double* x, double* y) {
   }
 }
 
+// Vectors of columns that go through rows together: enough that none waits for itself.
+constexpr int kStrip = 4;
+
+void TurnRows(const double* cosines_sines, int64_t count, double* rows) {
+  for (int64_t column = 0; column < kColumns; column += kStrip * kDoubles) {
+    double* row = rows + column;
+    D x[kStrip];
+#pragma GCC unroll 4
+    for (int v = 0; v < kStrip; ++v) x[v] = LoadAs<D>(row + v * kDoubles);
+    for (int64_t i = 0; i < count; ++i, row += kColumns) {
+      const double c = cosines_sines[2 * i], s = cosines_sines[2 * i + 1];
+#pragma GCC unroll 4
+      for (int v = 0; v < kStrip; ++v) {
+        const D y = LoadAs<D>(row + kColumns + v * kDoubles);
+        StoreAs(row + v * kDoubles, x[v] * c + y * s);
+        x[v] = y * c - x[v] * s;
+      }
+    }
+#pragma GCC unroll 4
+    for (int v = 0; v < kStrip; ++v) StoreAs(row + v * kDoubles, x[v]);
+  }
+}
+
+void MirrorRows(const double* h, double share, int64_t count, double* rows) {
+  for (int64_t column = 0; column < kColumns; column += kStrip * kDoubles) {
+    D sum[kStrip] = {};
+    for (int64_t i = 0; i < count; ++i) {
+      const double* row = rows + i * kColumns + column;
+#pragma GCC unroll 4
+      for (int v = 0; v < kStrip; ++v) sum[v] += LoadAs<D>(row + v * kDoubles) * h[i];
+    }
+#pragma GCC unroll 4
+    for (int v = 0; v < kStrip; ++v) sum[v] *= share;
+    for (int64_t i = 0; i < count; ++i) {
+      double* row = rows + i * kColumns + column;
+#pragma GCC unroll 4
+      for (int v = 0; v < kStrip; ++v) {
+        StoreAs(row + v * kDoubles, LoadAs<D>(row + v * kDoubles) - sum[v] * h[i]);
+      }
+    }
+  }
+}
+
 constexpr AlgebraKernels kAlgebraKernels = {
     .dot_panel = Panel<false>,
     .squared_distance_panel = Panel<true>,
@@ -146,6 +189,8 @@ constexpr AlgebraKernels kAlgebraKernels = {
     .dot = DotRow,
     .axpy = AxpyRow,
     .rotate = RotateRow,
+    .turn_rows = TurnRows,
+    .mirror_rows = MirrorRows,
 };
 
 }  // namespace

@@ -9,6 +9,8 @@ namespace kvgauge {
 // Rows of the second matrix go into panels of this many, transposed: [d, kPanel].
 inline constexpr int64_t kPanel = 32;
 inline constexpr int64_t kTile = 4;
+// Columns of doubles that are turned and mirrored together; one of their rows is that long.
+inline constexpr int64_t kColumns = 32;
 
 struct AlgebraKernels {
   // For `rows` <= kTile rows of a, [rows, d], against a panel; out: [rows, kPanel]. Every element
@@ -26,6 +28,11 @@ struct AlgebraKernels {
   void (*axpy)(double scale, const double* x, int64_t n, double* y);
   // (x, y) = (c x - s y, s x + c y).
   void (*rotate)(double c, double s, int64_t n, double* x, double* y);
+  // `count` times, with rows x and y that follow each other and a cosine and a sine for each:
+  // (x, y) = (c x + s y, c y - s x), where y is x of the next one. rows: [count + 1, kColumns]
+  void (*turn_rows)(const double* cosines_sines, int64_t count, double* rows);
+  // rows -= share h (h^T rows). h: [count]; rows: [count, kColumns]
+  void (*mirror_rows)(const double* h, double share, int64_t count, double* rows);
 };
 
 const AlgebraKernels& PortableAlgebraKernels();
