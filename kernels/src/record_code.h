@@ -298,20 +298,25 @@ KVG_RECORD int64_t VectorBit(const RecordView& view, int stage, int run) {
   return (int64_t{stage} * view.runs + run) * view.bits;
 }
 
-// `rest` has room for an entry.
+// Writes the scale; rest: [dim], what codewords are to add up to.
 template <class Math>
-KVG_RECORD void CodeVectors(const RecordView& view, const float* x, uint8_t* record, float* rest) {
-  const int width = view.group;
-  uint8_t* codes = record;
+KVG_RECORD void ScaleVectors(const RecordView& view, const float* x, uint8_t* record, float* rest) {
   float scale = 1.0f;
   if (view.scaled) {
     const float sum = SumOfTerms(view.dim, [&](int i) { return x[i] * x[i]; });
     const uint16_t half = Math::ToHalf(Math::Root(sum / static_cast<float>(view.dim)));
     PutHalf(record, half);
     scale = Math::FromHalf(half);
-    codes += 2;
   }
   for (int d = 0; d < view.dim; ++d) rest[d] = scale == 0.0f ? 0.0f : x[d] / scale;
+}
+
+// `rest` has room for an entry.
+template <class Math>
+KVG_RECORD void CodeVectors(const RecordView& view, const float* x, uint8_t* record, float* rest) {
+  const int width = view.group;
+  uint8_t* const codes = record + ScaleBytesOf(view);
+  ScaleVectors<Math>(view, x, record, rest);
   for (int run = 0; run < view.runs; ++run) {
     float* const mine = rest + run * width;
     for (int stage = 0; stage < view.stages; ++stage) {
@@ -332,6 +337,7 @@ KVG_RECORD void CodeVectors(const RecordView& view, const float* x, uint8_t* rec
     }
   }
 }
+
 template <class Math>
 KVG_RECORD float NumberOfVectors(const RecordView& view, const uint8_t* record, int d) {
   const uint8_t* const codes = record + (view.scaled ? 2 : 0);

@@ -148,7 +148,7 @@ class CpuCodec final : public CodecOps {
     const float* x = rows.As<float>() + part.row * rows.stride[0];
     const int64_t stride = rows.stride[0];
     if (IsRecord(plan.kind)) {
-      return EncodeRecords(plan.record, x, stride, part.begin, part.end, page);
+      return EncodeRecords(k_, plan.record, x, stride, part.begin, part.end, page);
     }
     scratch.codes.assign(static_cast<size_t>(kCodePageEntries) * layout.width, 0);
     uint8_t* codes = scratch.codes.data();

@@ -530,5 +530,34 @@ void AddScaled(float a, const float* x, int64_t n, float* y) {
   });
 }
 
+void NearestWords(const float* rest, const float* words, int count, int width, int32_t* nearest) {
+  constexpr int kVectors = 4;  // of entries; enough that no sum waits for itself
+  for (int e = 0; e < kCodePageEntries; e += kVectors * kLanes) {
+    F least[kVectors] = {};
+    I best[kVectors] = {};
+    for (int code = 0; code < count; ++code) {
+      const float* const word = words + int64_t{code} * width;
+      F distance[kVectors] = {};
+      for (int d = 0; d < width; ++d) {
+        const F number = Splat(word[d]);
+        const float* const of_dim = rest + int64_t{d} * kCodePageEntries + e;
+#pragma GCC unroll 4
+        for (int v = 0; v < kVectors; ++v) {
+          const F off = LoadAs<F>(of_dim + v * kLanes) - number;
+          distance[v] = distance[v] + off * off;
+        }
+      }
+#pragma GCC unroll 4
+      for (int v = 0; v < kVectors; ++v) {
+        const I nearer = code == 0 ? I{} - 1 : distance[v] < least[v];
+        least[v] = nearer ? distance[v] : least[v];
+        best[v] = nearer ? I{} + code : best[v];
+      }
+    }
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) StoreAs(nearest + e + v * kLanes, best[v]);
+  }
+}
+
 }  // namespace
 }  // namespace kvgauge

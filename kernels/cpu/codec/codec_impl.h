@@ -15,6 +15,7 @@ constexpr CodecKernels kCodecKernels = {
     .decode = DecodePage,
     .scales = ReadScales,
     .correct = CorrectTile,
+    .nearest_words = NearestWords,
     .dot = Dot,
     .add_scaled = AddScaled,
 };

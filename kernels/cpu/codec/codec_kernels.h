@@ -74,6 +74,10 @@ struct CodecKernels {
   void (*scales)(const CodecPlan& plan, const void* page, float* out);
   // Adds latents [64, rank] * basis [rank, dim], f16, to a tile, one rank after the other.
   void (*correct)(const CodecPlan& plan, const void* latents, const void* basis, float* tile);
+  // Of 64 entries the nearest of `count` words, the first of those; the distance is a sum of
+  // squares over dims in order. rest: [width][64]; words: [count][width].
+  void (*nearest_words)(const float* rest, const float* words, int count, int width,
+                        int32_t* nearest);
   // sum of x[i] * y[i]: sixteen interleaved chains, joined by halves.
   float (*dot)(const float* x, const float* y, int64_t n);
   // y[i] += a * x[i], two roundings.

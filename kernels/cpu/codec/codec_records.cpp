@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstring>
 #include <numbers>
+#include <vector>
 
 #include "src/record_code.h"
 
@@ -177,10 +178,67 @@ void DecodeSketches(const RecordView& view, const CodedLayout& layout, uint8_t* 
   }
 }
 
+// All words of a stage, [codes][dim].
+void CommutingWords(const RecordView& view, int stage, float* words) {
+  const int half = view.bits / 2, pairs = view.dim / 2;
+  const float* const of_stage = view.table + ((int64_t{stage} << half) * view.dim);
+  for (uint32_t code = 0; code < 1u << view.bits; ++code, words += view.dim) {
+    const float* const a = of_stage + int64_t{code >> half} * view.dim;
+    const float* const b = of_stage + int64_t{code & ((1u << half) - 1u)} * view.dim;
+    for (int pair = 0; pair < pairs; ++pair) {
+      const int d = record::FirstOfPair(view, pair);
+      words[d] = a[pair] - b[pairs + pair];
+      words[d + view.apart] = b[pair] + a[pairs + pair];
+    }
+  }
+}
+
+// Entries side by side, so that each word is compared with all of them at once.
+void EncodeVectors(const CodecKernels& k, const RecordView& view, const float* x, int64_t stride,
+                   int begin, int end, uint8_t* page) {
+  const int width = view.group, count = 1 << view.bits, entries = end - begin;
+  std::vector<float> rest(static_cast<size_t>(view.dim) * kRecordPage, 0.0f);
+  float one[kMostRecordDims];
+  for (int e = 0; e < entries; ++e) {
+    record::ScaleVectors<HostMath>(view, x + e * stride, record::RecordAt(view, page, begin + e),
+                                   one);
+    for (int d = 0; d < view.dim; ++d) rest[static_cast<size_t>(d * kRecordPage + e)] = one[d];
+  }
+  std::vector<float> made(view.commuting ? static_cast<size_t>(count) * width : 0);
+  int32_t nearest[kRecordPage];
+  for (int run = 0; run < view.runs; ++run) {
+    float* const mine = rest.data() + int64_t{run} * width * kRecordPage;
+    for (int stage = 0; stage < view.stages; ++stage) {
+      const float* words = made.data();
+      if (view.commuting) {
+        CommutingWords(view, stage, made.data());
+      } else {
+        words = view.table + ((int64_t{stage} * view.runs + run) << view.bits) * width;
+      }
+      k.nearest_words(mine, words, count, width, nearest);
+      for (int e = 0; e < entries; ++e) {
+        uint8_t* const codes = record::RecordAt(view, page, begin + e) + ScaleBytesOf(view);
+        record::PutField(codes, record::VectorBit(view, stage, run), view.bits,
+                         static_cast<uint32_t>(nearest[e]));
+      }
+      for (int d = 0; d < width; ++d) {
+        float* const of_dim = mine + int64_t{d} * kRecordPage;
+        for (int e = 0; e < entries; ++e) {
+          of_dim[e] = of_dim[e] - words[int64_t{nearest[e]} * width + d];
+        }
+      }
+    }
+  }
+}
+
 }  // namespace
 
-void EncodeRecords(const RecordView& view, const float* x, int64_t stride, int begin, int end,
-                   uint8_t* page) {
+void EncodeRecords(const CodecKernels& k, const RecordView& view, const float* x, int64_t stride,
+                   int begin, int end, uint8_t* page) {
+  constexpr int kFewEntries = 4;  // which are done sooner one by one
+  if (view.kind == KvCodecKind::kVectors && end - begin > kFewEntries) {
+    return EncodeVectors(k, view, x, stride, begin, end, page);
+  }
   float rest[kMostRecordDims];
   const auto entry = [&](int e) { return x + (e - begin) * stride; };
   if (view.kind == KvCodecKind::kPolarPairs) {
