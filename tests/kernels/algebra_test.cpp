@@ -281,6 +281,19 @@ TEST_F(EveryAlgebraBackend, EigenvectorsOfLargerMatrices) {
   CheckEigenvectorsOfSizes(*twin, backends, {{130, 9}});
 }
 
+// More rows than mirrors that are kept beside a matrix, and enough for several parts of its rows.
+TEST_F(EveryAlgebraBackend, EigenvectorsOfManyRows) {
+  constexpr int64_t n = 333;
+  for (const int64_t rows : {2 * n, n / 3}) {
+    const std::vector<float> a = ProductsOfColumns(RandomValues(rows * n, 32), rows, n);
+    for (const auto& [name, ops] : backends) {
+      if (name == "reference") continue;  // takes its time
+      SCOPED_TRACE(name);
+      CheckEigenvectors(*ops, a, n, 40);
+    }
+  }
+}
+
 TEST_F(EveryAlgebraBackend, EigenvectorsOfSpecialMatrices) {
   std::vector<float> parts(36, 0.0f);  // two squares that share nothing, one of them of rank 1
   for (int i = 0; i < 3; ++i) {

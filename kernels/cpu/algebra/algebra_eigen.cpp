@@ -34,51 +34,46 @@ struct Square {
 // a = Q T Q^T: row i of `mirrors` holds, from i + 1 on, the vector h of the i-th mirror
 // 1 - shares[i] h h^T, and Q is their product in order. T has `diagonal`, and beside[i] between
 // i and i + 1.
+//
+// A mirror h makes of what is left: rest - h w^T - w h^T, where w = p - share / 2 (p . h) h and
+// p = share rest h. Some mirrors at a time are kept beside `rest`, which is then only read, and
+// taken from it together (Golub and Van Loan, 5.2.3, and LAPACK's DSYTRD).
 struct Tridiagonal {
-  Tridiagonal(const AlgebraKernels& k, ThreadSettings threads, const Tensor& a)
-      : mirrors(a.shape[0]), shares(size(), 0.0), diagonal(size()), beside(size(), 0.0) {
+  Tridiagonal(const AlgebraKernels& kernels, ThreadSettings settings, const Tensor& a)
+      : mirrors(a.shape[0]),
+        shares(size(), 0.0),
+        diagonal(size()),
+        beside(size(), 0.0),
+        k(kernels),
+        threads(settings) {
     const int64_t n = mirrors.n;
-    Square rest(n);
+    Square rest(n);  // above the diagonal and on it
     for (int64_t i = 0; i < n; ++i) {
-      for (int64_t j = 0; j < n; ++j) rest[i][j] = a.f32()[std::max(i, j) * n + std::min(i, j)];
+      for (int64_t j = i; j < n; ++j) rest[i][j] = a.f32()[j * n + i];
     }
-    // A mirror h makes of what is left: rest - h w^T - w h^T, where w = p - share / 2 (p . h) h and
-    // p = share rest h. A row gets it when the next mirror meets that row, so it is read once.
-    std::vector<double> image(size()), last_image(size());
-    bool late = false;  // rows wait for what mirror i - 1 makes of them
-    const auto catch_up = [&](int64_t row, int64_t from) {
-      double* own = rest[row] + from;
-      const double* h = mirrors[from - 1];
-      k.axpy(-h[row], last_image.data() + from, n - from, own);
-      k.axpy(-last_image[static_cast<size_t>(row)], h + from, n - from, own);
-    };
+    Kept kept(n);
     for (int64_t i = 0; i < n; ++i) {
-      if (late) catch_up(i, i);
+      for (int64_t j = 0; j < kept.count; ++j) {
+        k.axpy(-kept.h(j)[i], kept.w(j) + i, n - i, rest[i] + i);
+        k.axpy(-kept.w(j)[i], kept.h(j) + i, n - i, rest[i] + i);
+      }
       diagonal[static_cast<size_t>(i)] = rest[i][i];
       if (i + 1 == n) break;
       double* h = mirrors[i];
-      const int64_t from = i + 1, count = n - from;
-      std::copy_n(rest[i] + from, count, h + from);
-      const double share = Mirror(k, i);
+      std::copy_n(rest[i] + i + 1, n - i - 1, h + i + 1);
+      const double share = Mirror(i);
       shares[static_cast<size_t>(i)] = share;
-      if (!late && share == 0) continue;
-      const double cost = kDouble_ns * 3 * static_cast<double>(count);
-      SplitWork(threads, count, cost, [&](int64_t offset) {
-        const int64_t row = from + offset;
-        if (late) catch_up(row, i);
-        if (share == 0) return;
-        image[static_cast<size_t>(row)] = share * k.dot(rest[row] + from, h + from, count);
-      });
-      late = share != 0;
-      if (!late) continue;
-      const double back = share / 2 * k.dot(image.data() + from, h + from, count);
-      k.axpy(-back, h + from, count, image.data() + from);
-      std::swap(image, last_image);
+      if (share != 0) {
+        Image(rest, kept, i, h, share, kept.w(kept.count));
+        std::copy_n(h, n, kept.h(kept.count));
+        ++kept.count;
+      }
+      if (kept.count == Kept::kMost) Settle(kept, i + 1, rest);
     }
   }
 
   // columns [n, kColumns] = Q columns, for columns of T's coordinates.
-  void TurnBack(const AlgebraKernels& k, double* columns) const {
+  void TurnBack(double* columns) const {
     for (int64_t i = mirrors.n - 1; i-- > 0;) {
       const double share = shares[static_cast<size_t>(i)];
       if (share == 0) continue;
@@ -91,9 +86,24 @@ struct Tridiagonal {
   Square mirrors;
   std::vector<double> shares, diagonal, beside;
 
+  const AlgebraKernels& k;
+  const ThreadSettings threads;
+
  private:
+  // Mirrors that `rest` has not got yet: h, w, and room for h once more, so that h and w lie behind
+  // each other and w and h do.
+  struct Kept {
+    static constexpr int64_t kMost = 32;
+    explicit Kept(int64_t size) : n(size), values(static_cast<size_t>(3 * kMost * n), 0.0) {}
+    double* h(int64_t j) { return values.data() + j * n; }
+    double* w(int64_t j) { return values.data() + (kMost + j) * n; }
+
+    int64_t n, count = 0;
+    std::vector<double> values;
+  };
+
   // Makes a mirror of row i, which stands where its vector is to be, and returns its share.
-  double Mirror(const AlgebraKernels& k, int64_t i) {
+  double Mirror(int64_t i) {
     double* h = mirrors[i] + i + 1;
     const int64_t count = mirrors.n - i - 1;
     const double norm = std::sqrt(k.dot(h, h, count));
@@ -107,6 +117,64 @@ struct Tridiagonal {
     h[0] += sign * norm;
     return 2 / k.dot(h, h, count);
   }
+
+  // out: w of the mirror h of row i.
+  void Image(const Square& rest, Kept& kept, int64_t i, const double* h, double share,
+             double* out) {
+    const int64_t n = mirrors.n, from = i + 1;
+    // A row is met twice, as itself and as a column, so parts of the rows have sums of their own.
+    // There are as many whatever the number of threads, and as much to do in each.
+    constexpr int64_t kParts = 8;
+    const int64_t count = n - from, parts = count < 256 ? 1 : kParts;
+    partial_.assign(static_cast<size_t>(parts * n), 0.0);
+    const auto begin = [&](int64_t part) {
+      const double left = std::sqrt(1 - static_cast<double>(part) / static_cast<double>(parts));
+      return part == parts ? n : n - static_cast<int64_t>(left * static_cast<double>(count));
+    };
+    const double cost = kDouble_ns * static_cast<double>(count * count / parts);
+    SplitWork(threads, parts, cost, [&](int64_t part) {
+      double* image = partial_.data() + part * n;
+      for (int64_t row = begin(part); row < begin(part + 1); ++row) {
+        const double* x = rest[row] + row;
+        image[row] += x[0] * h[row];
+        image[row] += k.dot_and_add(x + 1, h + row + 1, h[row], n - row - 1, image + row + 1);
+      }
+    });
+    std::copy_n(partial_.data() + from, count, out + from);
+    for (int64_t part = 1; part < parts; ++part) {
+      k.axpy(1.0, partial_.data() + part * n + from, count, out + from);
+    }
+    for (int64_t j = 0; j < kept.count; ++j) {
+      const double of_h = k.dot(kept.h(j) + from, h + from, count);
+      const double of_w = k.dot(kept.w(j) + from, h + from, count);
+      k.axpy(-of_w, kept.h(j) + from, count, out + from);
+      k.axpy(-of_h, kept.w(j) + from, count, out + from);
+    }
+    for (int64_t c = from; c < n; ++c) out[c] *= share;
+    const double back = share / 2 * k.dot(out + from, h + from, count);
+    k.axpy(-back, h + from, count, out + from);
+  }
+
+  // Takes what is kept from rows of `rest`, from `first` on.
+  void Settle(Kept& kept, int64_t first, Square& rest) {
+    const int64_t n = mirrors.n;
+    for (int64_t j = 0; j < kept.count; ++j) std::copy_n(kept.h(j), n, kept.w(kept.count + j));
+    const int64_t tiles = (n - first) / kTile;
+    const double cost = kDouble_ns * static_cast<double>(kTile * kept.count * (n - first));
+    SplitWork(threads, tiles, cost, [&](int64_t tile) {
+      const int64_t row = first + tile * kTile;
+      k.subtract_products(kept.h(0) + row, kept.w(0) + row, 2 * kept.count, n, n - row,
+                          rest[row] + row);
+    });
+    for (int64_t row = first + tiles * kTile; row < n; ++row) {
+      for (int64_t j = 0; j < 2 * kept.count; ++j) {
+        k.axpy(-kept.h(j)[row], kept.w(j) + row, n - row, rest[row] + row);
+      }
+    }
+    kept.count = 0;
+  }
+
+  std::vector<double> partial_;
 };
 
 // Of rows i and i + 1.
@@ -234,7 +302,7 @@ void SymmetricEigenvectors(const AlgebraKernels& k, ThreadSettings threads, cons
       columns[static_cast<size_t>(row_of(own[c]) * kColumns) + c] = 1;
     }
     sweeps.TurnBack(k, row_of(own.back()), columns.data());
-    t.TurnBack(k, columns.data());
+    t.TurnBack(columns.data());
     for (size_t c = 0; c < own.size(); ++c) {
       double largest = columns[c];
       for (size_t j = c; j < columns.size(); j += kColumns) {

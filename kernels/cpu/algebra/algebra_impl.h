@@ -124,6 +124,66 @@ void AxpyRow(double scale, const double* x, int64_t n, double* y) {
   for (; i < n; ++i) y[i] += scale * x[i];
 }
 
+double DotAndAdd(const double* x, const double* h, double scale, int64_t n, double* image) {
+  D a = {}, b = {};
+  int64_t i = 0;
+  for (; i + 2 * kDoubles <= n; i += 2 * kDoubles) {
+    const D v = LoadAs<D>(x + i), w = LoadAs<D>(x + i + kDoubles);
+    a += v * LoadAs<D>(h + i);
+    b += w * LoadAs<D>(h + i + kDoubles);
+    StoreAs(image + i, LoadAs<D>(image + i) + v * scale);
+    StoreAs(image + i + kDoubles, LoadAs<D>(image + i + kDoubles) + w * scale);
+  }
+  a += b;
+  double sum = 0;
+  for (; i < n; ++i) {
+    sum += x[i] * h[i];
+    image[i] += scale * x[i];
+  }
+  for (int k = 0; k < kDoubles; ++k) sum += a[k];
+  return sum;
+}
+
+void SubtractProducts(const double* p, const double* q, int64_t count, int64_t stride, int64_t n,
+                      double* rows) {
+  constexpr int kVectors = 2;  // of a row at a time
+  int64_t c = 0;
+  for (; c + kVectors * kDoubles <= n; c += kVectors * kDoubles) {
+    D own[kTile][kVectors];
+#pragma GCC unroll 4
+    for (int r = 0; r < kTile; ++r) {
+#pragma GCC unroll 2
+      for (int v = 0; v < kVectors; ++v) {
+        own[r][v] = LoadAs<D>(rows + r * stride + c + v * kDoubles);
+      }
+    }
+    for (int64_t i = 0; i < count; ++i) {
+      const double* const row = q + i * stride + c;
+      const D b0 = LoadAs<D>(row), b1 = LoadAs<D>(row + kDoubles);
+#pragma GCC unroll 4
+      for (int r = 0; r < kTile; ++r) {
+        const double scale = p[i * stride + r];
+        own[r][0] -= b0 * scale;
+        own[r][1] -= b1 * scale;
+      }
+    }
+#pragma GCC unroll 4
+    for (int r = 0; r < kTile; ++r) {
+#pragma GCC unroll 2
+      for (int v = 0; v < kVectors; ++v) {
+        StoreAs(rows + r * stride + c + v * kDoubles, own[r][v]);
+      }
+    }
+  }
+  for (; c < n; ++c) {
+    for (int r = 0; r < kTile; ++r) {
+      double own = rows[r * stride + c];
+      for (int64_t i = 0; i < count; ++i) own -= p[i * stride + r] * q[i * stride + c];
+      rows[r * stride + c] = own;
+    }
+  }
+}
+
 void RotateRow(double c, double s, int64_t n, double* x, double* y) {
   int64_t i = 0;
   for (; i + kDoubles <= n; i += kDoubles) {
@@ -188,6 +248,8 @@ constexpr AlgebraKernels kAlgebraKernels = {
     .add = AddRow,
     .dot = DotRow,
     .axpy = AxpyRow,
+    .dot_and_add = DotAndAdd,
+    .subtract_products = SubtractProducts,
     .rotate = RotateRow,
     .turn_rows = TurnRows,
     .mirror_rows = MirrorRows,

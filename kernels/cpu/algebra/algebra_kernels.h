@@ -26,6 +26,12 @@ struct AlgebraKernels {
   double (*dot)(const double* x, const double* y, int64_t n);
   // y += scale * x.
   void (*axpy)(double scale, const double* x, int64_t n, double* y);
+  // x . h, and image += scale * x.
+  double (*dot_and_add)(const double* x, const double* h, double scale, int64_t n, double* image);
+  // Of kTile rows, `stride` apart: row r -= sum over i of p[i][r] q[i]. p, q: [count], vectors that
+  // are `stride` apart too, of kTile and n numbers.
+  void (*subtract_products)(const double* p, const double* q, int64_t count, int64_t stride,
+                            int64_t n, double* rows);
   // (x, y) = (c x - s y, s x + c y).
   void (*rotate)(double c, double s, int64_t n, double* x, double* y);
   // `count` times, with rows x and y that follow each other and a cosine and a sine for each:
