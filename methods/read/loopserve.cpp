@@ -13,6 +13,7 @@
 #include "methods/joining_reader.h"
 #include "methods/registry.h"
 #include "methods/tensors.h"
+#include "methods/tried_steps.h"
 
 namespace kvgauge {
 namespace {
@@ -23,7 +24,8 @@ class LoopServeReads final : public Reader, public CopiedReader {
       : steps_(params.Int("steps")), tokens_(params.Int("tokens")) {}
 
   struct Progress final : State {
-    int64_t taken = 0;            // steps
+    TriedSteps steps;
+    int64_t chosen_at = 0;        // the step of the last choice
     std::vector<int64_t> prompt;  // [kv_heads] entries that were held before the first
     std::vector<int64_t> first;   // [kv_heads] of a head's entries
     Buffer queries;               // [steps, query_heads, key_dim] f32 of the last ones
@@ -52,7 +54,8 @@ class LoopServeReads final : public Reader, public CopiedReader {
   std::unique_ptr<State> Copy(const State& state, Ops& ops) const override {
     const auto& from = static_cast<const Progress&>(state);
     auto progress = std::make_unique<Progress>();
-    progress->taken = from.taken;
+    progress->steps = from.steps;
+    progress->chosen_at = from.chosen_at;
     progress->prompt = from.prompt;
     progress->first = from.first;
     progress->queries = CopyOf(from.queries, ops);
@@ -67,20 +70,23 @@ class LoopServeReads final : public Reader, public CopiedReader {
     const ModelShape& shape = view.shape();
     const Tensor ring =
         progress.queries.As(DType::kF32, {steps_, shape.query_heads, shape.key_dim});
-    const int64_t taken = progress.taken++;
+    progress.steps.Try(view);
+    const int64_t taken = progress.steps.before();
     const bool chosen = taken >= steps_;
+    // A step that is tried again has its choice, and its query in the ring.
+    const bool chooses = chosen && taken % steps_ == 0 && taken != progress.chosen_at;
     for (int64_t h = 0; chosen && h < shape.kv_heads; ++h) {
       const auto head = static_cast<size_t>(h);
       const int64_t prompt = progress.prompt[head], held = std::min(prompt, tokens_);
       const Tensor entries =
           progress.entries.As(DType::kI32, {progress.entries.size_bytes() / SizeOf(DType::kI32)})
               .Slice(progress.first[head], progress.first[head] + held);
-      if (taken % steps_ == 0 && held > 0) ChooseAnew(view, h, ring, prompt, entries);
+      if (chooses && held > 0) ChooseAnew(view, h, ring, prompt, entries);
       const Tensor of_head = words.Slice(h * shape.group(), (h + 1) * shape.group());
       MarkChosenAndLater(view, entries, prompt, view.lengths()[head], of_head);
     }
-    const int64_t slot = taken % steps_;
-    view.ops().rows->Convert(q, ring[slot]);
+    if (chooses) progress.chosen_at = taken;
+    view.ops().rows->Convert(q, ring[taken % steps_]);
     return chosen;
   }
 

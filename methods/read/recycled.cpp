@@ -12,6 +12,7 @@
 #include "methods/joining_reader.h"
 #include "methods/registry.h"
 #include "methods/tensors.h"
+#include "methods/tried_steps.h"
 
 namespace kvgauge {
 namespace {
@@ -22,7 +23,7 @@ class Recycled final : public Reader, public CopiedReader {
       : tokens_(params.Int("tokens")), stride_(params.Int("stride")) {}
 
   struct Chosen final : State {
-    int64_t steps = 0;             // since the sequence began, or a reducer acted
+    TriedSteps steps;              // since the sequence began, or a reducer acted
     std::vector<int64_t> lengths;  // of the heads at the last full step
     Buffer entries;                // [kv_heads, tokens] i32 at that step
 
@@ -54,7 +55,8 @@ class Recycled final : public Reader, public CopiedReader {
   bool Select(LayerView& view, State& state, const Tensor& q, Tensor words) const override {
     auto& chosen = static_cast<Chosen&>(state);
     const auto lengths = view.lengths();
-    const bool full = chosen.steps++ % stride_ == 0;
+    chosen.steps.Try(view);
+    const bool full = chosen.steps.before() % stride_ == 0;
     if (full) chosen.lengths.assign(lengths.begin(), lengths.end());
     const auto fits = [this](int64_t length) { return length <= tokens_; };
     if (std::all_of(chosen.lengths.begin(), chosen.lengths.end(), fits)) return false;

@@ -13,6 +13,7 @@
 #include "methods/copied_reader.h"
 #include "methods/registry.h"
 #include "methods/tensors.h"
+#include "methods/tried_steps.h"
 
 namespace kvgauge {
 namespace {
@@ -35,6 +36,7 @@ class Sentences final : public Reader, public CopiedReader {
   struct Index final : State {
     // Empty: everything is read. Forks share them.
     std::shared_ptr<const std::vector<HeadSentences>> heads;
+    TriedSteps steps;
     Buffer queries;    // [query_heads, key_dim] f32, summed over the sentence
     int64_t rows = 0;  // summed so far
 
@@ -68,6 +70,7 @@ class Sentences final : public Reader, public CopiedReader {
     const auto& from = static_cast<const Index&>(state);
     auto index = std::make_unique<Index>();
     index->heads = from.heads;
+    index->steps = from.steps;
     index->queries = CopyOf(from.queries, ops);
     index->rows = from.rows;
     return index;
@@ -83,15 +86,17 @@ class Sentences final : public Reader, public CopiedReader {
     const int64_t heads = shape.query_heads, dim = shape.key_dim, group = shape.group();
     const Tensor sum = index.queries.As(DType::kF32, {heads, dim});
     const Tensor query = view.Scratch(DType::kF32, {heads, dim});
-    ops.rows->Convert(q, query);
-    if (index.rows > 0) ops.rows->Combine(query, sum, Binary::kAdd, query);
-    ops.memory->Copy(query, sum);
-    ++index.rows;
+    if (index.steps.Try(view)) {
+      ops.rows->Convert(q, query);
+      if (index.rows > 0) ops.rows->Combine(query, sum, Binary::kAdd, query);
+      ops.memory->Copy(query, sum);
+      ++index.rows;
+    }
     for (int64_t h = 0; h < shape.kv_heads; ++h) {
       const int64_t length = view.lengths()[h], begin = h * group, end = begin + group;
       if (length == 0) continue;
       const Tensor chosen =
-          Choose(view, h, (*index.heads)[static_cast<size_t>(h)], query.Slice(begin, end), length);
+          Choose(view, h, (*index.heads)[static_cast<size_t>(h)], sum.Slice(begin, end), length);
       ops.select->MarkRuns(chosen, 1, length,
                            Columns(words.Slice(begin, end), 0, (length + 63) / 64));
     }
