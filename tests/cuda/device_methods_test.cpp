@@ -6,6 +6,8 @@
 #include <cmath>
 
 #include "conformance/scene.h"
+#include "core/files.h"
+#include "cuda/suite_device.h"
 #include "methods/layouts/latent.h"
 #include "methods/registry.h"
 #include "methods/tensors.h"
@@ -21,6 +23,7 @@ struct Held {
 struct Ran {
   CellResult cell;
   Held held;
+  int64_t step_copies = 0;  // the most copies to the host between two tokens, without the token's
 };
 
 Held HeldBy(const KvCache& cache) {
@@ -46,6 +49,12 @@ Ran RunAlone(const Subject& subject) {
   Ran ran;
   EngineOptions options;
   options.inspect = [&](const CellResult&, const KvCache& cache) { ran.held = HeldBy(cache); };
+  int64_t copies = 0;
+  options.on_token = [&](const EngineToken& token) {
+    const int64_t before = std::exchange(copies, CopiesToHost());
+    if (token.answer.size() > 1) ran.step_copies = std::max(ran.step_copies, copies - before - 1);
+    return true;
+  };
   Engine engine({subject.contender()}, options);
   const EngineSample sample = Sample(kPromptTokens, 31);
   const Status done = engine.Run({&sample, 1}, [&](CellResult cell) -> Status {
@@ -64,6 +73,20 @@ double Apart(const std::vector<float>& a, const std::vector<float>& b) {
     all += double{b[i]} * b[i];
   }
   return std::sqrt(off / all);
+}
+
+// Those copies of each method that has any, as the table of docs/cuda.md lists them.
+std::map<std::string, int64_t> ListedCopies() {
+  std::map<std::string, int64_t> listed;
+  const Result<std::string> page = ReadFile(StrCat(KVG_SOURCE_DIR, "/docs/cuda.md"));
+  if (!page.ok()) return listed;
+  for (const std::string& line : Split(*page, '\n')) {
+    const std::vector<std::string> cells = Split(line, '|');
+    if (cells.size() != 5 || !cells[1].starts_with(" `")) continue;
+    const std::vector<std::string> names = Split(cells[1], '`');
+    for (size_t i = 1; i < names.size(); i += 2) listed[names[i]] = std::stoll(cells[2]);
+  }
+  return listed;
 }
 
 class DeviceMethods : public ::testing::TestWithParam<std::string> {};
@@ -94,6 +117,21 @@ TEST_P(DeviceMethods, DoOnADeviceWhatTheyDoOnTheHost) {
   const double apart = Apart(device.held.numbers, host.held.numbers);
   EXPECT_LE(apart, coded ? 1e-2 : 1e-5);
   RecordProperty("apart", StrCat(apart));
+  if (CopiesToHost() < 0) return;  // nobody counts
+  const auto listed = ListedCopies();
+  const auto copies = listed.find(GetParam());
+  EXPECT_EQ(device.step_copies, copies == listed.end() ? 0 : copies->second)
+      << "the table of docs/cuda.md has another number, or none";
+}
+
+TEST(DeviceMethods, ListedCopiesAreThoseOfMethods) {
+  const std::vector<std::string> methods = AllMethods();
+  const auto listed = ListedCopies();
+  EXPECT_FALSE(listed.empty());
+  for (const auto& [id, copies] : listed) {
+    EXPECT_TRUE(std::ranges::find(methods, id) != methods.end()) << id;
+    EXPECT_GT(copies, 0) << id;
+  }
 }
 
 // Top-k, but that a plan of a decode step names an entry twice.

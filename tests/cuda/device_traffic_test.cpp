@@ -6,6 +6,7 @@
 #include "cuda/device/graph_recorder.h"
 #include "cuda/emulated/device_memory.h"
 #include "cuda/half_bases.h"
+#include "kernels/block_products.h"
 
 namespace kvgauge {
 namespace {
@@ -193,6 +194,42 @@ TEST_F(DeviceTraffic, SharingEntriesWithALayerAsksNothing) {
   EXPECT_EQ(step.download_bytes, 4);
   EXPECT_EQ(step.waits, 1);
   EXPECT_EQ(step.allocations, 0);
+}
+
+// Which operations ask the device for a number, as docs/cuda.md lists them, and what it leaves to
+// others.
+TEST_F(DeviceTraffic, OperationsThatAskAreThoseThatAreListed) {
+  Ops& ops = *tiny_.ops;
+  EXPECT_EQ(BlockProducts::Of(*ops.linear), nullptr);
+  EXPECT_FALSE(ops.attention->SumsColumns({}));
+  std::vector<Buffer> memory;
+  const auto zeros = [&](std::initializer_list<int64_t> dims, DType dtype = DType::kF32) {
+    int64_t count = 1;
+    for (const int64_t dim : dims) count *= dim;
+    memory.push_back(ops.memory->Allocate(count * SizeOf(dtype)));
+    return memory.back().As(dtype, dims);
+  };
+  const auto asks = [](const auto& run) {
+    const int64_t before = TrafficSoFar().downloads;
+    run();
+    return TrafficSoFar().downloads > before;
+  };
+  const Tensor a = zeros({12, 8}), square = zeros({8, 8}), other = zeros({8, 8});
+  const Tensor u = zeros({12, 8}), some = zeros({8}), group = zeros({12}, DType::kI32);
+  const Tensor counts = zeros({12}, DType::kI32), best = zeros({12, 4}, DType::kI32);
+  AlgebraOps& algebra = *ops.algebra;
+  EXPECT_TRUE(asks([&] { algebra.Svd(a, u, some, square); }));
+  EXPECT_TRUE(asks([&] { algebra.Eigenvectors(square, some, other); }));
+  EXPECT_FALSE(asks([&] { algebra.Qr(a, u, square); }));
+  EXPECT_FALSE(asks([&] { algebra.KMeans(a, 2, square, group); }));
+  EXPECT_FALSE(asks([&] { algebra.CosineSimilarity(square, square, other); }));
+  EXPECT_FALSE(asks([&] { algebra.Hadamard(square); }));
+  EXPECT_FALSE(asks([&] {
+    ops.linear->MatMulNT(square.Reshape({1, 8, 8}), square.Reshape({1, 8, 8}), 1.0f,
+                         other.Reshape({1, 8, 8}));
+  }));
+  EXPECT_FALSE(asks([&] { ops.rows->Softmax(a, 1.0f, u); }));
+  EXPECT_FALSE(asks([&] { ops.select->TopK(a, counts, best); }));
 }
 
 // Where probabilities are recorded, or tokens drawn, whole rows are wanted.

@@ -9,4 +9,7 @@ namespace kvgauge {
 // Made at the first call; lives as long as the process.
 Ops& TestDevice();
 
+// Copies from the device to the host so far, in this process; -1 where nobody counts.
+int64_t CopiesToHost();
+
 }  // namespace kvgauge

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/backend_parts.h"
+#include "cuda/emulated/device_memory.h"
 #include "cuda/suite_device.h"
 
 namespace kvgauge {
@@ -18,5 +19,7 @@ Ops& TestDevice() {
   static Ops* const ops = MakeTestDevice().release();
   return *ops;
 }
+
+int64_t CopiesToHost() { return cuda::emulated::TrafficSoFar().downloads; }
 
 }  // namespace kvgauge
