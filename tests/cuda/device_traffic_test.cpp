@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// What goes between host and device in a decode step.
+// What goes between host and device in prefills and decode steps.
 #include <gtest/gtest.h>
 
 #include "conformance/scene.h"
+#include "core/files.h"
 #include "cuda/device/graph_recorder.h"
 #include "cuda/emulated/device_memory.h"
 #include "cuda/half_bases.h"
+#include "images/drawn.h"
+#include "images/preprocess.h"
 #include "kernels/block_products.h"
+#include "runner/vision.h"
 
 namespace kvgauge {
 namespace {
@@ -36,6 +40,23 @@ Traffic OfSteps(int64_t fewer, int64_t more, const std::vector<Contender>& conte
 Traffic OfOneStep(const std::vector<Contender>& contenders, const EngineSample& sample,
                   const EngineOptions& options = {}) {
   return OfSteps(4, 5, contenders, sample, options);
+}
+
+// The traffic of a prompt and its first token.
+Traffic OfPrompt(const Contender& contender, int64_t prompt_tokens) {
+  const EngineSample sample = Sample(prompt_tokens, 8, 1);
+  Traffic traffic;
+  for (const bool warm : {false, true}) {
+    const Traffic before = TrafficSoFar();
+    const Status done =
+        Engine({contender}, {}).Run({&sample, 1}, [](const CellResult& cell) -> Status {
+          EXPECT_TRUE(cell.status.ok()) << cell.status.error().message;
+          return {};
+        });
+    EXPECT_TRUE(done.ok());
+    if (warm) traffic = TrafficSoFar() - before;
+  }
+  return traffic;
 }
 
 class DeviceTraffic : public ::testing::Test {
@@ -194,6 +215,49 @@ TEST_F(DeviceTraffic, SharingEntriesWithALayerAsksNothing) {
   EXPECT_EQ(step.download_bytes, 4);
   EXPECT_EQ(step.waits, 1);
   EXPECT_EQ(step.allocations, 0);
+}
+
+// The host learns which rows of a prefill go on, and some scores where it chooses them itself.
+TEST_F(DeviceTraffic, RowsThatLeaveAPrefillStayOnTheDevice) {
+  constexpr int64_t kRows = 200;
+  const int64_t hidden_bytes = 4 * tiny_.model->config().hidden_size * kRows;
+  const Traffic plain = OfPrompt({&full_, {}, tiny_.model.get()}, kRows);
+  for (const char* id :
+       {"gemfilter", "fastv", "lazyllm", "pyramiddrop", "pyramidinfer", "aim_prune", "dart"}) {
+    const bool chooses_on_host = id == std::string_view("dart");
+    const Method thin = LoadShipped(id);
+    const Traffic own = OfPrompt({&thin, {}, tiny_.model.get()}, kRows);
+    EXPECT_EQ(own.downloads - plain.downloads, chooses_on_host ? 3 : 1) << id;
+    EXPECT_LE(own.download_bytes - plain.download_bytes,
+              chooses_on_host ? hidden_bytes / 4 : 4 * kRows)
+        << id;
+    EXPECT_LE(own.upload_bytes - plain.upload_bytes, hidden_bytes / 4) << id;
+  }
+}
+
+// The rows of a picture come to the host, which keeps them for all methods and samples. A stage
+// that chooses among them does so there.
+TEST_F(DeviceTraffic, PicturesComeToTheHost) {
+  const std::string checkpoint = std::string(KVG_TEST_DATA) + "/golden/vision/llava_next";
+  const Result<Json> config = ReadJsonFile(checkpoint + "/preprocessor_config.json");
+  ASSERT_TRUE(config.ok());
+  const Result<PixelValues> pixels =
+      Preprocess(*ReadPreprocessor(*config, "config"), Drawn(56, 40, 11));
+  ASSERT_TRUE(pixels.ok()) << pixels.error().message;
+  const auto tower =
+      VisionTower::Load(checkpoint, {.dtype = DType::kF32, .random_seed = {}}, *tiny_.ops);
+  ASSERT_TRUE(tower.ok()) << tower.error().message;
+  const Method visionzip = LoadShipped("visionzip", {"see.dominant=6", "see.contextual=3"});
+  const Pipeline stages = MakePipeline(visionzip);
+  const auto copies = [&](const See* see) {
+    const Traffic before = TrafficSoFar();
+    const auto seen = (*tower)->Encode({&*pixels, 1}, Modality::kImage, nullptr, see);
+    EXPECT_TRUE(seen.ok()) << seen.error().message;
+    return (TrafficSoFar() - before).downloads;
+  };
+  EXPECT_EQ(copies(nullptr), 1);
+  // The attention of each of five tiles; keys, features and hidden states; and what is left.
+  EXPECT_EQ(copies(stages.see.get()), 5 + 3 + 1);
 }
 
 // Which operations ask the device for a number, as docs/cuda.md lists them, and what it leaves to
