@@ -77,6 +77,7 @@ __attribute__((target("sha,sse4.1,ssse3"))) void BlocksByInstructions(
     const __m128i abef_before = abef, cdgh_before = cdgh;
     __m128i w[4];
     for (int i = 0; i < 4; ++i) w[i] = _mm_shuffle_epi8(load(blocks + 16 * i), big_endian);
+#pragma GCC unroll 16  // w then stays where it is
     for (int round = 0; round < 64; round += 4) {
       const __m128i sum = _mm_add_epi32(w[0], load(kRound.data() + round));
       cdgh = _mm_sha256rnds2_epu32(cdgh, abef, sum);

@@ -1,13 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "src/checkpoint/safetensors.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
+#include <future>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "core/files.h"
@@ -15,6 +23,7 @@
 #include "core/log.h"
 #include "core/strings.h"
 #include "runner/weights.h"
+#include "src/checkpoint/weights_common.h"
 
 namespace kvgauge {
 namespace {
@@ -336,6 +345,89 @@ TEST_F(SafetensorsDirectory, FingerprintSeesNamesShapesAndContent) {
   data.back() = 'x';
   data.front() = 'y';
   EXPECT_NE(fingerprint(sampled, data), first);
+}
+
+// Tensors of zeros that take no storage: the first and the last 4 MiB of 128, and what lies
+// between.
+class FarApart : public SafetensorsDirectory {
+ protected:
+  static constexpr int64_t kTensor = int64_t{4} << 20, kAll = int64_t{128} << 20;
+
+  void SetUp() override {
+    SafetensorsDirectory::SetUp();
+    const Json header = {{"first", Entry("U8", {kTensor}, 0, kTensor)},
+                         {"between", Entry("U8", {kAll - 2 * kTensor}, kTensor, kAll - kTensor)},
+                         {"last", Entry("U8", {kTensor}, kAll - kTensor, kAll)}};
+    Write("model.safetensors", File(header.dump(), ""));
+    const auto begin = std::filesystem::file_size(Path());
+    std::filesystem::resize_file(Path(), begin + kAll);
+    last_ = static_cast<int64_t>(begin) + kAll - kTensor;
+    std::fstream file(Path(), std::ios::binary | std::ios::in | std::ios::out);
+    const std::string data(kTensor, 'x');
+    for (const int64_t at : {static_cast<int64_t>(begin), last_}) file.seekp(at) << data;
+    file.close();
+    source_ = Open();
+    reads_ = OrderedReads::Of(*source_);
+    ASSERT_NE(reads_, nullptr);
+  }
+  std::filesystem::path Path() const { return path_ / "model.safetensors"; }
+
+  // Whether the system's cache has something of the end of the file.
+  bool LastIsCached() const {
+    const int file = open(Path().c_str(), O_RDONLY | O_CLOEXEC);
+    void* const mapped = mmap(nullptr, kTensor, PROT_READ, MAP_PRIVATE, file, last_ / 4096 * 4096);
+    close(file);
+    std::vector<unsigned char> states(kTensor / 4096);
+    mincore(mapped, kTensor, states.data());
+    munmap(mapped, kTensor);
+    return std::ranges::any_of(states, [](unsigned char state) { return (state & 1) != 0; });
+  }
+  bool Drop() const {
+    const int file = open(Path().c_str(), O_RDONLY | O_CLOEXEC);
+    fdatasync(file);
+    posix_fadvise(file, 0, 0, POSIX_FADV_DONTNEED);
+    close(file);
+    return !LastIsCached();
+  }
+
+  int64_t last_ = 0;
+  std::unique_ptr<WeightSource> source_;
+  const OrderedReads* reads_ = nullptr;
+};
+
+TEST_F(FarApart, FilesAreReadInTheOrderOfThePlan) {
+  if (!Drop()) GTEST_SKIP() << "the file stays in the cache";
+  ASSERT_TRUE(source_->Get("first").ok());
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  EXPECT_FALSE(LastIsCached()) << "it is not used soon";
+
+  source_ = Open();
+  ASSERT_TRUE(Drop());
+  OrderedReads::Of(*source_)->PlanReads(std::vector<std::string>{"first", "last"});
+  ASSERT_TRUE(source_->Get("first").ok());
+  for (int i = 0; i < 2000 && !LastIsCached(); ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  EXPECT_TRUE(LastIsCached());
+}
+
+TEST_F(FarApart, AFingerprintLooksAtWhatWasGot) {
+  using namespace std::chrono_literals;
+  const std::string want = source_->Fingerprint();
+  for (const bool whole : {true, false}) {
+    source_ = Open();
+    reads_ = OrderedReads::Of(*source_);
+    reads_->PlanReads(std::vector<std::string>{"last", "first"});
+    auto made = std::async(std::launch::async, [&] { return source_->Fingerprint(); });
+    ASSERT_TRUE(source_->Get("last").ok());
+    EXPECT_EQ(made.wait_for(100ms), std::future_status::timeout);
+    if (whole) {
+      ASSERT_TRUE(source_->Get("first").ok());
+      EXPECT_EQ(made.wait_for(10s), std::future_status::ready);
+    }
+    reads_->EndReads();
+    EXPECT_EQ(made.get(), want);
+  }
 }
 
 TEST(Safetensors, OpensEveryGoldenModel) {

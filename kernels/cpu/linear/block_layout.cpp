@@ -7,25 +7,18 @@
 namespace kvgauge {
 namespace {
 
-// Enough of a row at a time that its lines are used whole, and little enough that what is written
-// stays near.
-constexpr int64_t kRowStepK = 256;
 constexpr uint32_t kSigned = 0x80808080u;  // makes signed bytes positive
 
-// The place of a column in a block.
-struct BlockColumn {
-  uint8_t* block;
-  int64_t column;
+using Bytes = uint8_t __attribute__((vector_size(16)));
+using Pairs = uint16_t __attribute__((vector_size(16)));
+using Quads = uint32_t __attribute__((vector_size(16)));
 
-  void Half(int64_t at, const uint8_t* from) const {
-    std::memcpy(block + at * kHalvesBytes + column * 2, from, 2);
-  }
-  // Word `index` of a list of `words` that begins at byte `at` for the first group.
-  void Word(int64_t at, int64_t words, int64_t index, uint32_t word) const {
-    const int64_t group = column / kGroupColumns, lane = column % kGroupColumns;
-    std::memcpy(block + at + (group * words + index) * kWordBytes + lane * 4, &word, 4);
-  }
-};
+template <class Vector>
+Vector At(const uint8_t* from) {
+  Vector v;
+  std::memcpy(&v, from, sizeof(v));
+  return v;
+}
 
 uint32_t WordAt(const uint8_t* from) {
   uint32_t word;
@@ -48,67 +41,91 @@ struct SixBitWords {
   }
 };
 
-void PutQ80(const uint8_t* in, const BlockColumn& to) {
-  to.Half(0, in);
-  for (int64_t j = 0; j < 8; ++j) to.Word(kHalvesBytes, 8, j, WordAt(in + 2 + 4 * j) ^ kSigned);
-}
+// A block of each of four columns of one group, and where it goes in a block of all columns.
+struct FourColumns {
+  const uint8_t* in[4];
+  uint8_t* block;
+  int64_t column;  // the first one
 
-void PutQ40(const uint8_t* in, const BlockColumn& to) {
-  to.Half(0, in);
-  for (int64_t j = 0; j < 4; ++j) to.Word(kHalvesBytes, 4, j, WordAt(in + 2 + 4 * j));
-}
+  // Half `index` of a block, from byte `from` of each.
+  void Half(int64_t index, int64_t from) const {
+    for (int c = 0; c < 4; ++c) {
+      std::memcpy(block + index * kHalvesBytes + (column + c) * 2, in[c] + from, 2);
+    }
+  }
+  // Where word `index` goes of a list of `words` that begins at byte `at` for the first group.
+  uint8_t* Place(int64_t at, int64_t words, int64_t index) const {
+    const int64_t group = column / kGroupColumns, lane = column % kGroupColumns;
+    return block + at + (group * words + index) * kWordBytes + lane * 4;
+  }
+  // Words [index, index + count) of such a list, from byte `from` of each; count: a multiple of 4.
+  void Words(int64_t at, int64_t words, int64_t index, int64_t count, int64_t from,
+             uint32_t flip = 0) const {
+    uint8_t* to = Place(at, words, index);
+    for (int64_t i = 0; i < count; i += 4, from += 16) {
+      const auto a = At<Quads>(in[0] + from), b = At<Quads>(in[1] + from);
+      const auto c = At<Quads>(in[2] + from), d = At<Quads>(in[3] + from);
+      const Quads ab_low = __builtin_shufflevector(a, b, 0, 4, 1, 5) ^ flip;
+      const Quads ab_high = __builtin_shufflevector(a, b, 2, 6, 3, 7) ^ flip;
+      const Quads cd_low = __builtin_shufflevector(c, d, 0, 4, 1, 5) ^ flip;
+      const Quads cd_high = __builtin_shufflevector(c, d, 2, 6, 3, 7) ^ flip;
+      const Quads out[4] = {__builtin_shufflevector(ab_low, cd_low, 0, 1, 4, 5),
+                            __builtin_shufflevector(ab_low, cd_low, 2, 3, 6, 7),
+                            __builtin_shufflevector(ab_high, cd_high, 0, 1, 4, 5),
+                            __builtin_shufflevector(ab_high, cd_high, 2, 3, 6, 7)};
+      for (const Quads& word : out) {
+        std::memcpy(to, &word, sizeof(word));
+        to += kWordBytes;
+      }
+    }
+  }
+};
 
-void PutQ4K(const uint8_t* in, const BlockColumn& to) {
+void PutQ4K(const FourColumns& to) {
   constexpr BlockLayout kLayout = LayoutOf(BlockFormat::kQ4K);
   constexpr int64_t kScalesAt = 2 * kHalvesBytes, kLeastAt = kScalesAt + kGroups * 2 * kWordBytes;
-  to.Half(0, in);
-  to.Half(1, in + 2);
-  const SixBitWords six(in + 4);
-  for (int64_t word = 0; word < 2; ++word) {
-    to.Word(kScalesAt, 2, word, six.scales[word]);
-    to.Word(kLeastAt, 2, word, six.least[word]);
+  to.Half(0, 0);
+  to.Half(1, 2);
+  for (int c = 0; c < 4; ++c) {
+    const SixBitWords six(to.in[c] + 4);
+    for (int64_t word = 0; word < 2; ++word) {
+      std::memcpy(to.Place(kScalesAt, 2, word) + 4 * c, &six.scales[word], 4);
+      std::memcpy(to.Place(kLeastAt, 2, word) + 4 * c, &six.least[word], 4);
+    }
   }
   for (int64_t run = 0; run < 4; ++run) {
     const int64_t at = kLayout.codes_at + run * kGroups * kLayout.run_words * kWordBytes;
-    for (int64_t j = 0; j < 8; ++j) to.Word(at, 8, j, WordAt(in + 16 + run * 32 + 4 * j));
+    to.Words(at, 8, 0, 8, 16 + run * 32);
   }
 }
 
-void PutQ6K(const uint8_t* in, const BlockColumn& to) {
+void PutQ6K(const FourColumns& to) {
   constexpr BlockLayout kLayout = LayoutOf(BlockFormat::kQ6K);
-  to.Half(0, in + 208);
-  for (int64_t j = 0; j < 4; ++j) to.Word(kHalvesBytes, 4, j, WordAt(in + 192 + 4 * j) ^ kSigned);
+  to.Half(0, 208);
+  to.Words(kHalvesBytes, 4, 0, 4, 192, kSigned);
   for (int64_t run = 0; run < 2; ++run) {
     const int64_t at = kLayout.codes_at + run * kGroups * kLayout.run_words * kWordBytes;
-    for (int64_t j = 0; j < 8; ++j) to.Word(at, 24, j, WordAt(in + 128 + run * 32 + 4 * j));
-    for (int64_t j = 0; j < 16; ++j) to.Word(at, 24, 8 + j, WordAt(in + run * 64 + 4 * j));
+    to.Words(at, 24, 0, 8, 128 + run * 32);
+    to.Words(at, 24, 8, 16, run * 64);
   }
 }
 
-void PutBlock(BlockFormat format, const uint8_t* in, const BlockColumn& to) {
+void PutBlocks(BlockFormat format, const FourColumns& to) {
   switch (format) {
     case BlockFormat::kQ80:
-      return PutQ80(in, to);
+      to.Half(0, 0);
+      return to.Words(kHalvesBytes, 8, 0, 8, 2, kSigned);
     case BlockFormat::kQ40:
-      return PutQ40(in, to);
+      to.Half(0, 0);
+      return to.Words(kHalvesBytes, 4, 0, 4, 2);
     case BlockFormat::kQ4K:
-      return PutQ4K(in, to);
+      return PutQ4K(to);
     case BlockFormat::kQ6K:
-      return PutQ6K(in, to);
+      return PutQ6K(to);
   }
 }
 
 constexpr uint8_t kZeroBlocks[256] = {};  // a block of any format, of scale 0
-
-using Bytes = uint8_t __attribute__((vector_size(16)));
-using Pairs = uint16_t __attribute__((vector_size(16)));
-using Quads = uint32_t __attribute__((vector_size(16)));
-
-Bytes BytesAt(const uint8_t* from) {
-  Bytes v;
-  std::memcpy(&v, from, sizeof(v));
-  return v;
-}
 
 // Elements of a and b in turn: the first halves of both, then the second ones.
 struct InTurn {
@@ -143,7 +160,7 @@ void PutQ4KColumn(const uint8_t* in, uint8_t* group, int64_t column) {
         group + kUnitsAt + (unit * kGroupColumns + column) * UnitBytes(BlockFormat::kQ4K);
     const uint8_t* const codes = in + 16 + unit * 64;  // of 64 k, then of the next 64
     for (int64_t i = 0; i < 32; i += 16) {
-      InTurn(BytesAt(codes + i), BytesAt(codes + 32 + i)).Store(to + 2 * i);
+      InTurn(At<Bytes>(codes + i), At<Bytes>(codes + 32 + i)).Store(to + 2 * i);
     }
   }
 }
@@ -188,8 +205,8 @@ void PutFourBlocks(BlockFormat format, const uint8_t* in, int64_t block_bytes, u
 void PutQ40Codes(const uint8_t* in, int64_t block_bytes, uint8_t* to) {
   Bytes low[2], high[2];  // of 64 k: elements 0-15 of two blocks, and their elements 16-31
   for (int64_t half = 0; half < 2; ++half) {
-    const Bytes first = BytesAt(in + 2 * half * block_bytes);
-    const Bytes second = BytesAt(in + (2 * half + 1) * block_bytes);
+    const Bytes first = At<Bytes>(in + 2 * half * block_bytes);
+    const Bytes second = At<Bytes>(in + (2 * half + 1) * block_bytes);
     low[half] = (first & 15) | (second << 4);
     high[half] = (first >> 4) | (second & 0xf0);
   }
@@ -201,7 +218,8 @@ void PutQ40Codes(const uint8_t* in, int64_t block_bytes, uint8_t* to) {
 void PutQ80Codes(const uint8_t* in, int64_t block_bytes, uint8_t* to) {
   for (int64_t half = 0; half < 2; ++half, in += 2 * block_bytes, to += 64) {
     const uint8_t* const next = in + block_bytes;
-    const InTurn first(BytesAt(in), BytesAt(in + 16)), second(BytesAt(next), BytesAt(next + 16));
+    const InTurn first(At<Bytes>(in), At<Bytes>(in + 16)),
+        second(At<Bytes>(next), At<Bytes>(next + 16));
     const auto put = [&](Bytes a, Bytes b, uint8_t* at) {
       const auto front = reinterpret_cast<Pairs>(a), back = reinterpret_cast<Pairs>(b);
       const auto low = __builtin_shufflevector(front, back, 0, 8, 1, 9, 2, 10, 3, 11);
@@ -245,19 +263,14 @@ void PackBlocksByColumn(BlockFormat format, const uint8_t* const* rows, int64_t 
 void PackBlockPanel(BlockFormat format, const uint8_t* const* rows, int64_t k, uint8_t* to) {
   const BlockLayout layout = LayoutOf(format);
   const int64_t row_bytes = BlockShapeOf(format).bytes, blocks = k / layout.block_k;
-  const int64_t step = kRowStepK / layout.block_k;
-  for (int64_t first = 0; first < blocks; first += step) {
-    const int64_t count = std::min(step, blocks - first);
-    for (int64_t column = 0; column < kBlockColumns; ++column) {
-      const uint8_t* const row = rows[column];
-      const uint8_t* const from = row == nullptr ? nullptr : row + first * row_bytes;
-      for (int64_t i = 0; row != nullptr && i < count * row_bytes; i += 64) {
-        __builtin_prefetch(from + count * row_bytes + i, 0, 0);
+  for (int64_t column = 0; column < kBlockColumns; column += 4) {
+    for (int64_t i = 0; i < blocks; ++i) {
+      FourColumns four = {.in = {}, .block = to + i * layout.block_bytes, .column = column};
+      for (int c = 0; c < 4; ++c) {
+        const uint8_t* const row = rows[column + c];
+        four.in[c] = row == nullptr ? kZeroBlocks : row + i * row_bytes;
       }
-      for (int64_t i = 0; i < count; ++i) {
-        PutBlock(format, row == nullptr ? kZeroBlocks : from + i * row_bytes,
-                 {to + (first + i) * layout.block_bytes, column});
-      }
+      PutBlocks(format, four);
     }
   }
 }

@@ -14,6 +14,7 @@
 #include "cpu/linear/block_layout.h"
 #include "cpu/linear/linear_kernels.h"
 #include "cpu/linear/linear_pack.h"
+#include "cpu/linear/matrix_memory.h"
 #include "kernels/block_products.h"
 
 namespace kvgauge {
@@ -64,7 +65,7 @@ class CpuMatrix final : public PackedMatrix {
       begins_.push_back(bytes);
       bytes += form ? BlockPanelBytes(*form, k) : PanelBytes(k, dtype);
     }
-    memory_ = HostBuffer(bytes);
+    memory_ = MatrixBuffer(bytes);
   }
 
   int64_t bytes() const override { return memory_.size_bytes(); }
@@ -221,13 +222,14 @@ class CpuLinear final : public LinearOps, public BlockProducts {
     Parallel(threads, [&](int thread, int) {
       queue_.Drain(thread, [&](int64_t i) {
         const PackRow* const first = rows.data() + i * kColumns;
+        const PackRow* const soon = i + 1 < panels ? first + kColumns : nullptr;
         const PanelForm& form = stored[static_cast<size_t>(i)];
         const auto pack = [&] {
-          if (!form) return PackPanel(kernels_, first, k, store, packed->panel(i));
+          if (!form) return PackPanel(kernels_, first, soon, k, store, packed->panel(i));
           const BlockUse use = !keep_blocks         ? BlockUse::kFloats
                                : ByColumn(k, store) ? BlockUse::kKeepByColumn
                                                     : BlockUse::kKeep;
-          return PackBlocks(kernels_, first, k, use, store, packed->panel(i));
+          return PackBlocks(kernels_, first, soon, k, use, store, packed->panel(i));
         };
         if (!pack()) all_finite.store(false, std::memory_order_relaxed);
       });

@@ -71,6 +71,11 @@ struct LinearKernels {
   // to[word][kPackRows] = stage[kPackRows][word], rows of the stage kStageWords apart; words: a
   // multiple of 4.
   void (*transpose)(const uint32_t* stage, int64_t words, uint32_t* to);
+  // The same of 64 rows at any byte address, which need no stage; words: a multiple of 16. False
+  // where a number, f32 or bf16, is not finite. next: null, or rows that come soon. Null on
+  // instruction sets that cannot.
+  bool (*transpose_rows)(const char* const* rows, const char* const* next, int64_t words,
+                         DType type, uint32_t* to);
   // Exact widening, and rounding to nearest even.
   void (*f16_to_f32)(const uint16_t* from, int64_t count, float* to);
   void (*bf16_to_f32)(const uint16_t* from, int64_t count, float* to);

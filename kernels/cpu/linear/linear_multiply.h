@@ -183,6 +183,7 @@ const LinearKernels& LinearKernelsOf() {
       .grouped_k = GroupedK<typename Panels::Bf16>(),
       .blocks_by_column = kTakesColumns<Panels>,
       .transpose = Transpose<V>,
+      .transpose_rows = TransposeRowsOf<V>(),
       .f16_to_f32 = Widen<V, V::LoadF16>,
       .bf16_to_f32 = Widen<V, V::LoadBf16>,
       .f32_to_f16 = Narrow<V, V::StoreF16>,

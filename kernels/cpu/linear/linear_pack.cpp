@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cpu/linear/linear_pack.h"
 
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
+
 #include <algorithm>
 #include <cstring>
 
@@ -51,8 +55,51 @@ void SplitPairs(const uint32_t* pairs, int64_t words, int64_t k, uint16_t* to) {
   }
 }
 
-void PrefetchBytes(const char* p, int64_t bytes) {
-  for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(p + i);
+int64_t BytesOf(const PackRow& row, int64_t elements) {
+  if (row.format) {
+    const BlockShape& shape = BlockShapeOf(*row.format);
+    return elements / shape.elements * shape.bytes;
+  }
+  return elements * (row.dtype == DType::kF32 ? 4 : 2);
+}
+
+// Elements of a row that is packed soon. Rows lie apart, so that the processor does not guess.
+void Prefetch(const PackRow& row, int64_t first, int64_t count) {
+  if (row.data == nullptr) return;
+  const char* const from = static_cast<const char*>(row.data) + BytesOf(row, first);
+  const int64_t bytes = BytesOf(row, count);
+  for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(from + i, 0, 2);
+}
+
+// Copies whole lines to where they are not read soon, past the caches.
+void CopyPast(const uint8_t* from, int64_t bytes, uint8_t* to) {
+#ifdef __SSE2__
+  for (int64_t i = 0; i < bytes; i += 16) {
+    _mm_stream_si128(reinterpret_cast<__m128i*>(to + i),
+                     _mm_load_si128(reinterpret_cast<const __m128i*>(from + i)));
+  }
+  _mm_sfence();
+#else
+  std::memcpy(to, from, static_cast<size_t>(bytes));
+#endif
+}
+
+// Packs the first words of rows that need no conversion, where a stage would only be a copy. The
+// number of elements that it has packed.
+int64_t PackRows(const LinearKernels& kernels, const PackRow* rows, const PackRow* next, int64_t k,
+                 DType store, void* to, bool* finite) {
+  if (kernels.transpose_rows == nullptr || store == DType::kF16) return 0;
+  const char *from[kColumns], *soon[kColumns];
+  for (int64_t c = 0; c < kColumns; ++c) {
+    if (rows[c].data == nullptr || rows[c].format || rows[c].dtype != store) return 0;
+    from[c] = static_cast<const char*>(rows[c].data);
+    const bool alike = next != nullptr && next[c].data != nullptr && next[c].dtype == store;
+    soon[c] = alike ? static_cast<const char*>(next[c].data) : from[c];
+  }
+  const int64_t per_word = store == DType::kF32 ? 1 : 2, words = k / per_word / 16 * 16;
+  *finite = kernels.transpose_rows(from, next == nullptr ? nullptr : soon, words, store,
+                                   static_cast<uint32_t*>(to));
+  return words * per_word;
 }
 
 void StageValues(const LinearKernels& kernels, const float* values, int64_t count, DType store,
@@ -94,7 +141,6 @@ bool StageRow(const LinearKernels& kernels, const PackRow& row, int64_t first, i
   if (row.format) return StageBlocks(kernels, row, first, count, store, to);
   const int64_t size = row.dtype == DType::kF32 ? 4 : 2;
   const char* from = static_cast<const char*>(row.data) + first * size;
-  PrefetchBytes(from + count * size, count * size);
   if (row.dtype == store && size == 4) return CopyFinite<Singles>(from, count, kExponentF32, to);
   if (row.dtype == store) return CopyFinite<Halves>(from, count, ExponentOf(store), to);
   float values[kConvertChunk];
@@ -129,14 +175,15 @@ void LoadAsF32(const LinearKernels& kernels, const void* from, DType dtype, int6
   }
 }
 
-bool PackPanel(const LinearKernels& kernels, const PackRow* rows, int64_t k, DType store,
-               void* to) {
+bool PackPanel(const LinearKernels& kernels, const PackRow* rows, const PackRow* next, int64_t k,
+               DType store, void* to) {
   alignas(64) uint32_t stage[kColumns * kStageWords] = {};
   alignas(64) uint32_t pairs[kColumns * kChunkWords];
   bool finite = true;
   const int64_t per_word = store == DType::kF32 ? 1 : 2;
   const int64_t chunk = kChunkWords * per_word;
-  for (int64_t first = 0; first < k; first += chunk) {
+  const int64_t packed = PackRows(kernels, rows, next, k, store, to, &finite);
+  for (int64_t first = packed; first < k; first += chunk) {
     const int64_t count = std::min(chunk, k - first);
     const int64_t words = (count + per_word - 1) / per_word;
     // The value that completes the last pair of an odd k; earlier chunks left something there.
@@ -145,6 +192,7 @@ bool PackPanel(const LinearKernels& kernels, const PackRow* rows, int64_t k, DTy
       if (rows[c].data != nullptr) {
         finite &= StageRow(kernels, rows[c], first, count, store, stage + c * kStageWords);
       }
+      if (next != nullptr) Prefetch(next[c], first, count);
     }
     if (store != DType::kF16) {
       auto* out = static_cast<uint32_t*>(to) + first / per_word * kColumns;
@@ -163,36 +211,42 @@ bool PackPanel(const LinearKernels& kernels, const PackRow* rows, int64_t k, DTy
   return finite;
 }
 
-bool PackBlocks(const LinearKernels& kernels, const PackRow* rows, int64_t k, BlockUse use,
-                DType store, void* to) {
+bool PackBlocks(const LinearKernels& kernels, const PackRow* rows, const PackRow* next, int64_t k,
+                BlockUse use, DType store, void* to) {
   const BlockFormat format = *FormOfPanel(rows);
   const BlockShape& shape = BlockShapeOf(format);
-  const uint8_t* blocks[kColumns];
-  bool finite = true;
-  for (int64_t c = 0; c < kColumns; ++c) {
-    blocks[c] = static_cast<const uint8_t*>(rows[c].data);
-    if (blocks[c] == nullptr) continue;
-    finite &= SurelyFinite(format, blocks[c], k / shape.elements, store);
-  }
-  auto* const panel = static_cast<uint8_t*>(to);
-  if (use == BlockUse::kKeepByColumn) {
-    PackBlocksByColumn(format, blocks, k, panel);
-    return finite;
-  }
-  if (use == BlockUse::kKeep) {
-    PackBlockPanel(format, blocks, k, panel);
-    return finite;
-  }
-  constexpr int64_t kPartK = 256;
-  alignas(64) uint8_t part[kColumns * (kPartK + kPartK / 8)];
   const auto floats_of =
       kernels.floats_of_blocks[static_cast<int>(format)][static_cast<int>(store)];
+  const uint8_t* blocks[kColumns];
+  for (int64_t c = 0; c < kColumns; ++c) blocks[c] = static_cast<const uint8_t*>(rows[c].data);
+  auto* const panel = static_cast<uint8_t*>(to);
+  bool finite = true;
+  // Enough of a row at a time that its lines are used whole, and little enough that what is written
+  // stays near.
+  constexpr int64_t kPartK = 256;
+  alignas(64) uint8_t part[kColumns * (kPartK + kPartK / 8)],
+      floats[PanelBytes(kPartK, DType::kF32)];
   for (int64_t first = 0; first < k; first += kPartK) {
     const int64_t count = std::min(kPartK, k - first);
-    PackBlockPanel(format, blocks, count, part);
-    floats_of(part, count, panel + PanelBytes(first, store));
+    for (int64_t c = 0; c < kColumns; ++c) {
+      if (blocks[c] != nullptr) {
+        finite &= SurelyFinite(format, blocks[c], count / shape.elements, store);
+      }
+      if (next != nullptr) Prefetch(next[c], first, count);
+    }
+    if (use == BlockUse::kKeepByColumn) {
+      PackBlocksByColumn(format, blocks, count, part);
+    } else {
+      PackBlockPanel(format, blocks, count, part);
+    }
+    if (use == BlockUse::kFloats) {
+      floats_of(part, count, floats);
+      CopyPast(floats, PanelBytes(count, store), panel + PanelBytes(first, store));
+    } else {
+      CopyPast(part, BlockPanelBytes(format, count), panel + BlockPanelBytes(format, first));
+    }
     for (const uint8_t*& row : blocks) {
-      if (row != nullptr) row += kPartK / shape.elements * shape.bytes;
+      if (row != nullptr) row += count / shape.elements * shape.bytes;
     }
   }
   return finite;

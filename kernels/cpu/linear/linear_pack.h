@@ -33,14 +33,16 @@ void LoadAsF32(const LinearKernels& kernels, const void* from, DType dtype, int6
                float* to);
 
 // rows[64], each of k elements, rounded to `store`; to: PanelBytes(k, store), 64-byte aligned.
-// False where some number, as it is stored, may not be finite.
-bool PackPanel(const LinearKernels& kernels, const PackRow* rows, int64_t k, DType store, void* to);
+// False where some number, as it is stored, may not be finite. next: null, or the 64 rows that are
+// packed after these; they are brought near meanwhile.
+bool PackPanel(const LinearKernels& kernels, const PackRow* rows, const PackRow* next, int64_t k,
+               DType store, void* to);
 
 // What becomes of a panel whose rows are all in blocks of one format.
 enum class BlockUse { kKeep, kKeepByColumn, kFloats };
 // The same of such a panel, in blocks (block_layout.h), BlockPanelBytes, or as PackPanel leaves it.
-bool PackBlocks(const LinearKernels& kernels, const PackRow* rows, int64_t k, BlockUse use,
-                DType store, void* to);
+bool PackBlocks(const LinearKernels& kernels, const PackRow* rows, const PackRow* next, int64_t k,
+                BlockUse use, DType store, void* to);
 
 // f32 rows that lie row_stride elements apart, the first `count` of 64: for products whose right
 // operand is not kept.

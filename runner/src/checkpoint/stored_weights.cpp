@@ -87,7 +87,7 @@ Content ContentOf(const Located& located) {
   return {located.file->bytes().subspan(entry.begin, entry.end - entry.begin), located.file};
 }
 
-class StoredSource final : public WeightSource {
+class StoredSource final : public WeightSource, public OrderedReads {
  public:
   // `place` is what messages call the whole: a file or a directory.
   StoredSource(std::string place, std::map<std::string, Located> tensors)
@@ -113,7 +113,7 @@ class StoredSource final : public WeightSource {
   Result<WeightTensor> Get(const std::string& name) const override {
     KVG_ASSIGN(const Located* located, Find(name));
     KVG_ASSIGN(const DType dtype, TypeOf(*located));
-    ReadSoon(*located);
+    ahead_.Reach(PartOf(*located));
     const Content content = ContentOf(*located);
     return WeightTensor{ContiguousView(content.bytes.data(), dtype, ViewShape(*located)),
                         content.owner};
@@ -121,7 +121,7 @@ class StoredSource final : public WeightSource {
 
   Result<RawTensor> GetStored(const std::string& name) const override {
     KVG_ASSIGN(const Located* located, Find(name));
-    ReadSoon(*located);
+    ahead_.Reach(PartOf(*located));
     const Content content = ContentOf(*located);
     return RawTensor{located->entry.dtype_name, located->entry.shape, content.bytes, content.owner};
   }
@@ -129,8 +129,19 @@ class StoredSource final : public WeightSource {
   void Release(const std::string& name) const override {
     const auto found = tensors_.find(name);
     if (found == tensors_.end()) return;
-    ReleasePages(StoredBytes(found->second));
+    ReleasePages(PartOf(found->second));
   }
+
+  void PlanReads(std::span<const std::string> names) const override {
+    std::vector<FilePart> parts;
+    for (const std::string& name : names) {
+      const auto found = tensors_.find(name);
+      if (found != tensors_.end()) parts.push_back(PartOf(found->second));
+    }
+    ahead_.Plan(parts);
+  }
+
+  void EndReads() const override { ahead_.EndPlan(); }
 
   std::string OriginOf(const std::string& name) const override {
     const auto found = tensors_.find(name);
@@ -143,8 +154,9 @@ class StoredSource final : public WeightSource {
       FingerprintBuilder builder("safetensors 1");
       for (const auto& [name, located] : tensors_) {
         builder.AddTensor(name, located.entry.dtype_name, located.entry.shape);
+        ahead_.Follow(PartOf(located));
         builder.AddContent(ContentOf(located).bytes);
-        ReleasePages(StoredBytes(located));
+        ReleasePages(PartOf(located));
       }
       fingerprint_ = builder.Finish();
     });
@@ -163,7 +175,9 @@ class StoredSource final : public WeightSource {
                                          located.entry.end - located.entry.begin);
   }
 
-  void ReadSoon(const Located& located) const { ahead_.Reach(*located.file, StoredBytes(located)); }
+  static FilePart PartOf(const Located& located) {
+    return {located.file.get(), StoredBytes(located)};
+  }
 
   static Result<DType> TypeOf(const Located& located) {
     const StoredEntry& entry = located.entry;

@@ -13,6 +13,7 @@
 #include "core/sha256.h"
 #include "core/strings.h"
 #include "kernels/devices.h"
+#include "src/checkpoint/weights_common.h"
 #include "src/model/model_tensors.h"
 #include "src/model/prepare.h"
 #include "src/model/section.h"
@@ -308,6 +309,59 @@ RepeatedWork::Counts Model::decode_counts() const {
   return all;
 }
 
+namespace {
+
+// What is read for a model: its weights, and behind them its fingerprint, on a thread of its own
+// that goes on while the program does.
+class Reading {
+ public:
+  Reading(std::string config_path, std::unique_ptr<WeightSource> source)
+      : config_path_(std::move(config_path)), source_(std::move(source)) {}
+  Reading(const Reading&) = delete;
+  Reading& operator=(const Reading&) = delete;
+  ~Reading() {
+    if (ordered_ != nullptr) ordered_->EndReads();
+  }
+
+  const WeightSource& source() const { return *source_; }
+
+  // A source that knows what is read lets the fingerprint follow it: what it looks at is in the
+  // system's cache, and part of it in the processor's.
+  Status Begin(const ModelConfig& config) {
+    ordered_ = OrderedReads::Of(*source_);
+    if (ordered_ == nullptr) return {};
+    KVG_ASSIGN(const ModelTensors tensors, TensorsIn(config, *source_));
+    std::vector<std::string> names;
+    for (const TensorSpec& spec : ListTensors(tensors)) names.push_back(spec.name);
+    ordered_->PlanReads(names);
+    return MakeFingerprint();
+  }
+
+  Result<std::shared_future<std::string>> End() {
+    if (ordered_ == nullptr) KVG_TRY(MakeFingerprint());
+    return fingerprint_;
+  }
+
+ private:
+  Status MakeFingerprint() {
+    KVG_ASSIGN(Json document, ReadConfigDocument(config_path_));
+    auto make = [source = source_, document = std::move(document)]() mutable {
+      // Files close behind it.
+      const std::shared_ptr<const WeightSource> once = std::move(source);
+      return FingerprintOf(document, *once);
+    };
+    fingerprint_ = std::async(std::launch::async, std::move(make)).share();
+    return {};
+  }
+
+  std::string config_path_;
+  std::shared_ptr<const WeightSource> source_;
+  const OrderedReads* ordered_ = nullptr;
+  std::shared_future<std::string> fingerprint_;
+};
+
+}  // namespace
+
 Result<std::unique_ptr<Model>> Model::Load(const std::string& directory,
                                            const ModelOptions& options, Ops& ops) {
   KVG_ASSIGN(ModelConfig config, ReadModelConfig(directory));
@@ -333,14 +387,16 @@ Result<std::unique_ptr<Model>> Model::Load(const std::string& directory,
                                        options.keep_blocks ? &ops : nullptr),
                          devices));
   const ModelShape checkpoint_shape = ShapeOf(config, dtype);
+  Reading reading(config.path, std::move(source));
+  KVG_TRY(reading.Begin(config));
   std::unique_ptr<Model> model;
   const Status loaded = Guarded([&]() -> Status {
     if (options.prepare == nullptr) {
       model.reset(new Model(std::move(config), dtype, options.mla_latent, devices, shares));
-      return model->LoadWeights(*source, options.keep_blocks);
+      return model->LoadWeights(reading.source(), options.keep_blocks);
     }
-    KVG_ASSIGN(ModelTensors tensors, TensorsIn(config, *source));
-    PreparedWeights prepared(config, dtype, std::move(tensors), *source, ops);
+    KVG_ASSIGN(ModelTensors tensors, TensorsIn(config, reading.source()));
+    PreparedWeights prepared(config, dtype, std::move(tensors), reading.source(), ops);
     KVG_TRY(options.prepare->Transform(prepared));
     KVG_TRY(prepared.Finish());
     if (devices.size() > 1) KVG_TRY(CheckLayered(prepared.config()));
@@ -359,14 +415,7 @@ Result<std::unique_ptr<Model>> Model::Load(const std::string& directory,
   model->drafters_ = options.drafters;
   model->spell_ = options.spell;
   model->taggers_ = options.taggers;
-  // Behind the weights: what it looks at is in the system's cache by then. One thread takes as long
-  // for it as all of them for a large part of the weights, so that it runs beside what comes next.
-  KVG_ASSIGN(Json document, ReadConfigDocument(model->config_.path));
-  auto make = [own = std::move(source), document = std::move(document)]() mutable {
-    const std::unique_ptr<const WeightSource> once = std::move(own);  // files close behind it
-    return FingerprintOf(document, *once);
-  };
-  model->fingerprint_ = std::async(std::launch::async, std::move(make)).share();
+  KVG_ASSIGN(model->fingerprint_, reading.End());
   return model;
 }
 

@@ -28,7 +28,7 @@ std::optional<DType> PlainType(const GgufOrigin& origin) {
   return same ? first : std::nullopt;
 }
 
-class GgufSource final : public WeightSource {
+class GgufSource final : public WeightSource, public OrderedReads {
  public:
   GgufSource(GgufFile file, DType dtype) : file_(std::move(file)), dtype_(dtype) {}
 
@@ -105,6 +105,21 @@ class GgufSource final : public WeightSource {
     if (found != tensors_.end()) LetGo(found->second);
   }
 
+  void PlanReads(std::span<const std::string> names) const override {
+    std::vector<FilePart> parts;
+    for (const std::string& name : names) {
+      const auto found = tensors_.find(name);
+      if (found == tensors_.end()) continue;
+      const GgufOrigin& origin = found->second;
+      for (size_t part = 0; part < origin.parts.size(); ++part) {
+        parts.push_back(PartOf(origin, part));
+      }
+    }
+    ahead_.Plan(parts);
+  }
+
+  void EndReads() const override { ahead_.EndPlan(); }
+
   std::string OriginOf(const std::string& name) const override {
     const auto found = tensors_.find(name);
     return found == tensors_.end() ? file_.path() : file_.PartOf(*found->second.parts[0])->path();
@@ -115,8 +130,10 @@ class GgufSource final : public WeightSource {
       FingerprintBuilder builder("gguf 1");
       for (const GgufTensor& tensor : file_.header.tensors) {
         builder.AddTensor(tensor.name, tensor.type->name, tensor.shape);
-        builder.AddContent(file_.BytesOf(tensor));
-        ReleasePages(file_.BytesOf(tensor));
+        const FilePart part = {file_.PartOf(tensor).get(), file_.BytesOf(tensor)};
+        ahead_.Follow(part);
+        builder.AddContent(part.bytes);
+        ReleasePages(part);
       }
       fingerprint_ = builder.Finish();
     });
@@ -132,12 +149,16 @@ class GgufSource final : public WeightSource {
 
   void ReachAhead(const GgufOrigin& origin) const {
     for (size_t part = 0; part < origin.parts.size(); ++part) {
-      ahead_.Reach(*file_.PartOf(*origin.parts[part]), Content(origin, part));
+      ahead_.Reach(PartOf(origin, part));
     }
   }
 
+  FilePart PartOf(const GgufOrigin& origin, size_t part) const {
+    return {file_.PartOf(*origin.parts[part]).get(), Content(origin, part)};
+  }
+
   void LetGo(const GgufOrigin& origin) const {
-    for (size_t part = 0; part < origin.parts.size(); ++part) ReleasePages(Content(origin, part));
+    for (size_t part = 0; part < origin.parts.size(); ++part) ReleasePages(PartOf(origin, part));
   }
 
   std::shared_ptr<const void> OwnerOf(const GgufOrigin& origin) const {
