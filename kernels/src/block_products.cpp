@@ -31,10 +31,14 @@ int64_t CheckRows(std::span<const StoredRows> parts, int64_t k, DType store) {
 
 }  // namespace
 
+std::string_view NameOf(ProductRows rows) { return rows == ProductRows::kInt8 ? "int8" : "dtype"; }
+
 std::unique_ptr<PackedMatrix> BlockProducts::PackStored(std::span<const StoredRows> parts,
-                                                        int64_t k, DType store, bool* finite) {
+                                                        int64_t k, DType store, bool* finite,
+                                                        ProductRows by) {
   bool seen = false;
-  auto packed = DoPackStored(parts, CheckRows(parts, k, store), k, store, true, seen);
+  const Keep keep = by == ProductRows::kInt8 ? Keep::kBlocksForInt8 : Keep::kBlocks;
+  auto packed = DoPackStored(parts, CheckRows(parts, k, store), k, store, keep, seen);
   if (finite != nullptr) *finite = seen;
   return packed;
 }
@@ -42,7 +46,7 @@ std::unique_ptr<PackedMatrix> BlockProducts::PackStored(std::span<const StoredRo
 std::unique_ptr<PackedMatrix> BlockProducts::PackDequantised(std::span<const StoredRows> parts,
                                                              int64_t k, DType store, bool* finite) {
   bool seen = false;
-  auto packed = DoPackStored(parts, CheckRows(parts, k, store), k, store, false, seen);
+  auto packed = DoPackStored(parts, CheckRows(parts, k, store), k, store, Keep::kFloats, seen);
   if (finite != nullptr) *finite = seen;
   return packed;
 }

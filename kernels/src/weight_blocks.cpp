@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/weight_blocks.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "core/dtype.h"
@@ -97,6 +98,43 @@ void ReadBlock(BlockFormat format, const uint8_t* block, float* out) {
     case BlockFormat::kQ6K:
       return ReadBlockQ6K(block, out);
   }
+}
+
+void ReadBlockCodes(BlockFormat format, const uint8_t* block, BlockCodes& out) {
+  // The codes are the numbers of the same block with scales of 1 and least values of 0.
+  constexpr uint16_t kOne = 0x3c00;
+  const auto elements = static_cast<int>(BlockShapeOf(format).elements);
+  std::fill_n(out.least, elements / 32, 0.0f);
+  uint8_t plain[210];
+  std::copy_n(block, BlockShapeOf(format).bytes, plain);
+  const auto put_half = [&](int at, uint16_t half) {
+    plain[at] = static_cast<uint8_t>(half & 255);
+    plain[at + 1] = static_cast<uint8_t>(half >> 8);
+  };
+  if (format == BlockFormat::kQ6K) {
+    const float d = HalfAt(block + 208);
+    for (int i = 0; i < 16; ++i) out.scale[i] = d * FloatOf(static_cast<int8_t>(block[192 + i]));
+    std::fill_n(plain + 192, 16, uint8_t{1});
+    put_half(208, kOne);
+  } else if (format == BlockFormat::kQ4K) {
+    const float d = HalfAt(block), m = HalfAt(block + 2);
+    for (int part = 0; part < 8; ++part) {
+      const SixBitPair six = SixBitsAt(block + 4, part);
+      out.scale[2 * part] = out.scale[2 * part + 1] = d * FloatOf(six.scale);
+      out.least[part] = m * FloatOf(six.least);
+    }
+    std::fill_n(plain + 4, 4, uint8_t{1});  // the first four scales, then least values
+    std::fill_n(plain + 8, 4, uint8_t{0});
+    std::fill_n(plain + 12, 4, uint8_t{1});  // low halves: the other scales
+    put_half(0, kOne);
+    put_half(2, 0);
+  } else {
+    out.scale[0] = out.scale[1] = HalfAt(block);
+    put_half(0, kOne);
+  }
+  float numbers[kMostBlockElements];
+  ReadBlock(format, plain, numbers);
+  for (int i = 0; i < elements; ++i) out.codes[i] = static_cast<int>(numbers[i]);
 }
 
 bool SurelyFinite(BlockFormat format, const uint8_t* blocks, int64_t count, DType store) {

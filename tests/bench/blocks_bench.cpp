@@ -84,10 +84,12 @@ int Main(int argc, char** argv) {
   for (int i = 0; i < matrices; ++i) {
     contenders[0].matrices.push_back(ops->Pack({&part, 1}, DType::kBF16));
   }
-  for (int f = 0; f < kBlockFormats; ++f) {
-    const auto format = static_cast<BlockFormat>(f);
+  // Each format by rows of bf16, then by rows of 8 bits.
+  for (int f = 0; f < 2 * kBlockFormats; ++f) {
+    const auto format = static_cast<BlockFormat>(f / 2);
+    const ProductRows by = f % 2 == 0 ? ProductRows::kRounded : ProductRows::kInt8;
     Contender& contender = contenders.emplace_back();
-    contender.name = std::string(BlockShapeOf(format).name);
+    contender.name = StrCat(BlockShapeOf(format).name, f % 2 == 0 ? "" : "/8");
     const std::vector<uint8_t> bytes = RandomBlocks(format, 7);
     StoredRows rows{.floats = {}, .format = format};
     for (int64_t row = 0; row < kSize; ++row) {
@@ -95,7 +97,7 @@ int Main(int argc, char** argv) {
     }
     for (int i = 0; i < matrices; ++i) {
       contender.matrices.push_back(
-          BlockProducts::Of(*ops)->PackStored({&rows, 1}, kSize, DType::kBF16));
+          BlockProducts::Of(*ops)->PackStored({&rows, 1}, kSize, DType::kBF16, nullptr, by));
     }
     // Nothing wrong is ever timed.
     std::vector<float> one(static_cast<size_t>(kSize), 0.0f), got(static_cast<size_t>(kSize));
@@ -105,8 +107,11 @@ int Main(int argc, char** argv) {
     const BlockShape& shape = BlockShapeOf(format);
     std::vector<float> numbers(static_cast<size_t>(shape.elements));
     ReadBlock(format, rows.blocks[5] + 77 / shape.elements * shape.bytes, numbers.data());
-    KVG_CHECK(got[5] == Bf16ToF32(F32ToBf16(numbers[static_cast<size_t>(77 % shape.elements)])),
-              "the product is wrong");
+    const float number = numbers[static_cast<size_t>(77 % shape.elements)];
+    const bool right = by == ProductRows::kInt8
+                           ? std::abs(got[5] - number) <= 1e-5f * std::abs(number) + 1e-6f
+                           : got[5] == Bf16ToF32(F32ToBf16(number));
+    KVG_CHECK(right, "the product is wrong");
   }
 
   std::printf("threads %d, %d matrices of %lld x %lld\n", threads.threads, matrices,
@@ -142,7 +147,7 @@ int Main(int argc, char** argv) {
                          c.seconds[static_cast<size_t>(turn)]);
       }
       const double median = Median(c.seconds);
-      std::printf("%4lld rows  %-5s %9.3f ms  %7.1f GB/s  %8.1f GFLOP/s  %5.2fx of bf16\n",
+      std::printf("%4lld rows  %-6s %9.3f ms  %7.1f GB/s  %8.1f GFLOP/s  %5.2fx of bf16\n",
                   static_cast<long long>(m), c.name.c_str(), 1e3 * median,
                   1e-9 * static_cast<double>(c.matrices[0]->bytes()) / median,
                   2e-9 * static_cast<double>(m * kSize * kSize) / median, Median(ratios));

@@ -12,6 +12,7 @@
 
 #include "cpu/cpu.h"
 #include "cpu/linear/block_layout.h"
+#include "cpu/linear/coded_rows.h"
 #include "cpu/linear/linear_kernels.h"
 #include "cpu/linear/linear_pack.h"
 #include "cpu/linear/matrix_memory.h"
@@ -57,9 +58,9 @@ using PanelForm = std::optional<BlockFormat>;
 
 class CpuMatrix final : public PackedMatrix {
  public:
-  // forms: of each panel.
-  CpuMatrix(int64_t n, int64_t k, DType dtype, std::vector<PanelForm> forms)
-      : PackedMatrix(n, k, dtype), forms_(std::move(forms)) {
+  // forms: of each panel; int8_rows: those in blocks are multiplied by rows of CodedBlocks.
+  CpuMatrix(int64_t n, int64_t k, DType dtype, std::vector<PanelForm> forms, bool int8_rows)
+      : PackedMatrix(n, k, dtype), forms_(std::move(forms)), int8_rows_(int8_rows) {
     int64_t bytes = 0;
     for (const PanelForm& form : forms_) {
       begins_.push_back(bytes);
@@ -70,6 +71,7 @@ class CpuMatrix final : public PackedMatrix {
 
   int64_t bytes() const override { return memory_.size_bytes(); }
   int64_t panels() const { return static_cast<int64_t>(forms_.size()); }
+  bool int8_rows() const { return int8_rows_; }
   const PanelForm& form(int64_t i) const { return forms_[static_cast<size_t>(i)]; }
   char* panel(int64_t i) const {
     return static_cast<char*>(memory_.data()) + begins_[static_cast<size_t>(i)];
@@ -77,6 +79,7 @@ class CpuMatrix final : public PackedMatrix {
 
  private:
   std::vector<PanelForm> forms_;
+  bool int8_rows_;
   std::vector<int64_t> begins_;  // of the panels' bytes
   Buffer memory_;
 };
@@ -189,14 +192,14 @@ class CpuLinear final : public LinearOps, public BlockProducts {
     std::vector<StoredRows> rows;
     for (const Tensor& part : parts) rows.push_back({.floats = part, .format = std::nullopt});
     bool finite = false;
-    return DoPackStored(rows, n, k, store, /*keep_blocks=*/false, finite);
+    return DoPackStored(rows, n, k, store, Keep::kFloats, finite);
   }
 
   std::unique_ptr<PackedMatrix> DoPackStored(std::span<const StoredRows> parts, int64_t n,
-                                             int64_t k, DType store, bool keep_blocks,
+                                             int64_t k, DType store, Keep keep,
                                              bool& finite) override {
     if (CpuLinear& mine = Mine(); &mine != this) {
-      return mine.DoPackStored(parts, n, k, store, keep_blocks, finite);
+      return mine.DoPackStored(parts, n, k, store, keep, finite);
     }
     const int64_t panels = CeilDiv(n, kColumns);
     std::vector<PackRow> rows(static_cast<size_t>(panels * kColumns));
@@ -214,8 +217,10 @@ class CpuLinear final : public LinearOps, public BlockProducts {
     }
     std::vector<PanelForm> stored;
     for (int64_t i = 0; i < panels; ++i) stored.push_back(FormOfPanel(rows.data() + i * kColumns));
+    const bool int8_rows = keep == Keep::kBlocksForInt8;
     auto packed = std::make_unique<CpuMatrix>(
-        n, k, store, keep_blocks ? stored : std::vector<PanelForm>(stored.size()));
+        n, k, store, keep == Keep::kFloats ? std::vector<PanelForm>(stored.size()) : stored,
+        int8_rows);
     const int threads = ThreadsFor(packed->bytes(), 0, panels);
     std::atomic<bool> all_finite = true;
     queue_.Fill(panels, threads);
@@ -226,9 +231,9 @@ class CpuLinear final : public LinearOps, public BlockProducts {
         const PanelForm& form = stored[static_cast<size_t>(i)];
         const auto pack = [&] {
           if (!form) return PackPanel(kernels_, first, soon, k, store, packed->panel(i));
-          const BlockUse use = !keep_blocks         ? BlockUse::kFloats
-                               : ByColumn(k, store) ? BlockUse::kKeepByColumn
-                                                    : BlockUse::kKeep;
+          const BlockUse use = keep == Keep::kFloats              ? BlockUse::kFloats
+                               : !int8_rows && ByColumn(k, store) ? BlockUse::kKeepByColumn
+                                                                  : BlockUse::kKeep;
           return PackBlocks(kernels_, first, soon, k, use, store, packed->panel(i));
         };
         if (!pack()) all_finite.store(false, std::memory_order_relaxed);
@@ -243,6 +248,7 @@ class CpuLinear final : public LinearOps, public BlockProducts {
     if (CpuLinear& mine = Mine(); &mine != this) return mine.DoMatMul(x, w, bias, mode, out);
     const auto* matrix = dynamic_cast<const CpuMatrix*>(&w);
     KVG_CHECK(matrix != nullptr, "the matrix was packed by another backend");
+    if (matrix->int8_rows()) return MultiplyByInt8(x, *matrix, bias, mode, out);
     const int64_t m = x.shape[0], n = w.out_features(), k = w.in_features();
     const DType store = w.dtype();
     const int64_t panels = matrix->panels();
@@ -312,6 +318,84 @@ class CpuLinear final : public LinearOps, public BlockProducts {
     });
   }
 
+  // Rows as codes where panels are in blocks, and as the type of the weights where they are not.
+  void MultiplyByInt8(const Tensor& x, const CpuMatrix& matrix, const Tensor& bias, MatMulMode mode,
+                      const Tensor& out) {
+    const int64_t m = x.shape[0], n = matrix.out_features(), k = matrix.in_features();
+    const DType store = matrix.dtype();
+    const int64_t panels = matrix.panels();
+    bool any_coded = false, any_floats = false;
+    for (int64_t i = 0; i < panels; ++i) (matrix.form(i) ? any_coded : any_floats) = true;
+    const LeftRows left = any_floats ? PlanLeft(x, store) : LeftRows{};
+    const int64_t coded_bytes =
+        CeilDiv(CodedBlocksOf(k) * int64_t{sizeof(CodedBlock)}, 64) * 64 + 64;
+    // Rows that stay in the second cache while panels pass by.
+    const int64_t near = kNearBytes / coded_bytes / kProductRowStep * kProductRowStep;
+    const int64_t step = std::min(RowStep(m, panels), std::max(near, kProductRowStep));
+    if (any_coded && coded_.size_bytes() < m * coded_bytes) coded_ = HostBuffer(m * coded_bytes);
+
+    const auto run = [&](int64_t item, int thread) {
+      const int64_t panel = item % panels, row = item / panels * step, column = panel * kColumns;
+      const PanelForm& form = matrix.form(panel);
+      const auto multiply = form ? kernels_.multiply_coded[static_cast<int>(*form)]
+                                 : kernels_.multiply[static_cast<int>(store)];
+      multiply({.a = form ? static_cast<const char*>(coded_.data()) + row * coded_bytes
+                          : left.data + row * left.stride * left.element,
+                .a_stride = form ? coded_bytes : left.stride,
+                .rows = std::min(step, m - row),
+                .panel = matrix.panel(panel),
+                .panel_stride = store == DType::kBF16 ? 2 * kColumns : kColumns,
+                .k = k,
+                .bias = bias.empty() ? nullptr : bias.f32() + column,
+                .add = mode == MatMulMode::kAdd,
+                .out = out.f32() + row * out.stride[0] + column,
+                .out_stride = out.stride[0],
+                .columns = std::min(kColumns, n - column),
+                .scratch = Scratch(thread)});
+    };
+    const int64_t items = panels * CeilDiv(m, step);
+    const int threads = ThreadsFor(matrix.bytes(), m * n * k, items);
+    queue_.Fill(items, threads);
+    Parallel(threads, [&](int thread, int team) {
+      const int64_t begin = m * thread / team, end = m * (thread + 1) / team;
+      if (any_floats && left.data != x.data) PrepareLeft(x, left, store, begin, end);
+      for (int64_t row = any_coded ? begin : end; row < end; ++row) {
+        CodeRow(x[row], store, static_cast<char*>(coded_.data()) + row * coded_bytes);
+      }
+      if (team > 1) {  // as in DoMatMul
+#pragma omp barrier
+      }
+      queue_.Drain(thread, [&](int64_t item) { run(item, thread); });
+    });
+  }
+
+  // A row, rounded to `store`, as CodedBlocks.
+  void CodeRow(const Tensor& row, DType store, char* to) const {
+    const int64_t k = row.shape[0];
+    auto* block = reinterpret_cast<CodedBlock*>(to);
+    static_assert(kCodedK <= kConvertChunk);
+    for (int64_t i = 0; i < k; i += kCodedK, ++block) {
+      const int64_t count = std::min(kCodedK, k - i);
+      float values[kCodedK];
+      RoundedChunk(row, store, i, count, values);
+      kernels_.code_block(values, count, block);
+    }
+  }
+
+  // Numbers [first, first + count) of a row, count <= kConvertChunk, rounded to `store`.
+  void RoundedChunk(const Tensor& row, DType store, int64_t first, int64_t count,
+                    float* values) const {
+    if (store == DType::kF32) {
+      std::memcpy(values, row.f32() + first, static_cast<size_t>(count) * sizeof(float));
+      return;
+    }
+    const auto widen = store == DType::kF16 ? kernels_.f16_to_f32 : kernels_.bf16_to_f32;
+    const auto narrow = store == DType::kF16 ? kernels_.f32_to_f16 : kernels_.f32_to_bf16;
+    uint16_t bits[kConvertChunk];
+    if (row.dtype == DType::kF32) narrow(row.f32() + first, count, bits);
+    widen(row.dtype == DType::kF32 ? bits : row.As<uint16_t>() + first, count, values);
+  }
+
   // A product for each matrix that is chosen, of its rows together.
   void DoMatMulChosen(const Tensor& x, const MatrixSet& set, const Tensor& choice,
                       Tensor out) override {
@@ -367,7 +451,6 @@ class CpuLinear final : public LinearOps, public BlockProducts {
   // Rounds rows [begin, end) of x to the weights' dtype, in the form the kernels read.
   void PrepareLeft(const Tensor& x, const LeftRows& left, DType store, int64_t begin, int64_t end) {
     const int64_t k = x.shape[1];
-    const auto widen = store == DType::kF16 ? kernels_.f16_to_f32 : kernels_.bf16_to_f32;
     const auto narrow = store == DType::kF16 ? kernels_.f32_to_f16 : kernels_.f32_to_bf16;
     for (int64_t row = begin; row < end; ++row) {
       char* to = static_cast<char*>(left_.data()) + row * left.stride * left.element;
@@ -384,10 +467,7 @@ class CpuLinear final : public LinearOps, public BlockProducts {
       }
       auto* values = reinterpret_cast<float*>(to);
       for (int64_t i = 0; i < k; i += kConvertChunk) {
-        const int64_t count = std::min(kConvertChunk, k - i);
-        uint16_t bits[kConvertChunk];
-        if (x.dtype == DType::kF32) narrow(from.f32() + i, count, bits);
-        widen(x.dtype == DType::kF32 ? bits : from.As<uint16_t>() + i, count, values + i);
+        RoundedChunk(from, store, i, std::min(kConvertChunk, k - i), values + i);
       }
       if (PaddedK(k, store) != k) values[k] = 0.0f;
     }
@@ -494,6 +574,7 @@ class CpuLinear final : public LinearOps, public BlockProducts {
   std::vector<Buffer> scratch_;  // one per thread
   WorkQueue queue_;
   Buffer left_;                                    // converted left rows of the product under way
+  Buffer coded_;                                   // the same as CodedBlocks
   std::vector<std::unique_ptr<CpuLinear>> alone_;  // [threads] for tasks
 };
 

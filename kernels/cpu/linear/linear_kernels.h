@@ -10,10 +10,12 @@
 
 namespace kvgauge {
 
+struct CodedBlock;
+
 // Some rows times one panel, to the end: out = [out +] alpha * (a * panel) [+ bias].
 struct PanelProduct {
-  const void* a = nullptr;  // float, or uint16_t bf16 where bf16_left says so
-  int64_t a_stride = 0;     // elements
+  const void* a = nullptr;  // float, or uint16_t bf16 where bf16_left says so, or CodedBlock
+  int64_t a_stride = 0;     // elements, or bytes of CodedBlocks
   int64_t rows = 0;
   const void* panel = nullptr;
   int64_t panel_stride = 0;  // elements from step to step
@@ -58,6 +60,11 @@ struct LinearKernels {
   // The same for panels in blocks (block_layout.h), by format and by the type that their numbers
   // are rounded to. There is no panel_stride.
   void (*multiply_blocks[kBlockFormats][3])(const PanelProduct& product);
+  // The same for rows of CodedBlocks (coded_rows.h), by format; in one part, to the end. Panels do
+  // not lie by column.
+  void (*multiply_coded[kBlockFormats])(const PanelProduct& product);
+  // A CodedBlock of `count` numbers, whole parts.
+  void (*code_block)(const float* from, int64_t count, CodedBlock* to);
   // A panel of floats (panel.h) of a panel in blocks that do not lie by column, by format and by
   // the type that its numbers are rounded to; k: a whole number of blocks.
   void (*floats_of_blocks[kBlockFormats][3])(const uint8_t* blocks, int64_t k, void* to);

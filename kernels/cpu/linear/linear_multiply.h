@@ -3,6 +3,7 @@
 // after its panel_<isa>.h; in an unnamed namespace for the reason given in panel.h.
 #pragma once
 
+#include "cpu/linear/block_coded.h"
 #include "cpu/linear/block_panel.h"
 #include "cpu/linear/linear_finish.h"
 #include "cpu/linear/linear_kernels.h"
@@ -178,6 +179,9 @@ const LinearKernels& LinearKernelsOf() {
       .multiply = {Multiply<Panels, typename Panels::F32>, Multiply<Panels, typename Panels::F16>,
                    Multiply<Panels, typename Panels::Bf16>},
       .multiply_blocks = KVG_ALL_BLOCK_KERNELS(MultiplyBlocks, Panels),
+      .multiply_coded = {MultiplyCoded<V, BlockFormat::kQ80>, MultiplyCoded<V, BlockFormat::kQ40>,
+                         MultiplyCoded<V, BlockFormat::kQ4K>, MultiplyCoded<V, BlockFormat::kQ6K>},
+      .code_block = CodeBlock<V>,
       .floats_of_blocks = KVG_ALL_BLOCK_KERNELS(FloatsOfBlocks, V),
       .bf16_left = sizeof(typename Panels::Bf16::A) == 2,
       .grouped_k = GroupedK<typename Panels::Bf16>(),

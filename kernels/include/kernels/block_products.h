@@ -4,11 +4,22 @@
 
 #include <memory>
 #include <span>
+#include <string_view>
 
 #include "kernels/linear.h"
 #include "kernels/weight_blocks.h"
 
 namespace kvgauge {
+
+// The form of the rows that a matrix in blocks is multiplied by.
+enum class ProductRows {
+  kRounded,  // to the type of the weights
+  // Rounded to that, then to 8 bits: 256 numbers share a scale. Sums are those of block_coded.h,
+  // with the same bits on every instruction set. Columns that are not in blocks take the others.
+  kInt8,
+};
+
+std::string_view NameOf(ProductRows rows);  // "dtype", "int8"
 
 // Backends whose LinearOps is one of these multiply matrices in any BlockFormat as they are; on the
 // others weights are dequantised before they are packed.
@@ -19,13 +30,13 @@ class BlockProducts {
   static BlockProducts* Of(LinearOps& linear) { return dynamic_cast<BlockProducts*>(&linear); }
 
   // LinearOps::Pack of rows of k that may lie in blocks, whose numbers are finite as `store`. The
-  // matrix takes the few bits of its blocks; its products (MatMul, MatMulChosen) have the bits of
-  // those with the dequantised rows. 64 columns that are not all of one format, counted from the
-  // first, are dequantised.
-  // finite: null, or told whether all numbers were seen to be finite, of blocks as SurelyFinite has
-  // it. False also where the backend does not look.
+  // matrix takes the few bits of its blocks; its products (MatMul, MatMulChosen) by rounded rows
+  // have the bits of those with the dequantised rows. 64 columns that are not all of one format,
+  // counted from the first, are dequantised. finite: null, or told whether all numbers were seen to
+  // be finite, of blocks as SurelyFinite has it. False also where the backend does not look.
   std::unique_ptr<PackedMatrix> PackStored(std::span<const StoredRows> parts, int64_t k,
-                                           DType store, bool* finite = nullptr);
+                                           DType store, bool* finite = nullptr,
+                                           ProductRows by = ProductRows::kRounded);
   // LinearOps::Pack of the dequantised rows, which are never in memory.
   std::unique_ptr<PackedMatrix> PackDequantised(std::span<const StoredRows> parts, int64_t k,
                                                 DType store, bool* finite = nullptr);
@@ -35,9 +46,12 @@ class BlockProducts {
   void EmbedBlocks(const StoredRows& table, DType rounded, const Tensor& ids, float scale,
                    Tensor out);
 
+ protected:
+  enum class Keep { kFloats, kBlocks, kBlocksForInt8 };
+
  private:
   virtual std::unique_ptr<PackedMatrix> DoPackStored(std::span<const StoredRows> parts, int64_t n,
-                                                     int64_t k, DType store, bool keep_blocks,
+                                                     int64_t k, DType store, Keep keep,
                                                      bool& finite) = 0;
 };
 

@@ -27,6 +27,15 @@ const BlockShape& BlockShapeOf(BlockFormat format);
 // Writes the numbers of one block, those of the reference dequantisation to the bit.
 void ReadBlock(BlockFormat format, const uint8_t* block, float* out);
 
+// What the numbers of a block are made of: scale * code - least, where 16 numbers share a scale at
+// least, and 32 a least value.
+struct BlockCodes {
+  int codes[kMostBlockElements];  // their middle taken out
+  float scale[kMostBlockElements / 16];
+  float least[kMostBlockElements / 32];  // 0 where a format has none
+};
+void ReadBlockCodes(BlockFormat format, const uint8_t* block, BlockCodes& out);
+
 // The scale and the least value of 32 elements of a q4_k block, six bits each in 12 bytes.
 struct SixBitPair {
   int scale, least;
