@@ -226,6 +226,42 @@ TEST_F(CliTest, WeightsInBlocksStayPacked) {
   EXPECT_LT(few["weight_bytes"], many["weight_bytes"]);
 }
 
+// Rows of 8 bits are asked for by name, told, kept with a cache, and refused where nothing takes
+// them.
+TEST_F(CliTest, ProductRowsOfEightBitsAreAChoice) {
+  const std::string model = std::string(KVG_TEST_DATA) + "/golden/gguf/mixed.gguf";
+  const std::string ids = StrCat(" --ids-file ", Write("row_ids.json", "[1, 5, 9, 33, 7]"));
+  const auto generate = [&](const std::string& flags) {
+    const Outcome outcome = Run(StrCat("generate ", model, " --ignore-stop --json ", flags));
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+    return outcome.exit_code == 0 ? Json::parse(outcome.out) : Json();
+  };
+  const Json plain = generate(ids + " --max-new-tokens 3");
+  const Json coded = generate(
+      StrCat(ids, " --max-new-tokens 3 --product-rows int8 --save-cache ", Path("rows.kvc")));
+  EXPECT_EQ(plain["product_rows"], "dtype");
+  EXPECT_EQ(coded["product_rows"], "int8");
+  EXPECT_EQ(plain["packed_weight_bytes"], coded["packed_weight_bytes"]);
+
+  const auto refused = [&](const std::string& arguments, const std::string& part) {
+    const Outcome outcome = Run(arguments);
+    EXPECT_EQ(outcome.exit_code, 2) << arguments << "\n" << outcome.out;
+    EXPECT_THAT(outcome.err, HasSubstr(part)) << arguments;
+  };
+  const std::string load = StrCat(" --max-new-tokens 2 --load-cache ", Path("rows.kvc"));
+  refused(StrCat("generate ", model, load), "products by rows of int8");
+  generate(load + " --product-rows int8");
+  refused(StrCat("inspect ", model, " --product-rows int4"), "expected dtype or int8");
+  refused(StrCat("inspect ", model, " --product-rows int8 --weights-memory unpacked"),
+          "expected dtype with --weights-memory unpacked");
+  refused(StrCat("inspect ", model, " --product-rows int8 --weights random:1"),
+          "expected dtype with --weights random:SEED");
+  for (const char* command : {"inspect ", "generate "}) {
+    refused(StrCat(command, Model("llama3"), *command == 'g' ? ids : "", " --product-rows int8"),
+            "no matrix stays in blocks of few bits");
+  }
+}
+
 TEST_F(CliTest, BadInputNamesWhatIsWrong) {
   const std::string llama = Model("llama3");
   const auto expect = [&](const std::string& arguments, const std::string& part) {

@@ -88,6 +88,37 @@ TEST_P(GgufModel, BlocksInMemoryChangeNoBit) {
   }
 }
 
+// A backend whose products take no blocks.
+class PlainLinear final : public LinearOps {
+  std::unique_ptr<PackedMatrix> DoPack(std::span<const Tensor>, int64_t, int64_t, DType) override {
+    return nullptr;
+  }
+  void DoMatMul(const Tensor&, const PackedMatrix&, const Tensor&, MatMulMode, Tensor) override {}
+  void DoMatMulChosen(const Tensor&, const MatrixSet&, const Tensor&, Tensor) override {}
+  void DoMatMulNT(const Tensor&, const Tensor&, float, Tensor) override {}
+  void DoMatMulNN(const Tensor&, const Tensor&, float, Tensor) override {}
+  void DoEmbed(const Tensor&, const Tensor&, float, Tensor) override {}
+};
+
+// Rows of 8 bits are refused where nothing would be multiplied by them, never left out in silence.
+TEST(GgufGolden, RowsOfEightBitsNeedBlocksAndABackendThatTakesThem) {
+  const std::unique_ptr<Ops> ops = MakeHostOps("cpu", 2);
+  ModelOptions options;
+  options.product_rows = ProductRows::kInt8;
+  const auto refusal = [&](const char* file) {
+    const auto model = Model::Load(kFolder + file, options, *ops);
+    return model.ok() ? std::string() : model.error().message;
+  };
+  EXPECT_EQ(refusal("mixed.gguf"), "");
+  EXPECT_NE(refusal("bloom.gguf").find("no matrix stays in blocks"), std::string::npos);
+  options.keep_blocks = false;
+  EXPECT_NE(refusal("mixed.gguf").find("no matrix stays in blocks"), std::string::npos);
+  options.keep_blocks = true;
+  ops->linear = std::make_unique<PlainLinear>();
+  EXPECT_NE(refusal("mixed.gguf").find("backend cpu has no products by rows of int8"),
+            std::string::npos);
+}
+
 // A scale without a value is found and named whether the weights stay in blocks or not.
 TEST(GgufGolden, RefusesScalesThatAreNotNumbers) {
   const std::string path = kFolder + "mixed.gguf";

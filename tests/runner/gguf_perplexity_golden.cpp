@@ -264,11 +264,13 @@ class GgufPerplexity : public ::testing::Test {
     return scratch_.path();
   }
 
-  double PerplexityOf(const std::string& path, DType dtype, bool keep_blocks) const {
+  double PerplexityOf(const std::string& path, DType dtype, bool keep_blocks,
+                      ProductRows rows = ProductRows::kRounded) const {
     const std::unique_ptr<Ops> ops = MakeTestOps("cpu", 2);
     ModelOptions options;
     options.dtype = dtype;
     options.keep_blocks = keep_blocks;
+    options.product_rows = rows;
     const Result<std::unique_ptr<Model>> model = Model::Load(path, options, *ops);
     EXPECT_TRUE(model.ok()) << model.error().message;
     if (!model.ok()) return 0;
@@ -311,6 +313,17 @@ TEST_F(GgufPerplexity, IsThatOfTheDequantisedTwin) {
     EXPECT_EQ(unpacked, packed[std::string(NameOf(dtype))]);
     EXPECT_NEAR(twin / want, 1, 1e-4);
     EXPECT_NEAR(unpacked / want, 1, 1e-4);
+  }
+}
+
+// Rows of 8 bits are another result, and a near one.
+TEST_F(GgufPerplexity, ByRowsOfEightBitsIsNear) {
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    const double plain = PerplexityOf(FileName(), dtype, true);
+    const double coded = PerplexityOf(FileName(), dtype, true, ProductRows::kInt8);
+    RecordProperty(std::string(NameOf(dtype)), std::to_string(coded / plain));
+    EXPECT_NE(coded, plain) << NameOf(dtype);
+    EXPECT_NEAR(coded / plain, 1, 1e-2) << NameOf(dtype);
   }
 }
 

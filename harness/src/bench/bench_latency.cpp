@@ -274,6 +274,7 @@ class LatencyBench {
     if (options_.json) {
       PrintJson({{"model", contenders_[0].model},
                  {"dtype", NameOf(full.dtype())},
+                 {"product_rows", NameOf(full.product_rows())},
                  {"machine", MachineFacts(full.ops(), options_.model.threads)},
                  {"environment", ThreadEnvironment()},
                  {"settings", ToJson(latency)},

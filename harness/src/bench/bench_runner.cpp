@@ -187,6 +187,7 @@ Status RunBenchRunner(const BenchRunnerOptions& options) {
       flags.model = path;
       flags.dtype = dtype;
       flags.weights = options.weights;
+      flags.product_rows = options.product_rows;
       flags.backend = options.backend;
       flags.threads = options.threads;
       KVG_ASSIGN(const LoadedModel loaded, LoadModel(flags));
@@ -212,6 +213,7 @@ Status RunBenchRunner(const BenchRunnerOptions& options) {
                         StrCat(m.tokens_per_s.size()), StrCat(m.dropped)});
         json.push_back({{"model", name},
                         {"dtype", dtype},
+                        {"product_rows", NameOf(loaded.model->product_rows())},
                         {"variant", loaded.ops->variant},
                         {"cell", m.cell},
                         {"median_tokens_per_s", m.median()},

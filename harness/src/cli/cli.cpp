@@ -340,6 +340,10 @@ void AddBench(CommandTable& table) {
                    "random:SEED, or file: those of a directory or a GGUF file, in blocks as it has "
                    "them")
       ->capture_default_str();
+  command
+      ->add_option("--product-rows", options->product_rows,
+                   "dtype, or int8: rows of 8 bits for matrices in blocks")
+      ->capture_default_str();
   command->add_option("--dtype", options->dtypes, "weights and cache")
       ->delimiter(',')
       ->capture_default_str();

@@ -464,6 +464,11 @@ void AddModelFlags(CLI::App& command, ModelFlags& flags) {
                   "packed: matrices that a file has in blocks of few bits stay so where products "
                   "can read them; unpacked: all are dequantised. Results are the same to the bit")
       ->capture_default_str();
+  command
+      .add_option("--product-rows", flags.product_rows,
+                  "dtype, or int8: matrices in blocks are multiplied by rows of 8 bits, 256 "
+                  "numbers to a scale. Faster; results differ, and are results of their own")
+      ->capture_default_str();
   command.add_option("--backend", flags.backend, "cpu, cpu:ISA, cuda, cuda:N or reference")
       ->capture_default_str();
   command.add_option("--threads", flags.threads, "threads; 0: one per processor")

@@ -18,6 +18,7 @@ struct ModelFlags {
   std::string dtype = "auto";    // "auto": as stored
   std::string weights = "file";  // "file" or "random:SEED"
   std::string weights_memory = "packed";  // or "unpacked"
+  std::string product_rows = "dtype";     // or "int8"
   std::string backend = "cpu";
   int threads = 0;       // 0: one per processor
   bool divides = false;  // whether the command takes the layers of a model on several devices
@@ -124,8 +125,9 @@ struct DoctorOptions {
 };
 
 struct BenchRunnerOptions {
-  std::vector<std::string> models;   // paths; empty: the shipped bench shapes
-  std::string weights = "random:1";  // or "file", as ModelFlags::weights
+  std::vector<std::string> models;     // paths; empty: the shipped bench shapes
+  std::string weights = "random:1";    // or "file", as ModelFlags::weights
+  std::string product_rows = "dtype";  // as ModelFlags::product_rows
   std::vector<std::string> dtypes = {"bf16", "f16", "f32"};
   std::vector<int64_t> prefill = {512, 2048, 4096};
   std::vector<int64_t> depths = {0, 2048, 8192};

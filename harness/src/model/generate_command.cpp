@@ -270,6 +270,7 @@ void PrintAnswerJson(const Answered& answered, const std::optional<ChosenMethod>
              {"weight_bytes", model.weight_bytes()},
              {"packed_weight_bytes", model.block_bytes()},
              {"dtype", NameOf(model.dtype())},
+             {"product_rows", NameOf(model.product_rows())},
              {"backend", model.ops().backend},
              {"variant", model.ops().variant}});
 }

@@ -407,6 +407,9 @@ Result<ModelFacts> ReadFacts(const InspectOptions& options) {
     const int64_t unpacked = PlannedWeightBytes(facts.config, facts.dtype, *source, nullptr);
     facts.held_bytes = PlannedWeightBytes(facts.config, facts.dtype, *source, keeps);
     facts.in_blocks = facts.held_bytes != unpacked;
+    if (ops.ok()) {
+      KVG_TRY(CheckProductRows(facts.config, model_options, facts.dtype, source.get(), **ops));
+    }
   }
   if (!facts.config.vision_family.empty()) {
     KVG_ASSIGN(facts.vision, ReadVisionFacts(options, facts.dtype, stored));

@@ -24,6 +24,19 @@ Result<ModelOptions> ParseModelOptions(const ModelFlags& flags) {
                            " is not known; expected packed or unpacked"));
   }
   options.keep_blocks = flags.weights_memory == "packed";
+  if (flags.product_rows != "dtype" && flags.product_rows != "int8") {
+    return BadInput(StrCat("--product-rows: ", Quoted(flags.product_rows),
+                           " is not known; expected dtype or int8"));
+  }
+  if (flags.product_rows == "int8") {
+    options.product_rows = ProductRows::kInt8;
+    if (!options.keep_blocks || flags.weights != "file") {
+      return BadInput(
+          StrCat("--product-rows: ", Quoted(flags.product_rows),
+                 " needs weights of a file that stay packed; expected dtype with ",
+                 options.keep_blocks ? "--weights random:SEED" : "--weights-memory unpacked"));
+    }
+  }
   if (flags.weights != "file") {
     constexpr std::string_view kPrefix = "random:";
     uint64_t seed = 0;
@@ -44,6 +57,11 @@ ModelShape ShapeFor(const ModelFlags& flags, const ModelConfig& config,
   ModelShape shape = ShapeOf(config, options.dtype.value_or(config.stored_dtype));
   shape.token_classes = HasTokenizer(flags.model);
   return shape;
+}
+
+std::string NumbersOf(const ModelFlags& flags, DType dtype) {
+  if (flags.product_rows == ModelFlags().product_rows) return std::string(NameOf(dtype));
+  return StrCat(NameOf(dtype), ", products by rows of ", flags.product_rows);
 }
 
 Result<std::unique_ptr<Ops>> MakeOpsFor(const ModelFlags& flags) {

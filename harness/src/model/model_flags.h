@@ -23,6 +23,8 @@ struct LoadedModel {
 };
 
 Result<ModelOptions> ParseModelOptions(const ModelFlags& flags);
+// What a result's key says of its numbers: "bf16", and what products take in another form.
+std::string NumbersOf(const ModelFlags& flags, DType dtype);
 // They are those of one device, or of several if the command takes them.
 Result<std::unique_ptr<Ops>> MakeOpsFor(const ModelFlags& flags);
 // `prepare` sees the weights before the model is made of them.

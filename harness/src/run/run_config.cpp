@@ -266,6 +266,7 @@ Json Canonical(const RunConfig& config, const std::vector<RunContender>& contend
                   {"dtype", model.dtype},
                   {"weights", model.weights},
                   {"template", model.chat_template}};
+    if (model.product_rows != RunModel().product_rows) entry["product_rows"] = model.product_rows;
     if (!model.tokenizer.empty()) entry["tokenizer"] = model.tokenizer;
     if (model.max_prompt_tokens >= 0) entry["max_prompt_tokens"] = model.max_prompt_tokens;
     for (const auto& [name, json] : model.chat_switches.variables) {
@@ -520,6 +521,10 @@ std::string NameOfPath(const std::string& path) {
   return several ? name.substr(0, name.size() - kDigits - kFirst.size()) : name;
 }
 
+ModelFlags RunModel::flags() const {
+  return {.model = path, .dtype = dtype, .weights = weights, .product_rows = product_rows};
+}
+
 std::string RunModel::directory() const {
   if (!tokenizer.empty()) return tokenizer;
   if (DirectoryExists(path) || path.ends_with(".gguf")) return path;
@@ -576,12 +581,13 @@ Result<RunModel> ReadRunModel(const Json& json, const std::string& where) {
     model.path = json.get<std::string>();
   } else if (json.is_object()) {
     const ConfigObject object(json, where);
-    KVG_TRY(object.Only({"path", "name", "dtype", "weights", "tokenizer", "template",
-                         "template_set", "template_date", "max_prompt_tokens"}));
+    KVG_TRY(object.Only({"path", "name", "dtype", "weights", "product_rows", "tokenizer",
+                         "template", "template_set", "template_date", "max_prompt_tokens"}));
     KVG_TRY(object.Text("path", model.path));
     KVG_TRY(object.Text("name", model.name));
     KVG_TRY(object.Text("dtype", model.dtype));
     KVG_TRY(object.Text("weights", model.weights));
+    KVG_TRY(object.Text("product_rows", model.product_rows));
     KVG_TRY(object.Text("tokenizer", model.tokenizer));
     KVG_TRY(object.Text("template", model.chat_template));
     KVG_TRY(object.Text("template_date", model.chat_switches.date));
@@ -605,8 +611,7 @@ Result<RunModel> ReadRunModel(const Json& json, const std::string& where) {
   }
   model.path = found;
   if (model.name.empty()) model.name = NameOfPath(model.path);
-  const Result<ModelOptions> options =
-      ParseModelOptions({.model = model.path, .dtype = model.dtype, .weights = model.weights});
+  const Result<ModelOptions> options = ParseModelOptions(model.flags());
   if (!options.ok()) return options.error().Wrap(where);
   if (!model.tokenizer.empty()) {
     // Tokens of another vocabulary mean nothing to weights that were trained.

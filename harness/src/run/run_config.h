@@ -14,6 +14,7 @@
 #include "methods/method.h"
 #include "runner/chat_template.h"
 #include "runner/engine.h"
+#include "src/cli/commands.h"
 
 namespace kvgauge {
 
@@ -25,14 +26,16 @@ struct RunModel {
   std::string name;  // in tables; unique
   std::string path;  // a checkpoint directory, or a config.json with random weights
   std::string dtype = "auto";
-  std::string weights = "file";  // or "random:SEED"
-  std::string tokenizer;         // a directory, in place of the model's own; random weights only
+  std::string weights = "file";        // or "random:SEED"
+  std::string product_rows = "dtype";  // as ModelFlags::product_rows
+  std::string tokenizer;  // a directory, in place of the model's own; random weights only
   std::string chat_template = "auto";
   ChatSwitches chat_switches;
   // -1: what the model was made for, less the answer; 0: no limit.
   int64_t max_prompt_tokens = -1;
 
   std::string directory() const;  // of the tokenizer
+  ModelFlags flags() const;       // that say how it is loaded
 };
 
 struct RunTask {

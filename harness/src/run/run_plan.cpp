@@ -35,8 +35,7 @@ constexpr int64_t kLongPrompt = int64_t{1} << 24;
 Result<PlanModel> OpenModel(const RunModel& spec, Ops& ops) {
   PlanModel model;
   model.spec = &spec;
-  KVG_ASSIGN(const ModelOptions options,
-             ParseModelOptions({.model = spec.path, .dtype = spec.dtype, .weights = spec.weights}));
+  KVG_ASSIGN(const ModelOptions options, ParseModelOptions(spec.flags()));
   KVG_ASSIGN(model.config, ReadModelConfig(spec.path));
   model.dtype = options.dtype.value_or(model.config.stored_dtype);
   model.shape = ShapeOf(model.config, model.dtype);
@@ -54,6 +53,7 @@ Result<PlanModel> OpenModel(const RunModel& spec, Ops& ops) {
     KVG_ASSIGN(source, OpenWeights(spec.path, model.dtype));
     model.weight_bytes = PlannedWeightBytes(model.config, model.dtype, *source, &ops);
   }
+  KVG_TRY(CheckProductRows(model.config, options, model.dtype, source.get(), ops));
   if (const std::vector<Ops*> devices = DevicesOf(ops); devices.size() > 1) {
     const LayerCosts costs = CostsOfLayers(model.config, model.dtype,
                                            options.random_seed ? nullptr : source.get(), &ops);
@@ -285,6 +285,10 @@ Result<Json> Protocol(const RunPlan& plan, const PlanGroup& group,
     if (!basis.empty()) protocol["metric_basis"] = basis;
   }
   if (!model.config.weight_format.empty()) protocol["weight_format"] = model.config.weight_format;
+  // Rows of the dtype keep what there was before there were others.
+  if (model.spec->product_rows != RunModel().product_rows) {
+    protocol["product_rows"] = model.spec->product_rows;
+  }
   // A text task keeps what it was before there were pictures.
   if (pictures) {
     KVG_ASSIGN(protocol["pictures"], PicturesProtocol(model.spec->path));
@@ -527,9 +531,7 @@ Result<std::unique_ptr<SampleStream>> OpenSamples(const RunPlan& plan, const Pla
 Result<LoadedModel> LoadPlanned(const RunPlan& plan, size_t model, size_t prefill) {
   const PlanModel& planned = plan.models[model];
   const Method& method = plan.config->contenders[planned.prefills[prefill].contenders[0]].method;
-  KVG_ASSIGN(ModelOptions options, ParseModelOptions({.model = planned.spec->path,
-                                                      .dtype = planned.spec->dtype,
-                                                      .weights = planned.spec->weights}));
+  KVG_ASSIGN(ModelOptions options, ParseModelOptions(planned.spec->flags()));
   const Pipeline pipeline = MakePipeline(method);
   options.prepare = pipeline.prepare.get();
   options.mla_latent = KeepsModelLatents(method, planned.shape);

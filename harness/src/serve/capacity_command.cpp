@@ -399,7 +399,7 @@ class CapacityBench {
         ModelRowOf(NameOfPath(options_.model.model), fingerprint, planned_.shape, *config_, dtype_);
     subject_.variant = Join(variant, ", ");
     subject_.workload = CanonicalJson(workload);
-    subject_.dtype = NameOf(dtype_);
+    subject_.dtype = NumbersOf(options_.model, dtype_);
     subject_.backend = ops_->backend;
     subject_.isa = ops_->variant;
     subject_.memory_bytes = run_.memory_bytes;

@@ -300,7 +300,7 @@ class SpeculateBench {
     KVG_ASSIGN(const std::string fingerprint, FingerprintOf(options_.model));
     subject_.model =
         ModelRowOf(NameOfPath(options_.model.model), fingerprint, shape, config, dtype);
-    subject_.dtype = NameOf(dtype);
+    subject_.dtype = NumbersOf(options_.model, dtype);
     const int threads = MakeThreadSettings(options_.model.threads).threads;
     KVG_ASSIGN(const std::unique_ptr<Ops> ops,
                MakeOps(options_.model.backend, MakeThreadSettings(options_.model.threads)));

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "core/result.h"
+#include "kernels/block_products.h"
 #include "kernels/ops.h"
 #include "methods/draft_model.h"
 #include "methods/model_shape.h"
@@ -42,6 +43,9 @@ struct ModelOptions {
   // Matrices and tables that a file has in blocks of few bits stay so in memory where the backend's
   // products can read them. Changes no bit of any result.
   bool keep_blocks = true;
+  // The form of the rows that multiply those matrices. Load refuses kInt8 where none stays in
+  // blocks.
+  ProductRows product_rows = ProductRows::kRounded;
   // Changes the weights before they are packed. The fingerprint stays the checkpoint's.
   const Prepare* prepare = nullptr;
   // Classes of the checkpoint's tokens, for methods that need them.
@@ -67,6 +71,11 @@ int64_t PlannedWeightBytes(const ModelConfig& config, DType dtype, DType stored)
 // them; null: all are unpacked.
 int64_t PlannedWeightBytes(const ModelConfig& config, DType dtype, const WeightSource& source,
                            const Ops* keeps);
+
+// Unless matrices of the checkpoint stay in blocks on all of `ops`, rows of 8 bits are refused: the
+// error says why.
+Status CheckProductRows(const ModelConfig& config, const ModelOptions& options, DType dtype,
+                        const WeightSource* source, Ops& ops);
 
 // Checks names, shapes and types of a checkpoint against its config, without reading the weights:
 // missing, misshapen and unused tensors are errors that name the tensor and its file.
@@ -168,6 +177,7 @@ class Model {
   const TextSpeller& spell() const { return spell_; }
   const Taggers& taggers() const { return taggers_; }
   DType dtype() const { return dtype_; }
+  ProductRows product_rows() const { return product_rows_; }
   int64_t parameter_count() const { return ParameterCount(config_); }
   int64_t weight_bytes() const { return weight_bytes_; }  // as held in memory
   int64_t block_bytes() const { return block_bytes_; }    // of these, what stayed in blocks
@@ -221,12 +231,13 @@ class Model {
   Model(ModelConfig config, DType dtype, bool mla_latent, std::span<Ops* const> devices,
         std::vector<LayerShare> shares);
 
-  Status LoadWeights(const WeightSource& source, bool keep_blocks);
+  Status LoadWeights(const WeightSource& source, const ModelOptions& options);
   void FindCaches();
 
   ModelConfig config_, cache_config_;
   ModelShape checkpoint_shape_;
   DType dtype_;
+  ProductRows product_rows_ = ProductRows::kRounded;
   bool mla_latent_;
   Ops* ops_;
   KvBases bases_;

@@ -86,6 +86,12 @@ Error OfStage(const Method& method, const StageChoice& choice, std::string_view 
                             choice.spec->id, " ", why, ", which a saved cache does not hold"));
 }
 
+// What a cache's entries are of: a checkpoint, and products by rows that change them.
+std::string ModelOf(const Model& model) {
+  if (model.product_rows() == ProductRows::kRounded) return model.fingerprint();
+  return StrCat("products by rows of ", NameOf(model.product_rows()), ": ", model.fingerprint());
+}
+
 }  // namespace
 
 Status CheckSavable(const Method* method, const KvCache& cache) {
@@ -119,7 +125,7 @@ Result<SavedCache> SaveCache(const Model& model, const Method* method, const std
         "fewer new tokens, or ignore stops");
   }
   SavedCache saved;
-  saved.model = model.fingerprint();
+  saved.model = ModelOf(model);
   if (method != nullptr) saved.method = CanonicalJson(method->ToJson());
   saved.budget = budget;
   saved.planned_length = cache.planned_length();
@@ -130,9 +136,9 @@ Result<SavedCache> SaveCache(const Model& model, const Method* method, const std
 
 Result<KvCache> LoadCache(const SavedCache& saved, Model& model, int64_t length,
                           const std::string& origin) {
-  if (saved.model != model.fingerprint()) {
+  if (const std::string own = ModelOf(model); saved.model != own) {
     return BadInput(StrCat(origin, ": the cache is of the model with fingerprint ",
-                           Quoted(saved.model), "; this one has ", Quoted(model.fingerprint())));
+                           Quoted(saved.model), "; this one has ", Quoted(own)));
   }
   KvCache cache = model.NewCache(std::max(saved.planned_length, length));
   if (length > saved.planned_length) {

@@ -189,11 +189,13 @@ Result<std::string> ModelFingerprint(const ModelConfig& config, const WeightSour
   return FingerprintOf(json, source);
 }
 
-Status Model::LoadWeights(const WeightSource& source, bool keep_blocks) {
+Status Model::LoadWeights(const WeightSource& source, const ModelOptions& options) {
+  product_rows_ = options.product_rows;
   KVG_ASSIGN(const ModelTensors tensors, TensorsIn(config_, source));
   std::vector<std::unique_ptr<WeightLoader>> loaders;
   for (const ModelSection& section : sections_) {
-    loaders.push_back(std::make_unique<WeightLoader>(source, dtype_, *section.ops, keep_blocks));
+    loaders.push_back(std::make_unique<WeightLoader>(source, dtype_, *section.ops,
+                                                     options.keep_blocks, options.product_rows));
   }
   WeightLoader &first = *loaders.front(), &last = *loaders.back();
   KVG_TRY(first.LoadTable(tensors.embedding, weights_->embedding));
@@ -362,6 +364,25 @@ class Reading {
 
 }  // namespace
 
+Status CheckProductRows(const ModelConfig& config, const ModelOptions& options, DType dtype,
+                        const WeightSource* source, Ops& ops) {
+  if (options.product_rows == ProductRows::kRounded) return {};
+  for (const Ops* device : DevicesOf(ops)) {
+    if (BlockProducts::Of(*device->linear) != nullptr) continue;
+    return Unsupported(StrCat("backend ", device->backend,
+                              " has no products by rows of int8; expected cpu, or product rows "
+                              "of the dtype"));
+  }
+  const bool blocks = source != nullptr && !options.random_seed && options.keep_blocks &&
+                      PlannedWeightBytes(config, dtype, *source, &ops) !=
+                          PlannedWeightBytes(config, dtype, *source, nullptr);
+  if (blocks) return {};
+  return Unsupported(StrCat(config.path,
+                            ": no matrix stays in blocks of few bits, so that none can be "
+                            "multiplied by rows of int8; expected a GGUF file of q8_0, q4_0, q4_k "
+                            "or q6_k, packed, or product rows of the dtype"));
+}
+
 Result<std::unique_ptr<Model>> Model::Load(const std::string& directory,
                                            const ModelOptions& options, Ops& ops) {
   KVG_ASSIGN(ModelConfig config, ReadModelConfig(directory));
@@ -380,6 +401,7 @@ Result<std::unique_ptr<Model>> Model::Load(const std::string& directory,
     KVG_TRY(CheckFits(config, dtype, PlannedWeightBytes(config, dtype, *source, keeps), ops));
     KVG_TRY(CheckWeights(config, *source));
   }
+  KVG_TRY(CheckProductRows(config, options, dtype, source.get(), ops));
   const std::vector<Ops*> devices = DevicesOf(ops);
   KVG_ASSIGN(const std::vector<LayerShare> shares,
              ShareLayers(config,
@@ -393,7 +415,7 @@ Result<std::unique_ptr<Model>> Model::Load(const std::string& directory,
   const Status loaded = Guarded([&]() -> Status {
     if (options.prepare == nullptr) {
       model.reset(new Model(std::move(config), dtype, options.mla_latent, devices, shares));
-      return model->LoadWeights(reading.source(), options.keep_blocks);
+      return model->LoadWeights(reading.source(), options);
     }
     KVG_ASSIGN(ModelTensors tensors, TensorsIn(config, reading.source()));
     PreparedWeights prepared(config, dtype, std::move(tensors), reading.source(), ops);
@@ -402,7 +424,7 @@ Result<std::unique_ptr<Model>> Model::Load(const std::string& directory,
     if (devices.size() > 1) KVG_TRY(CheckLayered(prepared.config()));
     model.reset(new Model(prepared.config(), dtype, options.mla_latent, devices, shares));
     model->bases_ = prepared.TakeBases();
-    return model->LoadWeights(prepared, options.keep_blocks);
+    return model->LoadWeights(prepared, options);
   });
   if (!loaded.ok()) {
     const Error& error = loaded.error();

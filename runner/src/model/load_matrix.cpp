@@ -135,7 +135,7 @@ bool WeightLoader::PackParts(const LinearSpec& spec, std::span<const StoredPart>
   }
   const int64_t columns = whole[0].format ? spec.parts[0].shape[1] : whole[0].floats.shape[1];
   bool finite = false;
-  out.matrix = keep_blocks_ ? products_->PackStored(rows, columns, type, &finite)
+  out.matrix = keep_blocks_ ? products_->PackStored(rows, columns, type, &finite, product_rows_)
                             : products_->PackDequantised(rows, columns, type, &finite);
   return finite && RowsOf(rows) == RowsOf(whole);  // rows that are left out were not seen
 }

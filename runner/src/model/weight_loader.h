@@ -19,12 +19,15 @@ Status CheckStoredTensor(const TensorSpec& spec, const WeightSource& source);
 class WeightLoader {
  public:
   // keep_blocks: matrices that lie in blocks stay so where the backend's products can read them.
-  WeightLoader(const WeightSource& source, DType dtype, Ops& ops, bool keep_blocks = false)
+  // product_rows: what they are multiplied by.
+  WeightLoader(const WeightSource& source, DType dtype, Ops& ops, bool keep_blocks = false,
+               ProductRows product_rows = ProductRows::kRounded)
       : source_(source),
         dtype_(dtype),
         ops_(ops),
         products_(BlockProducts::Of(*ops.linear)),
-        keep_blocks_(keep_blocks) {}
+        keep_blocks_(keep_blocks),
+        product_rows_(product_rows) {}
 
   Status Load(const TensorSpec& spec, WeightTensor& out);
   // A stored matrix may have more dimensions than two: they are columns (the weights of a
@@ -105,6 +108,7 @@ class WeightLoader {
   Ops& ops_;
   BlockProducts* products_;  // null: blocks are dequantised before they are packed
   bool keep_blocks_;
+  ProductRows product_rows_;
   int64_t bytes_ = 0, block_bytes_ = 0;
 };
 
