@@ -35,59 +35,37 @@ class Cam final : public Reducer {
     Tensor attention = view.Scratch(DType::kF32, {heads, width});
     ScoreReduction().Apply(view, rows, attention);
     std::vector<HeadPlan> plans;
+    std::vector<int64_t> single;  // heads that give up one entry of many, as a decode step has them
     for (int64_t h = 0; h < heads; ++h) {
       const int64_t length = view.lengths()[h], kept = std::min(length, input.allocated[h]);
       HeadPlan plan;
       plan.keep = Best(view, Columns(input.scores.Slice(h, h + 1), 0, length), kept);
-      if (kept > 0 && kept < length) plan.values = Merge(view, h, plan.keep, attention[h]);
+      if (length - kept == 1 && merge_ < kept) {
+        single.push_back(h);
+      } else if (kept > 0 && kept < length) {
+        plan.values = MergeOfMany(view, h, plan.keep, attention[h]);
+      }
       plans.push_back(plan);
     }
+    if (!single.empty()) MergeSingles(view, single, attention, plans);
     return plans;
   }
 
  private:
   // attention: [width]
-  MergeList Merge(LayerView& view, int64_t head, const Tensor& keep,
-                  const Tensor& attention) const {
+  MergeList MergeOfMany(LayerView& view, int64_t head, const Tensor& keep,
+                        const Tensor& attention) const {
     Ops& ops = view.ops();
     const int64_t length = view.lengths()[head], kept = keep.shape[0];
     const Tensor gone = Complement(view, keep, length);
     const int64_t n = gone.shape[0];
-    const auto as_row = [n](const Tensor& t) { return t.Reshape({1, n}); };
 
     MergeList list;
     list.spread = merge_;
-    list.to = view.Scratch(DType::kI32, {n});
-    const Tensor following = view.Scratch(DType::kF32, {n});
-    // A decode step gives up few entries of many.
-    if (n * merge_ < kept) {
-      MeansOfFew(view, keep, gone, attention, list.to, following);
-    } else {
-      MeansOfMany(view, keep, gone, attention, list.to, following);
-    }
-    // Without attention anywhere the share is 0, not 0 / 0.
-    ops.rows->Affine(as_row(following), 1.0f, 1e-30f, as_row(following));
-
-    const Tensor share = view.Scratch(DType::kF32, {n}), ones = Filled(view, n, 1.0f);
-    ops.select->Gather(AsColumn(attention), gone, AsColumn(share));
-    ops.rows->Combine(as_row(share), as_row(following), Binary::kDivide, as_row(share));
-    ops.rows->Combine(as_row(share), as_row(ones), Binary::kMin, as_row(share));
-    if (!expectation_) Draw(view, head, gone, share);
-    ops.rows->Affine(as_row(share), 1.0f / static_cast<float>(merge_), 0.0f, as_row(share));
-
     list.from = gone;
-    list.weight = share;
-    return list;
-  }
-
-  // The first kept entry that follows each of those that are gone, and the mean attention of as
-  // many as share a value; where none follows, -1 and 0.
-  void MeansOfMany(LayerView& view, const Tensor& keep, const Tensor& gone, const Tensor& attention,
-                   const Tensor& to, const Tensor& means) const {
-    Ops& ops = view.ops();
-    const int64_t kept = keep.shape[0];
-    ops.select->Following(keep, gone, to.Reshape({1, gone.shape[0]}));
-    // Those of every kept entry, found where the first of them stands.
+    list.to = view.Scratch(DType::kI32, {n});
+    ops.select->Following(keep, gone, list.to.Reshape({1, n}));
+    // Means of every kept entry and those behind it, found where the first of them stands.
     const Tensor held = view.Scratch(DType::kF32, {kept, 1});
     const Tensor mean = view.Scratch(DType::kF32, {kept, 1});
     ops.select->Gather(AsColumn(attention), keep, held);
@@ -101,45 +79,78 @@ class Cam final : public Reducer {
     ops.rows->Combine(mean_row, Upload(view, counts).Reshape({1, kept}), Binary::kDivide, mean_row);
     const Tensor of_entries = view.Scratch(DType::kF32, {attention.shape[0], 1});
     ops.select->Scatter(mean, keep, of_entries);
-    ops.select->Gather(of_entries, to, AsColumn(means));
+    const Tensor following = view.Scratch(DType::kF32, {n}), share = view.Scratch(DType::kF32, {n});
+    ops.select->Gather(of_entries, list.to, AsColumn(following));
+    ops.select->Gather(AsColumn(attention), gone, AsColumn(share));
+
+    const Tensor draws = view.Scratch(DType::kF32, {n});
+    if (!expectation_) Draw(view, head, gone, draws);
+    Weigh(view, following, draws, share);
+    list.weight = share;
+    return list;
   }
 
-  // The same to the bit: sums have the same order, and what follows the last entry adds 0.
-  void MeansOfFew(LayerView& view, const Tensor& keep, const Tensor& gone, const Tensor& attention,
-                  const Tensor& to, const Tensor& means) const {
+  // The same to the bit for heads that give up one entry each, all of them together: sums have the
+  // same order, and what follows the last entry adds 0. attention: [heads, width]
+  void MergeSingles(LayerView& view, const std::vector<int64_t>& heads, const Tensor& attention,
+                    std::vector<HeadPlan>& plans) const {
     Ops& ops = view.ops();
-    const int64_t n = gone.shape[0], numbers = merge_ * n;
-    const Tensor following = view.Scratch(DType::kI32, {merge_, n});
-    ops.select->Following(keep, gone, following);
-    ops.memory->Copy(following[0], to);
+    const int64_t n = std::ssize(heads);
+    const Tensor following = view.Scratch(DType::kI32, {n, merge_});
     const Tensor held = view.Scratch(DType::kF32, {merge_, n});
+    const Tensor share = view.Scratch(DType::kF32, {n}), draws = view.Scratch(DType::kF32, {n});
+    for (int64_t i = 0; i < n; ++i) {
+      const int64_t head = heads[static_cast<size_t>(i)];
+      HeadPlan& plan = plans[static_cast<size_t>(head)];
+      const Tensor gone = Complement(view, plan.keep, view.lengths()[head]);
+      const Tensor scores = AsColumn(attention[head]);
+      ops.select->Following(plan.keep, gone, AsColumn(following[i]));
+      ops.select->Gather(scores, following[i], Columns(held, i, i + 1));
+      ops.select->Gather(scores, gone, AsColumn(share.Slice(i, i + 1)));
+      if (!expectation_) Draw(view, head, gone, draws.Slice(i, i + 1));
+      plan.values.spread = merge_;
+      plan.values.from = gone;
+      plan.values.to = following[i].Slice(0, 1);
+      plan.values.weight = share.Slice(i, i + 1);
+    }
     const Tensor sums = view.Scratch(DType::kF32, {merge_, n});
-    ops.select->Gather(AsColumn(attention), following.Reshape({numbers}),
-                       held.Reshape({numbers, 1}));
     WindowSums(ops, held, merge_, WindowSide::kAhead, view.Scratch(DType::kF32, {2 * merge_, n}),
                sums);
     // How many there are, at least one.
-    const Tensor counts = view.Scratch(DType::kF32, {n});
-    const Tensor none = Filled(view, numbers, -1.0f).Reshape({merge_, n});
-    ops.rows->Convert(following, held);
-    ops.rows->Combine(none, held, Binary::kLess, held);
-    ops.rows->ReduceColumns(held, Reduction::kSum, counts);
-    const Tensor row = counts.Reshape({1, n});
+    const Tensor places = view.Scratch(DType::kF32, {n, merge_});
+    const Tensor counts = view.Scratch(DType::kF32, {n}), row = counts.Reshape({1, n});
+    ops.rows->Convert(following, places);
+    ops.rows->Combine(Filled(view, n * merge_, -1.0f).Reshape({n, merge_}), places, Binary::kLess,
+                      places);
+    ops.rows->ReduceRows(places, Reduction::kSum, counts);
     ops.rows->Combine(row, Filled(view, n, 1.0f).Reshape({1, n}), Binary::kMax, row);
-    ops.rows->Combine(sums.Slice(0, 1), row, Binary::kDivide, means.Reshape({1, n}));
+    ops.rows->Combine(sums.Slice(0, 1), row, Binary::kDivide, row);
+    Weigh(view, counts, draws, share);
   }
 
-  // share: 1 with that probability, else 0.
-  static void Draw(LayerView& view, int64_t head, const Tensor& gone, const Tensor& share) {
+  // share: the attention of what goes, then its weight. following: the mean attention of those that
+  // share its value, overwritten. All: [n]
+  void Weigh(LayerView& view, const Tensor& following, const Tensor& draws,
+             const Tensor& share) const {
+    RowOps& rows = *view.ops().rows;
+    const int64_t n = share.shape[0];
+    const Tensor mean = following.Reshape({1, n}), weight = share.Reshape({1, n});
+    // Without attention anywhere the share is 0, not 0 / 0.
+    rows.Affine(mean, 1.0f, 1e-30f, mean);
+    rows.Combine(weight, mean, Binary::kDivide, weight);
+    rows.Combine(weight, Filled(view, n, 1.0f).Reshape({1, n}), Binary::kMin, weight);
+    // 1 with that probability, else 0.
+    if (!expectation_) rows.Combine(draws.Reshape({1, n}), weight, Binary::kLess, weight);
+    rows.Affine(weight, 1.0f / static_cast<float>(merge_), 0.0f, weight);
+  }
+
+  static void Draw(LayerView& view, int64_t head, const Tensor& gone, const Tensor& draws) {
     Ops& ops = view.ops();
-    const int64_t n = gone.shape[0];
-    Tensor positions = view.Scratch(DType::kI32, {n}), draw = view.Scratch(DType::kF32, {n});
+    const Tensor positions = view.Scratch(DType::kI32, {gone.shape[0]});
     ops.select->Gather(AsColumn(view.Positions(head)), gone, AsColumn(positions));
     const int64_t place = view.layer() * view.shape().kv_heads + head;
     ops.rows->Uniform(view.seed(), kCamStream << 32 | static_cast<uint64_t>(place), positions,
-                      draw);
-    ops.rows->Combine(draw.Reshape({1, n}), share.Reshape({1, n}), Binary::kLess,
-                      share.Reshape({1, n}));
+                      draws);
   }
 
   int64_t merge_;
