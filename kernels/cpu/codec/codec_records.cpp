@@ -202,7 +202,7 @@ void EncodeVectors(const CodecKernels& k, const RecordView& view, const float* x
   for (int e = 0; e < entries; ++e) {
     record::ScaleVectors<HostMath>(view, x + e * stride, record::RecordAt(view, page, begin + e),
                                    one);
-    for (int d = 0; d < view.dim; ++d) rest[static_cast<size_t>(d * kRecordPage + e)] = one[d];
+    for (int d = 0; d < view.dim; ++d) rest[size_t{kRecordPage} * d + e] = one[d];
   }
   std::vector<float> made(view.commuting ? static_cast<size_t>(count) * width : 0);
   int32_t nearest[kRecordPage];
