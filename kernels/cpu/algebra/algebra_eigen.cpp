@@ -131,7 +131,8 @@ struct Tridiagonal {
       const double left = std::sqrt(1 - static_cast<double>(part) / static_cast<double>(parts));
       return part == parts ? n : n - static_cast<int64_t>(left * static_cast<double>(count));
     };
-    const double cost = kDouble_ns * static_cast<double>(count * count / parts);
+    const double cost =
+        kDouble_ns * static_cast<double>(count * count) / static_cast<double>(parts);
     SplitWork(threads, parts, cost, [&](int64_t part) {
       double* image = partial_.data() + part * n;
       for (int64_t row = begin(part); row < begin(part + 1); ++row) {
