@@ -16,7 +16,7 @@ namespace {
 
 constexpr double kMostSeconds = 10;
 
-// Of all threads of this process.
+// What all threads of this process have used.
 double ProcessorSeconds() {
   timespec now{};
   clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);

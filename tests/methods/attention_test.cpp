@@ -126,7 +126,8 @@ TEST(AttentionTest, ReadersHaveTheScale) {
       Reads reads = SelectWith(*reader, *scaled.view, *state, q);
       // What this step chose is read in the next, or by the layer above.
       if (!reads.chosen && std::string_view(id) == "recycled") {
-        reads = SelectWith(*reader, *scaled.view, *state, q);
+        FakeView next(scaled.view->shape(), kAttended + 1);
+        reads = SelectWith(*reader, next, *state, q);
       } else if (!reads.chosen) {
         FakeView above(scaled.view->shape(), kAttended, 1);
         reads = SelectWith(*reader, above, *state, q);

@@ -178,7 +178,7 @@ struct Tridiagonal {
   std::vector<double> partial_;
 };
 
-// Of rows i and i + 1.
+// It turns rows i and i + 1.
 struct Rotation {
   double cosine, sine;
 };

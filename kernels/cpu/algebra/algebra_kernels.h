@@ -28,8 +28,8 @@ struct AlgebraKernels {
   void (*axpy)(double scale, const double* x, int64_t n, double* y);
   // x . h, and image += scale * x.
   double (*dot_and_add)(const double* x, const double* h, double scale, int64_t n, double* image);
-  // Of kTile rows, `stride` apart: row r -= sum over i of p[i][r] q[i]. p, q: [count], vectors that
-  // are `stride` apart too, of kTile and n numbers.
+  // rows[r] -= sum over i of p[i][r] q[i], for kTile rows that are `stride` apart. p, q: [count],
+  // vectors of kTile and n numbers that are `stride` apart, too.
   void (*subtract_products)(const double* p, const double* q, int64_t count, int64_t stride,
                             int64_t n, double* rows);
   // (x, y) = (c x - s y, s x + c y).
