@@ -596,17 +596,6 @@ void BenchRagged(AttentionOps& ops) {
       100 * (s[2] / s[0] - 1));
 }
 
-const AttentionKernels& KernelsOf(Isa isa) {
-#if defined(__x86_64__)
-  if (isa == Isa::kAvx2) return Avx2AttentionKernels();
-  if (isa == Isa::kAvx512) return Avx512AttentionKernels();
-  if (isa == Isa::kAvx512Bf16) return Avx512Bf16AttentionKernels();
-  if (isa == Isa::kAmx) return AmxAttentionKernels();
-#endif
-  (void)isa;
-  return PortableAttentionKernels();
-}
-
 int Main(int argc, char** argv) {
   const ThreadSettings threads = MakeThreadSettings(argc > 1 ? std::atoi(argv[1]) : 0);
   processor_time = threads.threads == 1;
@@ -622,11 +611,11 @@ int Main(int argc, char** argv) {
   const std::string section = argc > 3 ? argv[3] : "";
   const auto wanted = [&](const char* name) { return section.empty() || section == name; };
   const std::unique_ptr<CodecOps> codecs = MakeCpuCodec(*isa, threads);
-  if (wanted("prefill")) BenchPrefill(*ops, KernelsOf(*isa), threads.threads);
+  if (wanted("prefill")) BenchPrefill(*ops, AttentionKernelsOf(*isa), threads.threads);
   if (wanted("decode")) BenchDecode(*ops, machine);
   if (wanted("sparse")) BenchSparse(*ops);
   if (wanted("coded")) {
-    BenchCoded(*ops, *codecs, KernelsOf(*isa), threads.threads, machine);
+    BenchCoded(*ops, *codecs, AttentionKernelsOf(*isa), threads.threads, machine);
   }
   if (wanted("ragged")) BenchRagged(*ops);
   return 0;

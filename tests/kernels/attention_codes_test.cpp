@@ -19,16 +19,6 @@
 namespace kvgauge {
 namespace {
 
-const AttentionKernels& CodeKernelsOf(Isa isa) {
-#if defined(__x86_64__)
-  if (isa == Isa::kAvx2) return Avx2AttentionKernels();
-  if (isa == Isa::kAvx512) return Avx512AttentionKernels();
-  if (isa == Isa::kAvx512Bf16) return Avx512Bf16AttentionKernels();
-  if (isa == Isa::kAmx) return AmxAttentionKernels();
-#endif
-  return PortableAttentionKernels();
-}
-
 // Exact: e4m3 and e5m2 have no number that f32 has not.
 float NumberOfFloat8(unsigned code, int mantissa) {
   const int exponent_bits = 7 - mantissa, bias = (1 << (exponent_bits - 1)) - 1;
@@ -177,7 +167,7 @@ TEST(AttentionCodes, NumbersMakeOneChain) {
         const NumberProductCase product(scene, rows);
         for (const Isa isa : SupportedIsas()) {
           EXPECT_TRUE(
-              SameBits(product.Run(CodeKernelsOf(isa)), product.Want(isa != Isa::kPortable)))
+              SameBits(product.Run(AttentionKernelsOf(isa)), product.Want(isa != Isa::kPortable)))
               << NameOf(isa) << ", " << scene.Name() << ", " << rows << " rows";
         }
       }
@@ -190,7 +180,7 @@ TEST(AttentionCodes, FoldedRowsAreThoseOfEachAlone) {
   constexpr int kMostRows = 9;
   constexpr float kLargest = 32767;
   for (const Isa isa : SupportedIsas()) {
-    const AttentionKernels& kernels = CodeKernelsOf(isa);
+    const AttentionKernels& kernels = AttentionKernelsOf(isa);
     if (!kernels.fixed_codes) continue;
     for (const int steps : {16, 32, 48, 64, 80, 128, 192, 256}) {
       const std::vector<float> a = RandomValues(int64_t{kMostRows} * steps, 1);

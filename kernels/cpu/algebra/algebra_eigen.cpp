@@ -2,9 +2,9 @@
 // Householder mirrors leave a matrix of three diagonals; implicit QL steps with Wilkinson's shift
 // leave one (Golub and Van Loan, Matrix Computations, 8.3). The steps write their rotations down.
 // Then the vectors that are wanted, and no others, go back through all of them and through the
-// mirrors, some columns at a time, which stay in a cache meanwhile. Threads share out rows of the
-// matrix, or such columns, and no sum goes across two threads, so their number does not change a
-// bit; neither does that of vectors.
+// mirrors, some columns at a time, which stay in a cache meanwhile. Threads share out parts of the
+// matrix that are the same for any number of threads, or such columns, so that their number does
+// not change a bit; neither does that of vectors.
 #include "cpu/algebra/algebra_eigen.h"
 
 #include <algorithm>

@@ -21,6 +21,8 @@
 
 namespace kvgauge {
 
+enum class Isa;
+
 inline constexpr int kPanelWidth = 64;
 inline constexpr int kVectorFloats = 16;  // width granularity of panels; widest vector used
 inline constexpr int kEntryRun = 32;      // entries that one link of a chain may be a sum over
@@ -354,5 +356,6 @@ const AttentionKernels& Avx2AttentionKernels();
 const AttentionKernels& Avx512AttentionKernels();
 const AttentionKernels& Avx512Bf16AttentionKernels();
 const AttentionKernels& AmxAttentionKernels();
+const AttentionKernels& AttentionKernelsOf(Isa isa);
 
 }  // namespace kvgauge

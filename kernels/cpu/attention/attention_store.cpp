@@ -121,9 +121,7 @@ void CpuAttention::DoReadKv(const KvFormat& format, const KvSegment& segment, in
 
 }  // namespace attention_schedule
 
-namespace {
-
-const AttentionKernels& KernelsFor([[maybe_unused]] Isa isa) {
+const AttentionKernels& AttentionKernelsOf([[maybe_unused]] Isa isa) {
 #if defined(__x86_64__)
   switch (isa) {
     case Isa::kAvx2:
@@ -141,11 +139,9 @@ const AttentionKernels& KernelsFor([[maybe_unused]] Isa isa) {
   return PortableAttentionKernels();
 }
 
-}  // namespace
-
 std::unique_ptr<AttentionOps> MakeCpuAttention(Isa isa, ThreadSettings threads) {
-  return std::make_unique<attention_schedule::CpuAttention>(KernelsFor(isa), CodecKernelsOf(isa),
-                                                            threads);
+  return std::make_unique<attention_schedule::CpuAttention>(AttentionKernelsOf(isa),
+                                                            CodecKernelsOf(isa), threads);
 }
 
 }  // namespace kvgauge

@@ -78,8 +78,8 @@ class ReadAhead {
   };
   struct File {
     int64_t bytes = 0;
-    int descriptor =
-        -1;  // of its own: how the system reads ahead hangs on it, and faults change it
+    // The mapping's own would not do: faults change how the system reads ahead of it.
+    int descriptor = -1;
     std::vector<Piece> pieces;
     bool ordered = false;  // its pieces are in planned_
   };
