@@ -64,9 +64,13 @@ struct PendingRow {
 
 struct ThreadState {
   enum class Waits { kReady, kWarp, kBlock, kDone };
-  Place place;
   Fiber fiber;
   Waits waits = Waits::kReady;
+  int number = 0;
+};
+
+// What a thread began and did not wait for.
+struct Pending {
   std::vector<PendingCopy> copies;
   int groups = 0;  // committed
   std::vector<PendingProduct> products;
@@ -74,6 +78,16 @@ struct ThreadState {
   std::vector<PendingRow> rows;
   int product_groups = 0;
   bool begun = false;  // WarpgroupBegin, and no wait since
+
+  void Clear() {
+    copies.clear();
+    groups = 0;
+    products.clear();
+    sums.clear();
+    rows.clear();
+    product_groups = 0;
+    begun = false;
+  }
 };
 
 // Deposits alternate between two sets: a lane that is one call ahead does not disturb the others.
@@ -88,8 +102,10 @@ struct BlockState {
   const char* kernel = nullptr;
   void (*body)(const void*) = nullptr;
   const void* arguments = nullptr;
-  int threads = 0;
+  Place place;  // of the running thread
   std::array<ThreadState, kMostThreads> thread;
+  std::array<Pending, kMostThreads> pending;
+  bool is_any_pending = false;  // some thread of this block asked for its own
   std::array<WarpState, kMostThreads / kWarp> warp;
   std::vector<OpenArray> arrays;
   std::vector<std::byte> dynamic;  // with a guard on both sides
@@ -100,56 +116,84 @@ struct BlockState {
   bool backwards = false;
 };
 
-BlockState& Block() {
+// Of this OS thread, from its first launch on: the check for the first would cost more than many
+// device functions do.
+constinit thread_local BlockState* block_state = nullptr;
+BlockState& Block() { return *block_state; }
+void MakeBlock() {
   static thread_local const std::unique_ptr<BlockState> state = std::make_unique<BlockState>();
-  return *state;
+  block_state = state.get();
 }
 
-std::string Where(const BlockState& b, const Place& p) {
-  return StrCat("kernel ", b.kernel, ", block (", p.block[0], ", ", p.block[1], ", ", p.block[2],
-                "), thread ", p.thread);
-}
-
-[[noreturn]] void Fail(const BlockState& b, const Place& p, const std::string& what) {
-  CheckFailed(__FILE__, __LINE__, "emulated device", StrCat(Where(b, p), ": ", what));
+[[noreturn]] void Fail(const BlockState& b, const ThreadState& thread, const std::string& what) {
+  const Place& p = b.place;
+  CheckFailed(__FILE__, __LINE__, "emulated device",
+              StrCat("kernel ", b.kernel, ", block (", p.block[0], ", ", p.block[1], ", ",
+                     p.block[2], "), thread ", thread.number, ": ", what));
 }
 
 ThreadState& Running() {
-  ThreadState* running = Block().running;
-  KVG_CHECK(running != nullptr, "a device function outside of a kernel");
-  return *running;
+  KVG_CHECK(place != nullptr, "a device function outside of a kernel");
+  return *Block().running;
+}
+Pending& PendingOf(const ThreadState& thread) {
+  BlockState& b = Block();
+  b.is_any_pending = true;
+  return b.pending[static_cast<size_t>(thread.number)];
+}
+Pending& RunningPending() { return PendingOf(Running()); }
+
+void MakeRunning(BlockState& b, ThreadState& thread) {
+  b.running = &thread;
+  b.place.thread = thread.number;
 }
 
-// Gives the processor to the scheduler until the thread may go on.
+// What runs when `thread` does not: the next of its warp that is ready, else the scheduler.
+Fiber& NextFiber(BlockState& b, const ThreadState& thread) {
+  const int step = b.backwards ? -1 : 1;
+  const int end =
+      b.backwards ? thread.number / kWarp * kWarp - 1 : (thread.number / kWarp + 1) * kWarp;
+  for (int t = thread.number + step; t != end; t += step) {
+    if (b.thread[t].waits != ThreadState::Waits::kReady) continue;
+    MakeRunning(b, b.thread[t]);
+    return b.thread[t].fiber;
+  }
+  return b.scheduler;
+}
+
+// Gives the processor away until the thread may go on.
 void Yield(ThreadState& thread, ThreadState::Waits waits) {
-  BlockState& b = Block();
   thread.waits = waits;
-  SwitchFiber(thread.fiber, b.scheduler);
+  SwitchFiber(thread.fiber, NextFiber(Block(), thread));
 }
 
 void RunThread() {
   BlockState& b = Block();
   ThreadState& thread = *b.running;
   b.body(b.arguments);
-  if (!thread.products.empty()) Fail(b, thread.place, "returns while its products are pending");
-  if (!thread.rows.empty()) Fail(b, thread.place, "returns with writes that it did not fence");
+  if (b.is_any_pending) {
+    const Pending& pending = PendingOf(thread);
+    if (!pending.products.empty()) Fail(b, thread, "returns while its products are pending");
+    if (!pending.rows.empty()) Fail(b, thread, "returns with writes that it did not fence");
+  }
   thread.waits = ThreadState::Waits::kDone;
-  LeaveFiber(thread.fiber, b.scheduler);
+  LeaveFiber(thread.fiber, NextFiber(b, thread));
 }
 
 void CheckGuard(const BlockState& b, const OpenArray& array) {
   for (const std::byte* side : {array.before, array.after}) {
     for (size_t i = 0; i < kGuardBytes; ++i) {
       if (side[i] != std::byte{kGuard}) {
-        Fail(b, b.thread[0].place, StrCat("wrote outside of shared array ", array.name));
+        Fail(b, b.thread[0], StrCat("wrote outside of shared array ", array.name));
       }
     }
   }
 }
 
+// Returns when a thread of the warp finds no other that is ready.
 void Resume(BlockState& b, ThreadState& thread) {
-  b.running = &thread;
-  place = &thread.place;
+  MakeRunning(b, thread);
+  place = &b.place;
   SwitchFiber(b.scheduler, thread.fiber);
   place = nullptr;
   b.running = nullptr;
@@ -174,18 +218,14 @@ void RunBlock(BlockState& b) {
   b.arrays.clear();
   std::fill(b.dynamic.begin(), b.dynamic.end(), std::byte{kGuard});
   std::memset(b.dynamic.data() + kGuardBytes, kPoison, b.dynamic_bytes);
-  const int warps = b.threads / kWarp;
-  for (int t = 0; t < b.threads; ++t) {
+  const int threads = b.place.threads, warps = threads / kWarp;
+  for (int t = 0; t < threads; ++t) {
     b.thread[t].waits = ThreadState::Waits::kReady;
-    b.thread[t].copies.clear();
-    b.thread[t].groups = 0;
-    b.thread[t].products.clear();
-    b.thread[t].sums.clear();
-    b.thread[t].rows.clear();
-    b.thread[t].product_groups = 0;
-    b.thread[t].begun = false;
+    b.thread[t].number = t;
+    if (b.is_any_pending) b.pending[t].Clear();
     StartFiber(b.thread[t].fiber, t, RunThread);
   }
+  b.is_any_pending = false;
   for (int w = 0; w < warps; ++w) {
     b.warp[w].arrived = 0;
     b.warp[w].what = nullptr;
@@ -193,22 +233,22 @@ void RunBlock(BlockState& b) {
   while (true) {
     for (int w = 0; w < warps; ++w) RunWarp(b, b.backwards ? warps - 1 - w : w);
     std::array<int, 4> count = {};
-    for (int t = 0; t < b.threads; ++t) ++count[static_cast<size_t>(b.thread[t].waits)];
-    if (count[static_cast<size_t>(ThreadState::Waits::kDone)] == b.threads) break;
+    for (int t = 0; t < threads; ++t) ++count[static_cast<size_t>(b.thread[t].waits)];
+    if (count[static_cast<size_t>(ThreadState::Waits::kDone)] == threads) break;
     const int at_barrier = count[static_cast<size_t>(ThreadState::Waits::kBlock)];
-    if (at_barrier != b.threads) {
-      for (int t = 0; t < b.threads; ++t) {
+    if (at_barrier != threads) {
+      for (int t = 0; t < threads; ++t) {
         const bool in_warp = b.thread[t].waits == ThreadState::Waits::kWarp;
         if (!in_warp && b.thread[t].waits != ThreadState::Waits::kBlock) continue;
         const char* call = in_warp ? b.warp[t / kWarp].what : "SyncBlock";
-        Fail(b, b.thread[t].place,
-             StrCat("waits in ", call, ", which not all reach: of ", b.threads, " threads ",
+        Fail(b, b.thread[t],
+             StrCat("waits in ", call, ", which not all reach: of ", threads, " threads ",
                     at_barrier, " wait in SyncBlock, ",
                     count[static_cast<size_t>(ThreadState::Waits::kWarp)],
                     " in warp functions, the rest have returned"));
       }
     }
-    for (int t = 0; t < b.threads; ++t) b.thread[t].waits = ThreadState::Waits::kReady;
+    for (int t = 0; t < threads; ++t) b.thread[t].waits = ThreadState::Waits::kReady;
   }
   for (const OpenArray& array : b.arrays) CheckGuard(b, array);
   CheckGuard(b, {"(dynamic)", b.dynamic.data(), b.dynamic.data() + kGuardBytes + b.dynamic_bytes});
@@ -218,14 +258,14 @@ void RunBlock(BlockState& b) {
 
 const Deposits& Exchange(const char* what, const void* value, size_t size_bytes, Finish* finish,
                          const void* context) {
+  KVG_CHECK(place != nullptr, "a warp function outside of a kernel");
   BlockState& b = Block();
-  KVG_CHECK(b.running != nullptr, "a warp function outside of a kernel");
   ThreadState& thread = *b.running;
-  const int lane = thread.place.thread % kWarp;
-  WarpState& warp = b.warp[thread.place.thread / kWarp];
+  const int lane = thread.number % kWarp;
+  WarpState& warp = b.warp[thread.number / kWarp];
   if (warp.arrived == 0) warp.what = what;
   if (warp.what != what && std::strcmp(warp.what, what) != 0) {
-    Fail(b, thread.place, StrCat("is in ", what, " while others of its warp are in ", warp.what));
+    Fail(b, thread, StrCat("is in ", what, " while others of its warp are in ", warp.what));
   }
   Deposits& deposits = warp.deposits[warp.turn];
   std::memcpy(deposits.of_lane[lane], value, size_bytes);
@@ -236,9 +276,9 @@ const Deposits& Exchange(const char* what, const void* value, size_t size_bytes,
     warp.arrived = 0;
     warp.turn ^= 1;
     if (finish != nullptr) finish(deposits, context);
-    const int first = thread.place.thread / kWarp * kWarp;
+    const int first = thread.number / kWarp * kWarp;
     for (int t = first; t < first + kWarp; ++t) {
-      if (t != thread.place.thread) b.thread[t].waits = ThreadState::Waits::kReady;
+      if (t != thread.number) b.thread[t].waits = ThreadState::Waits::kReady;
     }
   }
   return deposits;
@@ -246,8 +286,8 @@ const Deposits& Exchange(const char* what, const void* value, size_t size_bytes,
 
 void OpenShared(const char* name, uint64_t* opened_by, std::byte* before, std::byte* data,
                 std::byte* after, size_t size_bytes) {
+  KVG_CHECK(place != nullptr, "shared memory outside of a kernel");
   BlockState& b = Block();
-  KVG_CHECK(b.running != nullptr, "shared memory outside of a kernel");
   if (*opened_by == b.serial) return;
   *opened_by = b.serial;
   std::memset(before, kGuard, kGuardBytes);
@@ -259,9 +299,9 @@ void OpenShared(const char* name, uint64_t* opened_by, std::byte* before, std::b
 void* DynamicShared() { return Block().dynamic.data() + kGuardBytes; }
 
 void WaitForCopies(int pending) {
-  ThreadState& thread = Running();
-  const int complete = thread.groups - pending;  // groups below this one arrive
-  std::erase_if(thread.copies, [complete](const PendingCopy& copy) {
+  Pending& own = RunningPending();
+  const int complete = own.groups - pending;  // groups below this one arrive
+  std::erase_if(own.copies, [complete](const PendingCopy& copy) {
     if (copy.group >= complete) return false;
     std::memcpy(copy.shared, copy.bytes.data(), copy.bytes.size());
     return true;
@@ -283,12 +323,12 @@ void RunGrid(const char* kernel, const LaunchShape& shape, void (*body)(const vo
   KVG_CHECK(shape.shared_bytes >= 0 && shape.shared_bytes <= most_shared,
             StrCat("kernel ", kernel, ": ", shape.shared_bytes, " bytes of shared memory"));
   CountLaunch();
+  KVG_CHECK(place == nullptr, "a launch inside of a kernel");
+  MakeBlock();
   BlockState& b = Block();
-  KVG_CHECK(b.running == nullptr, "a launch inside of a kernel");
   b.kernel = kernel;
   b.body = body;
   b.arguments = arguments;
-  b.threads = shape.threads;
   b.dynamic_bytes = static_cast<size_t>(RoundUp(shape.shared_bytes, 16));
   b.dynamic.resize(b.dynamic_bytes + 2 * kGuardBytes);
   b.backwards = !b.backwards;
@@ -296,15 +336,11 @@ void RunGrid(const char* kernel, const LaunchShape& shape, void (*body)(const vo
   const int64_t blocks = shape.grid_x * shape.grid_y * shape.grid_z;
   for (int64_t n = 0; n < blocks; ++n) {
     const int64_t index = b.backwards ? blocks - 1 - n : n;
-    const Place at = {0,
-                      shape.threads,
-                      {index % shape.grid_x, index / shape.grid_x % shape.grid_y,
-                       index / shape.grid_x / shape.grid_y},
-                      {shape.grid_x, shape.grid_y, shape.grid_z}};
-    for (int t = 0; t < shape.threads; ++t) {
-      b.thread[t].place = at;
-      b.thread[t].place.thread = t;
-    }
+    b.place = {0,
+               shape.threads,
+               {index % shape.grid_x, index / shape.grid_x % shape.grid_y,
+                index / shape.grid_x / shape.grid_y},
+               {shape.grid_x, shape.grid_y, shape.grid_z}};
     RunBlock(b);
   }
 }
@@ -317,13 +353,13 @@ void CopyAsync16(void* shared, const void* global) {
   KVG_CHECK(reinterpret_cast<uintptr_t>(shared) % 16 == 0 &&
                 reinterpret_cast<uintptr_t>(global) % 16 == 0,
             "CopyAsync16 between addresses that are not 16-byte aligned");
-  emulated::ThreadState& thread = emulated::Running();
-  emulated::PendingCopy copy = {static_cast<std::byte*>(shared), {}, thread.groups};
+  emulated::Pending& own = emulated::RunningPending();
+  emulated::PendingCopy copy = {static_cast<std::byte*>(shared), {}, own.groups};
   std::memcpy(copy.bytes.data(), global, copy.bytes.size());
   std::memset(shared, emulated::kPoison, copy.bytes.size());
-  thread.copies.push_back(copy);
+  own.copies.push_back(copy);
 }
-void CommitCopies() { ++emulated::Running().groups; }
+void CommitCopies() { ++emulated::RunningPending().groups; }
 
 namespace {
 
@@ -399,18 +435,18 @@ void StoreMatrix4(void* row, const Uint4& r) {
     std::memcpy(stored.bytes.data() + t * 4, &words[static_cast<size_t>(Lane() / 8)], 4);
   }
   std::memset(row, emulated::kPoison, stored.bytes.size());
-  emulated::Running().rows.push_back(stored);
+  emulated::RunningPending().rows.push_back(stored);
 }
 void FenceSlabs() {
-  emulated::ThreadState& thread = emulated::Running();
-  for (const emulated::PendingRow& row : thread.rows) {
+  emulated::Pending& own = emulated::RunningPending();
+  for (const emulated::PendingRow& row : own.rows) {
     std::memcpy(row.to, row.bytes.data(), row.bytes.size());
   }
-  thread.rows.clear();
+  own.rows.clear();
 }
 
-void WarpgroupBegin() { emulated::Running().begun = true; }
-void WarpgroupCommit() { ++emulated::Running().product_groups; }
+void WarpgroupBegin() { emulated::RunningPending().begun = true; }
+void WarpgroupCommit() { ++emulated::RunningPending().product_groups; }
 
 namespace emulated {
 namespace {
@@ -458,9 +494,10 @@ std::vector<std::byte> SlabNow(const std::byte* slab) {
 }  // namespace
 
 void Multiply(DType type, float* c, const Uint4* a, const void* a_slab, const void* b_slab) {
-  ThreadState& thread = Running();
-  if (!thread.begun) {
-    Fail(Block(), thread.place, "begins a product, and called no WarpgroupBegin since it waited");
+  const ThreadState& thread = Running();
+  Pending& own = PendingOf(thread);
+  if (!own.begun) {
+    Fail(Block(), thread, "begins a product, and called no WarpgroupBegin since it waited");
   }
   KVG_CHECK(reinterpret_cast<uintptr_t>(a_slab) % 16 == 0 &&
                 reinterpret_cast<uintptr_t>(b_slab) % 16 == 0,
@@ -474,7 +511,7 @@ void Multiply(DType type, float* c, const Uint4* a, const void* a_slab, const vo
                       static_cast<const std::byte*>(b_slab),
                       {},
                       {},
-                      thread.product_groups};
+                      own.product_groups};
   if (a != nullptr) p.a_then = *a;
   const Deposits& all = Exchange("WarpgroupMultiply", p.a_then);
   for (int k = 0; k < 16 && a != nullptr; ++k) {
@@ -490,41 +527,42 @@ void Multiply(DType type, float* c, const Uint4* a, const void* a_slab, const vo
     p.b_slab_then = SlabNow(p.b_slab);
     if (WarpIndex() % 4 == 0) ++warpgroup_products;
   }
-  const bool is_first = std::none_of(thread.sums.begin(), thread.sums.end(),
+  const bool is_first = std::none_of(own.sums.begin(), own.sums.end(),
                                      [c](const PendingSums& s) { return s.c == c; });
   if (is_first) {
-    PendingSums& held = thread.sums.emplace_back(PendingSums{c, {}});
+    PendingSums& held = own.sums.emplace_back(PendingSums{c, {}});
     std::copy_n(c, 32, held.sums.begin());
     std::fill_n(c, 32, kPendingSum);
   }
-  thread.products.push_back(std::move(p));
+  own.products.push_back(std::move(p));
 }
 
 void WaitForProducts(int pending) {
-  ThreadState& thread = Running();
+  const ThreadState& thread = Running();
+  Pending& own = PendingOf(thread);
   Exchange("WarpgroupWait", 0);
-  thread.begun = false;
-  const int complete = thread.product_groups - pending;  // groups below this one
-  std::erase_if(thread.products, [&](const PendingProduct& p) {
+  own.begun = false;
+  const int complete = own.product_groups - pending;  // groups below this one
+  std::erase_if(own.products, [&](const PendingProduct& p) {
     if (p.group >= complete) return false;
     if (Lane() == 0 && (p.a_slab_then != SlabNow(p.a_slab) || p.b_slab_then != SlabNow(p.b_slab))) {
-      Fail(Block(), thread.place, "a slab was written while a product with it was pending");
+      Fail(Block(), thread, "a slab was written while a product with it was pending");
     }
     if (p.a != nullptr && std::memcmp(p.a, &p.a_then, sizeof p.a_then) != 0) {
-      Fail(Block(), thread.place, "registers were written while a product of them was pending");
+      Fail(Block(), thread, "registers were written while a product of them was pending");
     }
-    const auto held = std::find_if(thread.sums.begin(), thread.sums.end(),
+    const auto held = std::find_if(own.sums.begin(), own.sums.end(),
                                    [&](const PendingSums& s) { return s.c == p.c; });
     MultiplyNow(p, held->sums);
     return true;
   });
-  std::erase_if(thread.sums, [&](const PendingSums& held) {
-    const bool is_pending = std::any_of(thread.products.begin(), thread.products.end(),
+  std::erase_if(own.sums, [&](const PendingSums& held) {
+    const bool is_pending = std::any_of(own.products.begin(), own.products.end(),
                                         [&](const PendingProduct& p) { return p.c == held.c; });
     if (is_pending) return false;
     const auto untouched = [](float sum) { return BitsOf(sum) == BitsOf(kPendingSum); };
     if (!std::all_of(held.c, held.c + 32, untouched)) {
-      Fail(Block(), thread.place, "sums were written while products onto them were pending");
+      Fail(Block(), thread, "sums were written while products onto them were pending");
     }
     std::copy(held.sums.begin(), held.sums.end(), held.c);
     return true;
