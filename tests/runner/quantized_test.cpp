@@ -354,6 +354,11 @@ TEST_F(QuantizedDirectory, GptqNumbers) {
   Json second = kGptq;
   second["checkpoint_format"] = "gptq_v2";
   EXPECT_EQ(Numbers(second, GptqTensors())[0], -7);
+  Json words = kGptq;  // GPTQModel says how wide they are
+  words["pack_dtype"] = "int32";
+  EXPECT_EQ(Numbers(words, GptqTensors()), numbers);
+  words["pack_dtype"] = "int16";
+  EXPECT_THAT(OpenError(words, GptqTensors()), HasSubstr("pack_dtype"));
 }
 
 TEST_F(QuantizedDirectory, GptqNamesWhatDoesNotFit) {

@@ -212,7 +212,7 @@ void IgnoreGptqHistory(ConfigReader& reader) {
                  "desc_act_group_aware",
                  "bits_average"});
   reader.Neutral("is_marlin_format", false);
-  reader.Neutral("pack_dtype", "int32");
+  reader.Neutral("pack_dtype", std::string_view("int32"));
 }
 
 void ReadGptq(ConfigReader& reader, QuantizationConfig& config) {
