@@ -207,10 +207,47 @@ TEST_F(GgufDirectory, NamesExpertsThatCannotBeParted) {
               AllOf(HasSubstr("'blk.0.ffn_up_exps.weight'"), HasSubstr("already")));
 }
 
+// What a checkpoint may leave to a class of transformers, a file must say; only a number of KV
+// heads may be absent, and is then that of heads.
+TEST_F(GgufDirectory, KeysThatEveryFileHas) {
+  const auto config = [&](const std::string& left_out) {
+    GgufBytes keys;
+    uint64_t count = 1;
+    for (const auto& [key, value] :
+         std::vector<std::pair<std::string, uint32_t>>{{"block_count", 2},
+                                                       {"embedding_length", 8},
+                                                       {"feed_forward_length", 8},
+                                                       {"attention.head_count", 2},
+                                                       {"expert_count", 2},
+                                                       {"expert_used_count", 2}}) {
+      if (key == left_out) continue;
+      keys.Key("llama." + key, value);
+      ++count;
+    }
+    const std::string eps = "attention.layer_norm_rms_epsilon";
+    if (left_out != eps) keys.KeyFloat("llama." + eps, 1e-5f);
+    GgufBytes file;
+    file.Header(1, left_out == eps ? count : count + 1).KeyText("general.architecture", "llama");
+    file.bytes += keys.bytes;
+    Write("m.gguf", file.Tensor("token_embd.weight", {8, 4}, 0, 0).Pad().Data(128).bytes);
+    return ReadModelConfig(path_);
+  };
+  const Result<ModelConfig> whole = config("");
+  ASSERT_TRUE(whole.ok()) << whole.error().message;
+  EXPECT_EQ(whole->kv_heads, 2);  // the class has 8
+  for (const std::string key : {"embedding_length", "block_count", "expert_used_count",
+                                "attention.layer_norm_rms_epsilon"}) {
+    const Result<ModelConfig> part = config(key);
+    ASSERT_FALSE(part.ok()) << key;
+    EXPECT_THAT(part.error().message, HasSubstr("'llama." + key + "'"));
+  }
+}
+
 // A file of DeepSeek's that does not say that experts stand in groups.
 GgufBytes LatentsOf(uint32_t experts, uint32_t gating) {
   GgufBytes file;
-  file.Header(1, 16).KeyText("general.architecture", "deepseek2");
+  file.Header(1, 17).KeyText("general.architecture", "deepseek2");
+  file.KeyFloat("deepseek2.attention.layer_norm_rms_epsilon", 1e-6f);
   const std::vector<std::pair<std::string, uint32_t>> keys = {
       {"block_count", 2},
       {"context_length", 64},

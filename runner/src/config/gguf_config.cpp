@@ -228,6 +228,22 @@ void SetGemma4(GgufMetadata& data) {
   data.SetIf("moe_intermediate_size", width);
 }
 
+// Keys without which a file says nothing, whatever a checkpoint of the family may leave out. The
+// number of KV heads is that of heads where a file has none.
+void CheckRequired(GgufMetadata& data) {
+  const GgufFile& file = data.file();
+  for (const std::string_view key : {"embedding_length", "block_count"}) {
+    if (file.Find(key) == nullptr) data.Fail(key, "a whole number");
+  }
+  if (file.Find("attention.layer_norm_rms_epsilon") == nullptr &&
+      file.Find("attention.layer_norm_epsilon") == nullptr) {
+    data.Fail("attention.layer_norm_rms_epsilon", "a number");
+  }
+  if (file.architecture->mixture && file.Find("expert_used_count") == nullptr) {
+    data.Fail("expert_used_count", "a whole number");
+  }
+}
+
 // Ids of special tokens, and of several that end an answer.
 Status SetTokenIds(const GgufFile& file, Json& out) {
   const auto id = [&](std::string_view key) -> std::optional<int64_t> {
@@ -283,6 +299,9 @@ Result<Json> ConfigOfGguf(const GgufFile& file) {
   if (type == "gemma4_text") {
     SetGemma4(data);
   } else if (!SetOwnFamily(data) && !SetStateFamily(data)) {
+    if (!config.contains("num_key_value_heads") && config.contains("num_attention_heads")) {
+      config["num_key_value_heads"] = config["num_attention_heads"];
+    }
     SetHeads(data);
     SetExperts(data);
     SetGemma(data);
@@ -291,6 +310,8 @@ Result<Json> ConfigOfGguf(const GgufFile& file) {
   if (type == "llama4_text") SetLlama4(data);
   // No file says which layers do not turn.
   if (type == "llama4_text" || type == "smollm3") data.Set("no_rope_layer_interval", 4);
+  KVG_TRY(data.Finish());
+  CheckRequired(data);
   KVG_TRY(data.Finish());
   KVG_TRY(SetTokenIds(file, config));
   return config;
