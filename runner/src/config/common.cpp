@@ -235,7 +235,13 @@ float ReadMultiplier(ConfigReader& reader, std::string_view key, double fallback
 
 MoeConfig ReadExpertSizes(ConfigReader& reader, const ExpertKeys& keys, const ModelConfig& config) {
   MoeConfig moe;
-  moe.experts = reader.Int(keys.experts, keys.default_experts, 1, kMostExperts);
+  const int64_t later = keys.experts_later.empty()
+                            ? keys.default_experts
+                            : reader.Int(keys.experts_later, keys.default_experts, 1, kMostExperts);
+  moe.experts = reader.Int(keys.experts, later, 1, kMostExperts);
+  if (!keys.experts_later.empty() && reader.Has(keys.experts_later) && moe.experts != later) {
+    reader.Fail(keys.experts_later, StrCat("the same as key '", keys.experts, "'"));
+  }
   const auto layers = static_cast<int64_t>(config.layers.size());
   if (moe.experts * layers > kMostExpertsOfAllLayers) {
     reader.Fail(keys.experts, StrCat("at most ", kMostExpertsOfAllLayers / layers, " in each of ",
@@ -267,12 +273,17 @@ void ReadExpertGroups(ConfigReader& reader, std::string_view experts_key, MoeCon
   moe.top_groups = top_groups;
 }
 
-void ReadRenormalize(ConfigReader& reader, MoeConfig& moe) {
-  moe.renormalize = reader.Bool("norm_topk_prob", moe.renormalize);
-  if (moe.renormalize && moe.experts_per_token == 1) {
-    reader.Fail("num_experts_per_tok",
+void RenormalizeExperts(ConfigReader& reader, MoeConfig& moe, std::string_view per_token_key) {
+  moe.renormalize = true;
+  if (moe.experts_per_token == 1) {
+    reader.Fail(per_token_key,
                 "at least 2 where the weights of a token's experts are made to sum to 1");
   }
+}
+
+void ReadRenormalize(ConfigReader& reader, MoeConfig& moe) {
+  moe.renormalize = reader.Bool("norm_topk_prob", moe.renormalize);
+  if (moe.renormalize) RenormalizeExperts(reader, moe);
 }
 
 void ReadSparseLayers(ConfigReader& reader, ModelConfig& config) {

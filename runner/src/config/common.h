@@ -103,6 +103,7 @@ void ReadQwenWindows(ConfigReader& reader, ModelConfig& config);
 // How many experts of which width, and how many a token has.
 struct ExpertKeys {
   std::string_view experts = "num_experts";
+  std::string_view experts_later = "";  // what later files call it
   int64_t default_experts = 0;
   std::optional<int64_t> default_per_token = std::nullopt;  // of num_experts_per_tok
   std::string_view ffn = "moe_intermediate_size";
@@ -111,6 +112,9 @@ struct ExpertKeys {
 MoeConfig ReadExpertSizes(ConfigReader& reader, const ExpertKeys& keys, const ModelConfig& config);
 // n_group and topk_group, of which experts are chosen.
 void ReadExpertGroups(ConfigReader& reader, std::string_view experts_key, MoeConfig& moe);
+// The weights of a token's experts sum to 1, and one has no weight of its own: a fault.
+void RenormalizeExperts(ConfigReader& reader, MoeConfig& moe,
+                        std::string_view per_token_key = "num_experts_per_tok");
 // norm_topk_prob, where it divides whatever the number of experts a token has.
 void ReadRenormalize(ConfigReader& reader, MoeConfig& moe);
 // Qwen's way to say which layers are mixtures: decoder_sparse_step, mlp_only_layers.

@@ -18,7 +18,9 @@ void ReadStateLayers(ConfigReader& reader, std::string_view state, int64_t inter
   }
   for (size_t i = 0; i < config.layers.size(); ++i) {
     LayerConfig& layer = config.layers[i];
-    layer.state = said.empty() ? (static_cast<int64_t>(i) + 1) % interval != 0 : said[i] == state;
+    // Whatever a family calls such layers, later files call them linear attention.
+    layer.state = said.empty() ? (static_cast<int64_t>(i) + 1) % interval != 0
+                               : said[i] == state || said[i] == "linear_attention";
     layer.attends = !layer.state;
     if (layer.state || said.empty() || said[i] == "full_attention" || said[i] == "attention") {
       continue;

@@ -15,7 +15,7 @@ void ReadFalconMamba(ConfigReader& reader, ModelConfig& config) {
   state.part_norms = StateConfig::PartNorms::kPlain;
   state.part_norm_eps = static_cast<float>(reader.Real("mixer_rms_eps", 1e-6, 1e-12, 1.0));
   config.state = state;
-  reader.Ignore({"use_falcon_mambapy", "use_mambapy"});
+  reader.Ignore({"use_falcon_mambapy", "use_mambapy", "use_associative_scan"});
 }
 
 }  // namespace

@@ -8,13 +8,62 @@
 namespace kvgauge {
 namespace {
 
+struct FullHeads {
+  int64_t dim = 512;
+  int64_t kv_heads = 0;
+};
+
+// Later files list what full layers have otherwise, by layer; one says what all say.
+std::optional<FullHeads> ReadListedHeads(ConfigReader& reader, const ModelConfig& config) {
+  constexpr std::string_view kKey = "per_layer_config";
+  const Json* listed = reader.Take(kKey);
+  if (listed == nullptr) return std::nullopt;
+  const FullHeads even = {.dim = config.key_dim, .kv_heads = config.kv_heads};
+  std::optional<FullHeads> full;
+  size_t known = 0;
+  for (size_t i = 0; listed->is_object() && i < config.layers.size(); ++i) {
+    const auto of = listed->find(std::to_string(i));
+    const bool named = of != listed->end();
+    if (named && (config.layers[i].window > 0 || !of->is_object())) break;
+    if (config.layers[i].window > 0) continue;
+    FullHeads own = even;
+    if (named) {
+      ++known;
+      ConfigReader layer(*of, reader.origin(), reader.NameOfKey(StrCat(kKey, ".", i, ".")));
+      own.dim = layer.Int("head_dim", own.dim, 1, kMostHeadDim);
+      own.kv_heads = layer.Int("num_key_value_heads", own.kv_heads, 1, kMostHeads);
+      if (const Status status = layer.Finish(); !status.ok()) reader.Fail(status.error());
+    }
+    if (full && (full->dim != own.dim || full->kv_heads != own.kv_heads)) {
+      reader.Fail(kKey, StrCat("full layers with the same heads, not others in layer ", i));
+    }
+    full = own;
+  }
+  if (!listed->is_object() || known != listed->size()) {
+    reader.Fail(kKey, "an object of full layers, by number");
+  }
+  return full.value_or(even);
+}
+
+FullHeads ReadFullHeadSizes(ConfigReader& reader, bool keys_alone, const ModelConfig& config) {
+  const std::optional<FullHeads> listed = ReadListedHeads(reader, config);
+  const FullHeads absent = listed.value_or(FullHeads{.kv_heads = config.kv_heads});
+  FullHeads full;
+  full.dim = reader.Int("global_head_dim", absent.dim, 1, kMostHeadDim);
+  full.kv_heads = reader.Int("num_global_key_value_heads", absent.kv_heads, 1, kMostHeads);
+  // Without shared projections transformers leaves the number alone.
+  if (!keys_alone) full.kv_heads = config.kv_heads;
+  if (listed && (full.dim != listed->dim || full.kv_heads != listed->kv_heads)) {
+    reader.Fail("per_layer_config", StrCat("heads of ", full.dim, " numbers, ", full.kv_heads,
+                                           " of them, as the other keys say"));
+  }
+  return full;
+}
+
 // Full layers have heads of their own size, and may make values of what is projected to keys.
 void ReadFullHeads(ConfigReader& reader, ModelConfig& config) {
   const bool keys_alone = reader.Bool("attention_k_eq_v", false);
-  const int64_t dim = reader.Int("global_head_dim", 512, 1, kMostHeadDim);
-  // Without shared projections transformers leaves the number alone.
-  int64_t kv_heads = reader.Int("num_global_key_value_heads", config.kv_heads, 1, kMostHeads);
-  if (!keys_alone) kv_heads = config.kv_heads;
+  const auto [dim, kv_heads] = ReadFullHeadSizes(reader, keys_alone, config);
   if (config.query_heads % kv_heads != 0) {
     reader.Fail("num_global_key_value_heads",
                 StrCat("a divisor of num_attention_heads (", config.query_heads, ")"));
@@ -45,7 +94,7 @@ void ReadExperts(ConfigReader& reader, ModelConfig& config) {
   if (reader.ok() && moe.experts_per_token > moe.experts) {
     reader.Fail("top_k_experts", StrCat("at most num_experts (", moe.experts, ")"));
   }
-  moe.renormalize = true;
+  RenormalizeExperts(reader, moe, "top_k_experts");
   moe.beside_mlp = true;
   config.moe = moe;
   for (LayerConfig& layer : config.layers) layer.moe = true;

@@ -5,8 +5,9 @@
 namespace kvgauge {
 namespace {
 
-// What no file says: how far gates and what they open may go.
+// How far gates and what they open may go, and how steep gates are; few files say it.
 constexpr float kGateLimit = 7.0f;
+constexpr float kGateSlope = 1.702f;
 
 void ReadGptOss(ConfigReader& reader, ModelConfig& config) {
   ReadSizes(reader, SizeKeys{}, 131072, config);
@@ -43,10 +44,13 @@ void ReadGptOss(ConfigReader& reader, ModelConfig& config) {
                                    .ffn = "intermediate_size",
                                    .default_ffn = 2880},
                                   config);
-  moe.renormalize = true;  // shares are those among the chosen
+  RenormalizeExperts(reader, moe);  // shares are those among the chosen
   config.moe = moe;
   if (reader.Real("swiglu_limit", kGateLimit, 0.0, 1e6) != kGateLimit) {
     reader.Fail("swiglu_limit", "7: other files of this family say nothing else");
+  }
+  if (static_cast<float>(reader.Real("swiglu_alpha", kGateSlope, 0.0, 1e6)) != kGateSlope) {
+    reader.Fail("swiglu_alpha", "1.702: other files of this family say nothing else");
   }
   // The authors' name for what num_experts_per_tok says.
   reader.Neutral("experts_per_token", moe.experts_per_token);

@@ -72,8 +72,9 @@ void ReadJamba(ConfigReader& reader, ModelConfig& config) {
   reader.Neutral("attention_bias", false);
   reader.Neutral("mlp_bias", false);
   reader.Refuse("sliding_window", "this family has full attention only, expected null");
-  reader.Ignore({"use_mamba_kernels", "output_router_logits", "router_aux_loss_coef",
-                 "num_logits_to_keep", "calc_logits_for_entire_prompt", "n_ctx"});
+  reader.Ignore({"use_mamba_kernels", "use_associative_scan", "use_mambapy", "output_router_logits",
+                 "router_aux_loss_coef", "num_logits_to_keep", "calc_logits_for_entire_prompt",
+                 "n_ctx"});
 }
 
 }  // namespace

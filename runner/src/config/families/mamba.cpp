@@ -15,7 +15,7 @@ void ReadMamba(ConfigReader& reader, ModelConfig& config) {
     reader.Fail("intermediate_size", StrCat("expand * hidden_size (", width, ")"));
   }
   config.state = ReadMamba1Alone(reader, width, config);
-  reader.Ignore({"use_mambapy"});
+  reader.Ignore({"use_mambapy", "use_associative_scan"});
 }
 
 }  // namespace

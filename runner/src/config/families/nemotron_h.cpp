@@ -158,7 +158,8 @@ void ReadNemotronH(ConfigReader& reader, ModelConfig& config) {
   // No layer turns, whatever a file says of it; tensors that predict further tokens are left alone.
   reader.Ignore({"rope_theta", "rope_scaling", "rope_parameters", "partial_rotary_factor",
                  "num_nextn_predict_layers", "mtp_hybrid_override_pattern", "mtp_layers_block_type",
-                 "moe_shared_expert_overlap", "num_logits_to_keep"});
+                 "moe_shared_expert_overlap", "num_logits_to_keep", "output_router_logits",
+                 "router_aux_loss_coef"});
 }
 
 }  // namespace

@@ -17,8 +17,12 @@ void ReadQwen3Moe(ConfigReader& reader, ModelConfig& config) {
   reader.Neutral("mlp_bias", false);
   ReadRope(reader, {.head_dim = config.key_dim}, config);
   RefuseQwenWindows(reader, config);
-  MoeConfig moe = ReadExpertSizes(
-      reader, {.default_experts = 128, .default_per_token = 8, .default_ffn = 768}, config);
+  MoeConfig moe = ReadExpertSizes(reader,
+                                  {.experts_later = "num_local_experts",
+                                   .default_experts = 128,
+                                   .default_per_token = 8,
+                                   .default_ffn = 768},
+                                  config);
   ReadRenormalize(reader, moe);
   config.moe = moe;
   ReadSparseLayers(reader, config);

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+// Keys that families had under other names, or not at all, when their goldens were written: as
+// transformers 5.24 saves them.
+#include "runner/config_cases.h"
+
+namespace kvgauge {
+namespace {
+
+Json Renamed(Json json, const std::string& from, const std::string& to) {
+  json[to] = json.at(from);
+  json.erase(from);
+  return json;
+}
+
+TEST(ConfigLaterFiles, NumberOfExperts) {
+  const Json golden = Golden("qwen3_moe");
+  const Json later = Renamed(golden, "num_experts", "num_local_experts");
+  EXPECT_EQ(Parse(later).moe->experts, Parse(golden).moe->experts);
+  EXPECT_EQ(Parse(With(golden, {{"num_local_experts", golden["num_experts"]}})).moe->experts,
+            Parse(golden).moe->experts);
+  ExpectRefused(With(golden, {{"num_local_experts", 4}}), "num_local_experts", "num_experts");
+}
+
+TEST(ConfigLaterFiles, GatesOfGptOss) {
+  const Json golden = Golden("gpt_oss");
+  EXPECT_EQ(Parse(With(golden, {{"swiglu_alpha", 1.702}, {"swiglu_limit", 7.0}})).mlp_limit, 7.0f);
+  ExpectRefused(With(golden, {{"swiglu_alpha", 1.0}}), "swiglu_alpha", "1.702");
+}
+
+TEST(ConfigLaterFiles, NamesOfLayers) {
+  const Json golden = Golden("granitemoehybrid");
+  Json later = golden;
+  for (Json& type : later["layer_types"]) {
+    type = type == "mamba" ? "linear_attention" : "full_attention";
+  }
+  const ModelConfig config = Parse(later);
+  for (size_t i = 0; i < config.layers.size(); ++i) {
+    EXPECT_EQ(config.layers[i].state, golden["layer_types"][i] == "mamba") << i;
+  }
+}
+
+TEST(ConfigLaterFiles, HowStatesAreComputed) {
+  for (const std::string name : {"mamba", "falcon_mamba", "jamba"}) {
+    const Json later = With(Golden(name), {{"use_associative_scan", true}, {"use_mambapy", false}});
+    EXPECT_EQ(Parse(later).StateBytes(), Parse(Golden(name)).StateBytes()) << name;
+  }
+  EXPECT_EQ(Parse(With(Golden("nemotron_h"), {{"output_router_logits", false}})).cache_count(),
+            Parse(Golden("nemotron_h")).cache_count());
+}
+
+TEST(ConfigLaterFiles, HeadsByLayer) {
+  const Json golden = Golden("gemma4_text");
+  Json later = golden;
+  later.erase("global_head_dim");
+  later.erase("num_global_key_value_heads");
+  const Json heads = {{"head_dim", 16}, {"num_key_value_heads", 1}};
+  const Json listed = {{"1", heads}, {"3", heads}};
+  later["per_layer_config"] = listed;
+  for (const Json& json : {later, With(golden, {{"per_layer_config", listed}})}) {
+    const ModelConfig config = Parse(json);
+    EXPECT_EQ(config.HeadsOf(0), (HeadSizes{2, 8, 8, 8}));
+    EXPECT_EQ(config.HeadsOf(1), (HeadSizes{1, 16, 16, 16}));
+    EXPECT_EQ(config.HeadsOf(3), (HeadSizes{1, 16, 16, 16}));
+  }
+  // Full layers without an entry have the heads of the others.
+  EXPECT_TRUE(Parse(With(later, {{"per_layer_config", Json::object()}})).HasEvenHeads());
+  const auto refuses = [&](const Json& layers, const std::string& also) {
+    ExpectRefused(With(golden, {{"per_layer_config", layers}}), "per_layer_config", also);
+  };
+  refuses({{"1", {{"head_dim", 32}, {"num_key_value_heads", 1}}}, {"3", heads}}, "layer 3");
+  refuses({{"0", heads}, {"1", heads}, {"3", heads}}, "by number");
+  refuses({{"1", heads}, {"3", heads}, {"9", heads}}, "by number");
+  refuses({{"1", {{"head_dim", 32}}}, {"3", {{"head_dim", 32}}}}, "16 numbers");
+  refuses(Json::array({1}), "by number");
+  ExpectRefused(With(later, {{"per_layer_config", {{"1", {{"sliding_window", 4}}}, {"3", heads}}}}),
+                "per_layer_config.1.sliding_window");
+}
+
+// Weights that are made to sum to 1 are 1 for a single expert, which no kernel does.
+TEST(ConfigLaterFiles, OneExpertHasNoShare) {
+  ExpectRefused(With(Golden("gpt_oss"), {{"num_experts_per_tok", 1}}), "num_experts_per_tok",
+                "at least 2");
+  ExpectRefused(With(Golden("gemma4_moe"), {{"top_k_experts", 1}}), "top_k_experts", "at least 2");
+}
+
+}  // namespace
+}  // namespace kvgauge
