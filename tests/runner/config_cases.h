@@ -88,6 +88,7 @@ inline const std::vector<std::string> kFamilies = {
 
 // Families whose smallest config is that of their golden checkpoint, and that checkpoint.
 inline const std::vector<std::pair<std::string, std::string>> kGoldenFamilies = {
+    {"arcee", "arcee"},
     {"bamba", "bamba"},
     {"block_transformer", "block_transformer"},
     {"bloom", "bloom"},
@@ -107,12 +108,15 @@ inline const std::vector<std::pair<std::string, std::string>> kGoldenFamilies = 
     {"glm", "glm"},
     {"glm4", "glm4"},
     {"glm4_moe", "glm4_moe"},
+    {"glm4_moe_lite", "glm4_moe_lite"},
     {"gpt_neox", "gpt_neox"},
     {"goldfinch", "goldfinch"},
     {"gpt_oss", "gpt_oss"},
     {"gptj", "gptj"},
     {"granite", "granite"},
+    {"granitemoe", "granitemoe"},
     {"granitemoehybrid", "granitemoehybrid"},
+    {"granitemoeshared", "granitemoeshared"},
     {"helium", "helium"},
     {"internlm2", "internlm2"},
     {"jamba", "jamba"},

@@ -81,6 +81,18 @@ TEST(ConfigLaterFiles, OneExpertHasNoShare) {
   ExpectRefused(With(Golden("gpt_oss"), {{"num_experts_per_tok", 1}}), "num_experts_per_tok",
                 "at least 2");
   ExpectRefused(With(Golden("gemma4_moe"), {{"top_k_experts", 1}}), "top_k_experts", "at least 2");
+  ExpectRefused(With(Golden("granitemoe"), {{"num_experts_per_tok", 1}}), "num_experts_per_tok",
+                "at least 2");
+}
+
+TEST(ConfigLaterFiles, KindsOfMlps) {
+  const Json golden = Golden("glm4_moe_lite");
+  EXPECT_FALSE(Parse(golden).layers[0].moe);
+  EXPECT_TRUE(Parse(golden).layers[1].moe);
+  const ModelConfig turned = Parse(With(golden, {{"mlp_layer_types", {"sparse", "dense"}}}));
+  EXPECT_TRUE(turned.layers[0].moe && !turned.layers[1].moe);
+  ExpectRefused(With(golden, {{"mlp_layer_types", {"sparse"}}}), "mlp_layer_types", "2 entries");
+  ExpectRefused(With(golden, {{"mlp_layer_types", {"sparse", "wide"}}}), "mlp_layer_types", "wide");
 }
 
 }  // namespace

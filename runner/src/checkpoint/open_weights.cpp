@@ -48,7 +48,7 @@ std::optional<StackedForm> StackedFormOf(const Json& config) {
   if (type == "gemma4" || type == "gemma4_text") {
     return StackedForm{.rows = true, .scope = ".experts."};
   }
-  if (type == "granitemoehybrid") {
+  if (type == "granitemoe" || type == "granitemoeshared" || type == "granitemoehybrid") {
     return StackedForm{.rows = true,
                        .scope = ".block_sparse_moe.",
                        .gate_up = "input_linear.weight",

@@ -1,38 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // Granite 4.0, with experts and without.
-#include "core/strings.h"
 #include "src/config/family.h"
+#include "src/config/granite.h"
 #include "src/config/states.h"
 
 namespace kvgauge {
 namespace {
 
 // Experts beside an MLP that all tokens share; without any, that is the MLP.
-void ReadGraniteExperts(ConfigReader& reader, ModelConfig& config) {
+void ReadHybridExperts(ConfigReader& reader, ModelConfig& config) {
   if (reader.Int("num_local_experts", 8, 0, kMostExperts) == 0) {
     reader.Ignore({"num_experts_per_tok", "intermediate_size"});
     return;
   }
-  config.tensor_names.mixture = "block_sparse_moe";
-  config.tensor_names.router = "router.layer";
-  config.tensor_names.shared_as_mlp = true;
-  MoeConfig moe = ReadExpertSizes(reader,
-                                  {.experts = "num_local_experts",
-                                   .default_experts = 8,
-                                   .default_per_token = 2,
-                                   .ffn = "intermediate_size",
-                                   .default_ffn = 11008},
-                                  config);
-  moe.shared_experts = 1;
-  moe.shared_ffn_size = config.ffn_size;
-  // A softmax of the chosen logits is theirs of all, made to sum to 1.
-  moe.renormalize = moe.experts_per_token > 1;
-  if (moe.experts_per_token == 1) {
-    reader.Fail("num_experts_per_tok",
-                "at least 2, since the weights of a token's experts are made to sum to 1");
-  }
-  config.moe = moe;
-  for (LayerConfig& layer : config.layers) layer.moe = true;
+  ReadGraniteExperts(reader, config.ffn_size, config);
 }
 
 void ReadGraniteHybrid(ConfigReader& reader, ModelConfig& config) {
@@ -48,10 +29,7 @@ void ReadGraniteHybrid(ConfigReader& reader, ModelConfig& config) {
   ReadTokenIds(reader, {.bos = 1, .eos = {2}}, config);
   config.tied_head = reader.Bool("tie_word_embeddings", false);
   config.qkv_bias = config.output_bias = reader.Bool("attention_bias", false);
-  config.embedding_multiplier = ReadMultiplier(reader, "embedding_multiplier", 1.0);
-  config.residual_multiplier = ReadMultiplier(reader, "residual_multiplier", 1.0);
-  config.attention_scale = ReadMultiplier(reader, "attention_multiplier", 1.0);
-  config.logit_multiplier = 1.0f / ReadMultiplier(reader, "logits_scaling", 1.0);
+  ReadGraniteMultipliers(reader, config);
   const std::string turns = reader.Text("position_embedding_type", "nope");
   if (turns == "rope") {
     ReadRope(reader, {.head_dim = config.key_dim}, config);
@@ -61,7 +39,7 @@ void ReadGraniteHybrid(ConfigReader& reader, ModelConfig& config) {
   }
   ReadStateLayers(reader, "mamba", kMostLayers + 1, config);
   config.state = ReadMamba2(reader, {}, config);
-  ReadGraniteExperts(reader, config);
+  ReadHybridExperts(reader, config);
   reader.Ignore(
       {"output_router_logits", "router_aux_loss_coef", "normalization_function", "init_method"});
 }

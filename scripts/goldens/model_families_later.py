@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows of make_models, as those of model_families."""
+
+import torch
+
+from model_families import base, row, setter
+
+row("arcee",
+    base("ArceeForCausalLM", "arcee", hidden_act="relu2", head_dim=12, attention_bias=False, mlp_bias=True,
+         intermediate_size=64,
+         rope_scaling=dict(rope_type="yarn", factor=20.0, original_max_position_embeddings=64, beta_fast=32.0,
+                           beta_slow=1.0, mscale=1.0)),
+    note="An MLP without gate whose ReLU is squared; YaRN; head_dim 12.",
+    ablate={"no scaling": setter(rope_scaling=None)})
+GRANITE3 = dict(attention_bias=False, embedding_multiplier=12.0, residual_multiplier=0.22, attention_multiplier=0.2,
+                logits_scaling=6.0, num_experts_per_tok=2, output_router_logits=False, router_aux_loss_coef=0.001,
+                rope_scaling=None, pad_token_id=0)
+row("granitemoe",
+    base("GraniteMoeForCausalLM", "granitemoe", num_local_experts=5, intermediate_size=16, **GRANITE3),
+    embed_gain=0.05,
+    router_gap=0.02,
+    note="Multipliers as granite; the experts of a layer lie in one tensor, [experts, out, in].",
+    ablate={"one expert more": setter(num_experts_per_tok=3), "no residual multiplier": setter(residual_multiplier=1.0)})
+row("granitemoeshared",
+    base("GraniteMoeSharedForCausalLM", "granitemoeshared", num_local_experts=4, intermediate_size=12,
+         shared_intermediate_size=20, **GRANITE3),
+    embed_gain=0.05,
+    router_gap=0.02,
+    note="The same beside an MLP that all tokens share.",
+    ablate={"one expert more": setter(num_experts_per_tok=3)})
+row("glm4_moe_lite",
+    base("Glm4MoeLiteForCausalLM", "glm4_moe_lite", attention_bias=False, first_k_dense_replace=1, kv_lora_rank=12,
+         moe_intermediate_size=12, n_group=1, topk_group=1, n_routed_experts=6, n_shared_experts=1,
+         norm_topk_prob=True, num_experts_per_tok=2, num_key_value_heads=4, num_nextn_predict_layers=1,
+         partial_rotary_factor=1.0, q_lora_rank=16, qk_nope_head_dim=12, qk_rope_head_dim=4, v_head_dim=16,
+         routed_scaling_factor=1.8, rope_scaling=None, rope_theta=1000000, topk_method="noaux_tc", pad_token_id=0),
+    strays={"model.layers.2.eh_proj.weight": torch.zeros(32, 64), "model.layers.2.enorm.weight": torch.ones(32)},
+    expert_gain=0.5,
+    router_gap=0.01,
+    note="Latent attention and corrected sigmoids, as deepseek_v3; values wider than keys without rotation; the layer "
+    "behind the last is not run.",
+    ablate={"not renormalised": setter(norm_topk_prob=False)})
