@@ -95,5 +95,24 @@ TEST(ConfigLaterFiles, KindsOfMlps) {
   ExpectRefused(With(golden, {{"mlp_layer_types", {"sparse", "wide"}}}), "mlp_layer_types", "wide");
 }
 
+// As Mistral Small 3.1 has it: a tower beside Mistral's text part.
+TEST(ConfigLaterFiles, TextOfMistral3) {
+  const ModelConfig config = Parse(Json::parse(R"({
+    "architectures": ["Mistral3ForConditionalGeneration"], "image_token_index": 10,
+    "model_type": "mistral3", "multimodal_projector_bias": false, "projector_hidden_act": "gelu",
+    "spatial_merge_size": 2, "torch_dtype": "bfloat16", "transformers_version": "4.50.0.dev0",
+    "text_config": {"attention_dropout": 0.0, "head_dim": 128, "hidden_act": "silu",
+      "hidden_size": 5120, "initializer_range": 0.02, "intermediate_size": 32768,
+      "max_position_embeddings": 131072, "model_type": "mistral", "num_attention_heads": 32,
+      "num_hidden_layers": 40, "num_key_value_heads": 8, "rms_norm_eps": 1e-05,
+      "rope_theta": 1000000000.0, "sliding_window": null, "use_cache": true, "vocab_size": 131072},
+    "vision_config": {"head_dim": 64, "hidden_size": 1024, "image_size": 1540,
+      "model_type": "pixtral", "patch_size": 14}, "vision_feature_layer": -1})"));
+  EXPECT_EQ(config.family, "mistral");
+  EXPECT_EQ(config.vision_family, "mistral3");
+  EXPECT_EQ(config.visual_ids.image, 10);
+  EXPECT_EQ(config.KvBytesPerToken(DType::kBF16), 40 * 8 * 256 * 2);
+}
+
 }  // namespace
 }  // namespace kvgauge
