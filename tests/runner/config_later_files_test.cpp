@@ -76,6 +76,13 @@ TEST(ConfigLaterFiles, HeadsByLayer) {
                 "per_layer_config.1.sliding_window");
 }
 
+TEST(ConfigLaterFiles, ReleasesWithIndexersSayWhyTheyAreNotRun) {
+  for (const std::string type : {"axk2", "dots3_note", "glm5_next", "hy_v4", "minimax_m3_vl",
+                                 "mistral_large4", "qwen4_exp"}) {
+    ExpectRefused(With(Base("llama"), {{"model_type", type}}), "model_type", "an indexer picks");
+  }
+}
+
 // Weights that are made to sum to 1 are 1 for a single expert, which no kernel does.
 TEST(ConfigLaterFiles, OneExpertHasNoShare) {
   ExpectRefused(With(Golden("gpt_oss"), {{"num_experts_per_tok", 1}}), "num_experts_per_tok",

@@ -49,10 +49,17 @@ struct NotRun {
 constexpr std::string_view kIndexer =
     "its cache is compressed by design: an indexer picks the entries that attention reads";
 constexpr NotRun kNotRun[] = {
+    {"axk2", kIndexer},
     {"deepseek_v32", kIndexer},
     {"deepseek_v4", kIndexer},
+    {"dots3_note", kIndexer},
+    {"glm5_next", kIndexer},
     {"glm_moe_dsa", kIndexer},
+    {"hy_v4", kIndexer},
     {"kimi_linear", "its layers of constant state forget by column (Kimi delta attention)"},
+    {"minimax_m3_vl", kIndexer},
+    {"mistral_large4", kIndexer},
+    {"qwen4_exp", kIndexer},
 };
 
 Result<FamilyRow> FindFamily(const Json& json, const std::string& origin) {
