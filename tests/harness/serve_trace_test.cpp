@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "core/strings.h"
+#include "src/serve/serve_loop.h"
 #include "src/serve/trace.h"
 
 namespace kvgauge {
@@ -43,6 +44,27 @@ TEST(TraceTest, ReadsItsOwnFormat) {
   EXPECT_EQ(again->requests[1].prefix[0].tokens, 64);
   EXPECT_EQ(again->requests[0].prefix, again->requests[1].prefix);
   EXPECT_EQ(again->requests[2].conversation, again->requests[1].conversation);
+}
+
+// Whatever they are called: a shared beginning that passed for an answer would be looked for among
+// answers.
+TEST(TraceTest, SharedBeginningsAreNobodysOwn) {
+  std::string own, mooncake;
+  for (int i = 0; i < 64; ++i) {
+    own += StrCat(R"({"at_s":0,"prompt_tokens":9,"answer_tokens":1,"prefix":[{"id":"system )", i,
+                  R"(","tokens":4}]})", "\n");
+    mooncake +=
+        StrCat(R"({"timestamp":0,"input_length":9,"output_length":1,"hash_ids":[)", i, "]}\n");
+  }
+  for (const std::string& text : {own, mooncake}) {
+    const Result<Trace> trace = ParseTrace(text, "t.jsonl");
+    ASSERT_TRUE(trace.ok()) << trace.error().message;
+    for (const TraceRequest& request : trace->requests) {
+      int64_t answered = 0;
+      EXPECT_FALSE(IsAnswerContent(request.prefix[0].content, &answered));
+      EXPECT_LT(request.prefix[0].content, OwnRun(0, 1).content);
+    }
+  }
 }
 
 TEST(TraceTest, SaysWhereItIsWrong) {

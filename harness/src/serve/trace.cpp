@@ -31,13 +31,14 @@ struct TraceLine {
   }
 };
 
-// Equal texts have equal numbers; those of different kinds differ.
+// Equal texts have equal numbers; those of different kinds differ. The upper half of all numbers is
+// for what is one request's own (serve_loop.h).
 uint64_t ContentOf(std::string_view kind, std::string_view name) {
   uint64_t hash = 0xcbf29ce484222325u;  // FNV-1a
   for (const std::string_view part : {kind, std::string_view(":"), name}) {
     for (const char c : part) hash = (hash ^ static_cast<uint8_t>(c)) * 0x100000001b3u;
   }
-  return hash;
+  return hash & ~(uint64_t{1} << 63);
 }
 
 Status CheckTokens(const TraceLine& line, const std::string& key, int64_t tokens, int64_t least) {
