@@ -97,6 +97,14 @@ TEST(TraceTest, SaysWhereItIsWrong) {
   EXPECT_THAT(TraceFault("[1]"), HasSubstr("is no trace"));
   EXPECT_THAT(TraceFault("{\"a\":{\"a\":"), HasSubstr("line 1"));
   EXPECT_THAT(TraceFault(good + "\n[]"), HasSubstr("line 2: expected a JSON object"));
+  EXPECT_THAT(TraceFault("\n\n{"), HasSubstr("line 3: "));
+  EXPECT_THAT(TraceFault("\r\n\r\na,b\r\n"), HasSubstr("line 3: 'a,b' is no trace"));
+}
+
+TEST(TraceTest, ReadsWhatOtherSystemsWrite) {
+  const std::string line = R"({"at_s":1,"prompt_tokens":4,"answer_tokens":2})";
+  EXPECT_EQ(TraceFault(StrCat("\xef\xbb\xbf", line, "\r\n\r\n", line, "\r\n")), "");
+  EXPECT_EQ(TraceFault("\xef\xbb\xbfTimestamp,Request tokens,Response tokens\r\n5,1,1\r\n"), "");
 }
 
 // The first lines of the published files.

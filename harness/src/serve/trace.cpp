@@ -320,12 +320,13 @@ class CsvTrace final : public TraceReader {
   std::optional<double> begin_s_;
 };
 
-// By the first line; `header`: whether it is no request.
-Result<std::unique_ptr<TraceReader>> ReaderFor(std::string_view first, const std::string& origin,
+// By the first line that is not empty; `header`: whether it is no request.
+Result<std::unique_ptr<TraceReader>> ReaderFor(std::string_view first, const TraceLine& line,
                                                bool* header) {
+  const std::string& origin = *line.origin;
   *header = false;
   if (first.starts_with('{')) {
-    KVG_ASSIGN(const Json json, ParseJson(first, StrCat(origin, ": line 1")));
+    KVG_ASSIGN(const Json json, ParseJson(first, StrCat(origin, ": line ", line.number)));
     if (json.contains("input_length")) return {std::make_unique<MooncakeTrace>(origin)};
     return {std::make_unique<OwnTrace>(origin)};
   }
@@ -333,10 +334,10 @@ Result<std::unique_ptr<TraceReader>> ReaderFor(std::string_view first, const std
   const std::vector<std::string> columns = Columns(first);
   auto csv = std::make_unique<CsvTrace>(origin, columns, columns[0] == "TIMESTAMP");
   if (csv->whole()) return {std::move(csv)};
-  return BadInput(StrCat(origin, ": line 1: ", Quoted(first),
-                         " is no trace; expected JSON lines, or the columns of Azure's (TIMESTAMP, "
-                         "ContextTokens, GeneratedTokens) or BurstGPT's traces (Timestamp, Request "
-                         "tokens, Response tokens)"));
+  return line.Fault(StrCat(Quoted(first),
+                           " is no trace; expected JSON lines, or the columns of Azure's "
+                           "(TIMESTAMP, ContextTokens, GeneratedTokens) or BurstGPT's traces "
+                           "(Timestamp, Request tokens, Response tokens)"));
 }
 
 }  // namespace
@@ -345,6 +346,8 @@ Result<Trace> ParseTrace(std::string_view text, const std::string& origin, int64
   if (const size_t bad = FindInvalidUtf8(text); bad != std::string_view::npos) {
     return BadInput(StrCat(origin, ": byte ", bad, " is no UTF-8"));
   }
+  constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
+  if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
   std::unique_ptr<TraceReader> reader;
   int64_t number = 0;
   while (!text.empty()) {
@@ -357,7 +360,7 @@ Result<Trace> ParseTrace(std::string_view text, const std::string& origin, int64
     const TraceLine line = {&origin, number};
     if (reader == nullptr) {
       bool header = false;
-      KVG_ASSIGN(reader, ReaderFor(content, origin, &header));
+      KVG_ASSIGN(reader, ReaderFor(content, line, &header));
       if (header) continue;
     }
     KVG_TRY(reader->Read(line, content));
