@@ -18,6 +18,8 @@ using ::testing::HasSubstr;
 // A token takes 100 bytes, a pass a second and no time for its rows.
 class ServeLoopTest : public ::testing::Test {
  protected:
+  static constexpr int64_t kMostPasses = 3'000'000;  // more is going on for ever
+
   ServeOutcome Serve(const std::string& policy, ServeLimits limits = {.max_batch = 4}) {
     ServeBytes bytes;
     bytes.prefill = bytes.full = [](int64_t tokens) { return tokens * 100; };
@@ -30,7 +32,8 @@ class ServeLoopTest : public ::testing::Test {
     ServeEstimate worker(cost, {.bytes_per_s = 1, .operations_per_s = 1});
     const ServePolicy chosen = *FindServePolicy(policy);
     ServeLoop loop(trace_, chosen, limits, bytes, worker);
-    Result<ServeOutcome> outcome = loop.Run();
+    int64_t asked = 0;
+    Result<ServeOutcome> outcome = loop.Run([&asked] { return ++asked > kMostPasses; });
     EXPECT_TRUE(outcome.ok()) << outcome.error().message;
     return std::move(outcome).value();
   }
@@ -94,6 +97,15 @@ TEST_F(ServeLoopTest, QueuesPreemptLongAnswers) {
   EXPECT_EQ(queues.requests[0].preemptions, 0);
   const ServeOutcome tight = Serve("queues", {.cache_bytes = 51500, .max_batch = 1});
   EXPECT_LE(tight.requests[1].last_s, 60);
+}
+
+// All that wait are lifted again and again, and push aside those that read.
+TEST_F(ServeLoopTest, QueuesGetOnWhereManyWait) {
+  for (int64_t i = 0; i < 2000; ++i) Add(0, 4000, 100);
+  const ServeOutcome outcome = Serve("queues", {.cache_bytes = 1'700'000, .max_batch = 8});
+  EXPECT_LT(outcome.passes, kMostPasses);
+  EXPECT_EQ(outcome.prompt_rows, 2000 * 4000) << "what was read is not read again";
+  EXPECT_LE(outcome.planned_peak_bytes, 1'700'000);
 }
 
 TEST_F(ServeLoopTest, TheNewestMakesRoom) {

@@ -237,12 +237,19 @@ bool ServeLoop::Reserve(int64_t r, int64_t bytes, int64_t covers) {
   return true;
 }
 
+// A prompt that queues have begun to read is read to its end: what was read would be lost, again
+// and again where many wait.
+bool ServeLoop::MayGo(int64_t r) const {
+  const Sequence& s = sequences_[static_cast<size_t>(r)];
+  return !s.chosen && (policy_.order != ServePolicy::Order::kQueues || !s.reading());
+}
+
 // The same, at the cost of others that come after it.
 bool ServeLoop::ReserveOver(int64_t r, int64_t bytes, int64_t covers) {
   while (!Reserve(r, bytes, covers)) {
     if (policy_.preempt == ServePolicy::Preempt::kNone) return false;
     auto victim = live_.rbegin();
-    while (victim != live_.rend() && (Of(victim->second).chosen || victim->second == r)) ++victim;
+    while (victim != live_.rend() && (victim->second == r || !MayGo(victim->second))) ++victim;
     if (victim == live_.rend() || victim->first <= Of(r).key) return false;
     broken_ = Preempt(victim->second);
     if (!broken_.ok()) return false;
@@ -423,6 +430,7 @@ void ServeLoop::CountServed(int64_t r, const ServeStep& step) {
   s.last_pass = outcome_.passes;
   if (policy_.order != ServePolicy::Order::kQueues || s.state != State::kLive) return;
   s.served += step.prefill ? StepsOfPrompt(step.rows) : 1;
+  if (step.prefill && !step.last) return;
   if (s.served < TurnSteps(s.queue) || s.queue + 1 == kServeQueues) return;
   LeaveSets(r);
   ++s.queue;
@@ -433,10 +441,12 @@ void ServeLoop::CountServed(int64_t r, const ServeStep& step) {
 
 void ServeLoop::LiftStarved() {
   std::vector<int64_t> starved;
+  constexpr std::pair<Key, int64_t> kBelowFirst = {{1, 0, 0}, 0};
   for (const auto* set : {&waiting_, &live_, &saved_}) {
-    for (const auto& [key, r] : *set) {
-      const Sequence& s = Of(r);
-      if (s.queue > 0 && s.last_pass + kStarvedPasses < outcome_.passes) starved.push_back(r);
+    for (auto at = set->lower_bound(kBelowFirst); at != set->end(); ++at) {
+      if (Of(at->second).last_pass + kStarvedPasses < outcome_.passes) {
+        starved.push_back(at->second);
+      }
     }
   }
   for (const int64_t r : starved) {

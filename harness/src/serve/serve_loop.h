@@ -173,6 +173,7 @@ class ServeLoop {
   int64_t CoverOf(const Sequence& s, int64_t r) const;
   bool Reserve(int64_t r, int64_t bytes, int64_t covers);
   bool MakeRoom(int64_t extra);
+  bool MayGo(int64_t r) const;
   bool ReserveOver(int64_t r, int64_t bytes, int64_t covers);
   void Release(int64_t r, int64_t bytes);
   Status Preempt(int64_t r);
