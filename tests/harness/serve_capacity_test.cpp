@@ -240,6 +240,30 @@ TEST_F(CapacityTest, ConversationsGoOnFromWhatWasKept) {
   EXPECT_THAT(sums->refused, HasSubstr("needs the attention of all its rows"));
 }
 
+TEST_F(CapacityTest, WhatNoTurnReadsIsNotKept) {
+  const auto turn = [](double at_s, int64_t prompt, int64_t conversation) {
+    return TraceRequest{
+        .at_s = at_s, .prompt_tokens = prompt, .answer_tokens = 4, .conversation = conversation};
+  };
+  // The model has 2048 positions, so the second turns of all but the last fail.
+  Trace trace;
+  trace.conversations = 4;
+  for (int64_t i = 0; i < 4; ++i) {
+    trace.requests.push_back(turn(0, 100, i));
+    trace.requests.push_back(turn(0, i < 3 ? 4000 : 10, i));
+  }
+  const ChosenMethod full = ChooseFor("full", "none");
+  const Result<CapacityResult> result = Measure(full, "keep_host", trace, 1, 0);
+  ASSERT_TRUE(result.ok()) << result.error().message;
+  EXPECT_EQ(result->metrics.served, 5);
+  Trace last;
+  last.conversations = 1;
+  last.requests = {turn(0, 100, 0), turn(0, 10, 0)};
+  const Result<CapacityResult> alone = Measure(full, "keep_host", last, 1, 0);
+  ASSERT_TRUE(alone.ok()) << alone.error().message;
+  EXPECT_EQ(result->outcome.host_peak_bytes, alone->outcome.host_peak_bytes);
+}
+
 TEST_F(CapacityTest, MemoryIsNeverExceeded) {
   const Trace trace = GenerateTrace(MixOf(9));
   for (const char* kind : {"gqa", "mla"}) {

@@ -155,6 +155,20 @@ TEST_F(ServeLoopTest, TurnsArriveAfterOneAnother) {
   EXPECT_EQ(kept.prompt_rows, 121);
 }
 
+// However many wait, and whichever fails.
+TEST_F(ServeLoopTest, AFailureEndsAllTurnsThatWait) {
+  Add(0, 10, 50, 0);
+  Add(0, 4000, 1, 0);
+  for (int turn = 0; turn < 200'000; ++turn) Add(0, 1, 1, 0);
+  Add(0, 10, 1);
+  const ServeOutcome outcome = Serve("fcfs", {.max_tokens = 1000});
+  EXPECT_EQ(outcome.requests[0].failure, "");
+  EXPECT_THAT(outcome.requests[1].failure, HasSubstr("positions for 1000"));
+  EXPECT_THAT(outcome.requests[200'001].failure, HasSubstr("an earlier turn"));
+  EXPECT_EQ(outcome.requests.back().failure, "");
+  EXPECT_EQ(MeasureServed(outcome).failed, 200'001);
+}
+
 TEST_F(ServeLoopTest, AHundredThousandRequestsArePlannedInSeconds) {
   GeneratedTrace options;
   options.arrivals = Arrivals::kBursts;

@@ -186,7 +186,32 @@ void ServeLoop::End(int64_t r) {
   --turns_left_[conversation];
   turn_before_[conversation] = r;
   turn_now_.erase(conversation);
-  NextTurn(conversation);
+  turn_ended_.push_back(conversation);
+  TakeTurns();
+}
+
+// A turn that fails as it begins ends at once: one after the other, as there may be very many.
+void ServeLoop::TakeTurns() {
+  if (std::exchange(takes_turns_, true)) return;
+  while (!turn_ended_.empty()) {
+    const int64_t conversation = turn_ended_.back();
+    turn_ended_.pop_back();
+    NextTurn(conversation);
+  }
+  takes_turns_ = false;
+}
+
+void ServeLoop::DropKept(int64_t conversation) {
+  const auto kept = kept_.find(conversation);
+  if (kept == kept_.end()) return;
+  worker_.DropKept(kept->second.request);
+  ForgetKept(kept);
+}
+
+void ServeLoop::ForgetKept(std::map<int64_t, Kept>::iterator kept) {
+  CountHost(-kept->second.bytes);
+  kept_on_host_.erase(kept->second.used);
+  kept_.erase(kept);
 }
 
 void ServeLoop::Fail(int64_t r, const std::string& why) {
@@ -194,6 +219,8 @@ void ServeLoop::Fail(int64_t r, const std::string& why) {
   result.failure = why;
   result.last_s = worker_.now_s() + idle_s_;
   CountHost(-std::exchange(Of(r).host, 0));
+  // No turn of its conversation is served any more.
+  DropKept(RequestOf(r).conversation);
   End(r);
 }
 
@@ -332,10 +359,7 @@ Status ServeLoop::Admit(int64_t r, bool* admitted) {
   const PrefixTree::Payload payload =
       match.node != nullptr ? PrefixTree::PayloadOf(match.node) : PrefixTree::Payload();
   const Status started = worker_.Start(r, s.runs, payload, known, from_kept);
-  if (from_kept) {
-    CountHost(-kept->second.bytes);
-    kept_.erase(kept);
-  }
+  if (from_kept) ForgetKept(kept);
   *admitted = true;
   if (!started.ok()) {
     Fail(r, started.error().message);
@@ -512,21 +536,16 @@ Status ServeLoop::AfterPrompt(int64_t r) {
 }
 
 Status ServeLoop::FitKept() {
-  while (limits_.host_bytes > 0 && host_used_ > limits_.host_bytes) {
-    auto oldest = kept_.end();
-    for (auto at = kept_.begin(); at != kept_.end(); ++at) {
-      if (at->second.bytes == 0) continue;
-      if (oldest == kept_.end() || at->second.used < oldest->second.used) oldest = at;
-    }
-    if (oldest == kept_.end()) return {};
-    CountHost(-std::exchange(oldest->second.bytes, 0));
-    const int64_t request = oldest->second.request;
-    if (policy_.keep == ServePolicy::Keep::kDisk) {
-      KVG_TRY(worker_.MoveKeptToDisk(request));
+  while (limits_.host_bytes > 0 && host_used_ > limits_.host_bytes && !kept_on_host_.empty()) {
+    const int64_t conversation = kept_on_host_.begin()->second;
+    if (policy_.keep != ServePolicy::Keep::kDisk) {
+      DropKept(conversation);
       continue;
     }
-    worker_.DropKept(request);
-    kept_.erase(oldest);
+    kept_on_host_.erase(kept_on_host_.begin());
+    Kept& oldest = kept_.at(conversation);
+    CountHost(-std::exchange(oldest.bytes, 0));
+    KVG_TRY(worker_.MoveKeptToDisk(oldest.request));
   }
   return {};
 }
@@ -561,6 +580,7 @@ Status ServeLoop::Finish(int64_t r) {
   }
   if (keep) {
     kept_[conversation] = {.request = r, .bytes = *host, .used = ++stamp_};
+    kept_on_host_[stamp_] = conversation;
     CountHost(*host);
     KVG_TRY(FitKept());
   }

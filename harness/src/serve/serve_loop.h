@@ -163,7 +163,10 @@ class ServeLoop {
   void Enter(int64_t r, double at_s);
   void Fail(int64_t r, const std::string& why);
   void End(int64_t r);
-  void NextTurn(int64_t r);
+  void NextTurn(int64_t conversation);
+  void TakeTurns();
+  void DropKept(int64_t conversation);
+  void ForgetKept(std::map<int64_t, Kept>::iterator kept);
   Key KeyOf(int64_t r, bool live);
   void Place(int64_t r, State state);
   void LeaveSets(int64_t r);
@@ -214,7 +217,10 @@ class ServeLoop {
   std::map<int64_t, int64_t> turns_left_;         // of it, in the whole trace
   std::map<int64_t, int64_t> turn_now_;           // the turn that is being served
   std::map<int64_t, int64_t> turn_before_;        // the one before it, which ended
-  std::map<int64_t, Kept> kept_;                  // by conversation
+  std::vector<int64_t> turn_ended_;               // conversations whose next turn may begin
+  bool takes_turns_ = false;
+  std::map<int64_t, Kept> kept_;             // by conversation
+  std::map<int64_t, int64_t> kept_on_host_;  // conversations, by last use
 };
 
 }  // namespace kvgauge

@@ -372,6 +372,11 @@ Status ServeModel::MoveKeptToDisk(int64_t request) {
   return {};
 }
 
-void ServeModel::DropKept(int64_t request) { kept_.erase(request); }
+void ServeModel::DropKept(int64_t request) {
+  const auto at = kept_.find(request);
+  std::error_code failed;
+  if (!at->second.path.empty()) std::filesystem::remove(at->second.path, failed);
+  kept_.erase(at);
+}
 
 }  // namespace kvgauge
