@@ -6,8 +6,15 @@
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <limits>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
+
+#if defined(__x86_64__)
+#include <xmmintrin.h>
+#endif
 
 #include "core/dtype.h"
 #include "core/rng.h"
@@ -70,7 +77,7 @@ class NumberProductCase {
   }
 
   std::vector<float> Run(const AttentionKernels& kernels) const {
-    std::vector<float> out = before_;
+    std::vector<float> out = before_, raised(a_.size());
     NumberProductArgs args = {};
     args.codes = reinterpret_cast<const char*>(codes_.data());
     args.pairs = scene_.pairs;
@@ -78,6 +85,11 @@ class NumberProductCase {
     args.table = table_;
     args.offset = kOffset;
     args.a = a_.data();
+    if (scene_.form == NumberForm::kRaisedE4M3) {
+      EXPECT_TRUE(
+          kernels.raise_rows({a_.data(), Steps(), RowGroups() * rows_, Steps(), raised.data()}));
+      args.a = raised.data();
+    }
     args.a_stride = Steps();
     args.rows_stride = int64_t{rows_} * Steps();
     args.vectors_of_rows = scene_.vectors_of_rows;
@@ -98,7 +110,7 @@ class NumberProductCase {
       return fused ? std::fma(x, y, sum) : x * y + sum;
     };
     // Float8 sums even and odd steps apart.
-    const bool apart = scene_.form == NumberForm::kE4M3 || scene_.form == NumberForm::kE5M2;
+    const bool apart = IsE4M3() || scene_.form == NumberForm::kE5M2;
     std::vector<float> out = before_;
     for (int r = 0; r < rows_; ++r) {
       for (int c = 0; c < Columns(); ++c) {
@@ -128,6 +140,9 @@ class NumberProductCase {
   static size_t At(int row, int width, int column) {
     return static_cast<size_t>(row) * static_cast<size_t>(width) + static_cast<size_t>(column);
   }
+  bool IsE4M3() const {
+    return scene_.form == NumberForm::kE4M3 || scene_.form == NumberForm::kRaisedE4M3;
+  }
   int Steps() const { return 2 * scene_.pairs; }
   int Columns() const { return scene_.vectors * kCodeLanes; }
   int RowGroups() const {
@@ -140,7 +155,7 @@ class NumberProductCase {
     const int byte = slot / slots * kCodeBlockBytes + column % kCodeLanes * 4 + bit / 8;
     const unsigned code = static_cast<unsigned>(codes_[static_cast<size_t>(byte)]) >> bit % 8 &
                           ((1u << scene_.bits()) - 1);
-    if (scene_.form == NumberForm::kE4M3) return NumberOfFloat8(code, 3);
+    if (IsE4M3()) return NumberOfFloat8(code, 3);
     if (scene_.form == NumberForm::kE5M2) return NumberOfFloat8(code, 2);
     if (scene_.form == NumberForm::kByte) return static_cast<float>(code) - kOffset;
     return table_[code];
@@ -155,8 +170,9 @@ class NumberProductCase {
 
 // Codes that stand for numbers: a chain of multiply-adds for each output element.
 TEST(AttentionCodes, NumbersMakeOneChain) {
-  for (const NumberForm form : {NumberForm::kE4M3, NumberForm::kE5M2, NumberForm::kByte,
-                                NumberForm::kTable, NumberForm::kShortTable}) {
+  for (const NumberForm form :
+       {NumberForm::kE4M3, NumberForm::kE5M2, NumberForm::kByte, NumberForm::kTable,
+        NumberForm::kShortTable, NumberForm::kRaisedE4M3}) {
     for (const NumberScene& scene :
          {NumberScene{form, 32, 4, 4, 32, false, false},
           NumberScene{form, 64, 4, 4, 8, true, false}, NumberScene{form, 33, 8, 8, 10, true, true},
@@ -166,12 +182,92 @@ TEST(AttentionCodes, NumbersMakeOneChain) {
       for (int rows = 1; rows <= 9; ++rows) {
         const NumberProductCase product(scene, rows);
         for (const Isa isa : SupportedIsas()) {
+          const bool raises = AttentionKernelsOf(isa).raise_rows != nullptr;
+          if (form == NumberForm::kRaisedE4M3 && !raises) continue;
           EXPECT_TRUE(
               SameBits(product.Run(AttentionKernelsOf(isa)), product.Want(isa != Isa::kPortable)))
               << NameOf(isa) << ", " << scene.Name() << ", " << rows << " rows";
         }
       }
     }
+  }
+}
+
+// Raised rows are exact, or refused: where they are too large, and where denormals count as 0.
+TEST(AttentionCodes, RowsAreRaisedWhereThatIsExact) {
+  constexpr int kSteps = 50;
+  for (const Isa isa : SupportedIsas()) {
+    const AttentionKernels& kernels = AttentionKernelsOf(isa);
+    if (kernels.raise_rows == nullptr) continue;
+    std::vector<float> a = RandomValues(3 * kSteps, 1), raised(2 * kSteps);
+    const auto raise = [&](float* to) {
+      return kernels.raise_rows({a.data() + 1, kSteps + 1, 2, kSteps, to});
+    };
+    a[5] = 0x1p-149f;
+    a[kSteps + 7] = -0x1.fffffep15f;
+    ASSERT_TRUE(raise(raised.data()));
+    for (size_t i = 0; i < raised.size(); ++i) {
+      const size_t row = i / kSteps;
+      ASSERT_EQ(raised[i], std::ldexp(a[1 + row * (kSteps + 1) + i % kSteps], 112));
+    }
+#if defined(__x86_64__)
+    const unsigned before = _mm_getcsr();
+    _mm_setcsr(before | 0x40);
+    EXPECT_FALSE(raise(raised.data()));
+    _mm_setcsr(before);
+#endif
+    for (const size_t at : {size_t{1}, size_t{2 * kSteps + 1}}) {  // in whole vectors, and behind
+      for (const float large : {-0x1p16f, std::numeric_limits<float>::infinity()}) {
+        const float small = std::exchange(a[at], large);
+        EXPECT_FALSE(raise(raised.data())) << at;
+        a[at] = small;
+      }
+    }
+  }
+}
+
+// Scaled queries are raised where they lie, and scaled again where they are too large for that: a
+// power of two more in queries and less in their products changes nothing.
+TEST(AttentionCodes, QueriesTooLargeToBeRaisedAreScaledAgain) {
+  constexpr int64_t kDims = 64;
+  const std::vector<float> rows = RandomValues(kKvPageEntries * kDims, 1);
+  std::vector<float> scales;
+  for (int i = 0; i < kDims; ++i) scales.push_back(0.01f + 0.001f * static_cast<float>(i));
+  for (const Isa isa : SupportedIsas()) {
+    const std::unique_ptr<CodecOps> codecs = MakeCpuCodec(isa, ThreadSettings{1});
+    KvCodec keys;
+    keys.kind = KvCodecKind::kFp8E4M3;
+    keys.dim = kDims;
+    keys.fixed_scale = View(scales, {kDims});
+    KvCodec values = keys;
+    values.side = KvSide::kValues;
+    const Buffer key_page = HostBuffer(codecs->PageBytes(keys));
+    const Buffer value_page = HostBuffer(codecs->PageBytes(values));
+    void* const key_pages[] = {key_page.data()};
+    void* const value_pages[] = {value_page.data()};
+    codecs->Encode(keys, View(rows, {kKvPageEntries, kDims}), 0, {key_pages});
+    codecs->Encode(values, View(rows, {kKvPageEntries, kDims}), 0, {value_pages});
+    KvSegment segment;
+    segment.length = kKvPageEntries;
+    segment.keys = {&keys, {key_pages}, kKvPageEntries};
+    segment.values = {&values, {value_pages}, kKvPageEntries};
+    const KvHead head = {&segment, 1};
+    AttentionItem item;
+    item.rows = 1;
+    item.heads = {&head, 1};
+    const auto attend = [&](float factor) {
+      AttentionShape shape;
+      shape.format = {DType::kF32, kDims, kDims};
+      shape.kv_heads = 1;
+      shape.query_heads = 2;
+      shape.scale = 0.125f / factor;
+      std::vector<float> q = RandomValues(2 * kDims, 2), out(q.size());
+      for (float& x : q) x *= factor;
+      MakeCpuAttention(isa, ThreadSettings{1})
+          ->Attend(shape, {&item, 1}, View(q, {1, 2, kDims}), View(out, {1, 2, kDims}));
+      return out;
+    };
+    EXPECT_TRUE(SameBits(attend(0x1p30f), attend(1))) << NameOf(isa);
   }
 }
 

@@ -252,10 +252,18 @@ struct ScaleRowsArgs {
   float* folded;  // rows of `steps`
 };
 
+// raised[r][s] = 2^112 * a[r][s].
+struct RaiseRowsArgs {
+  const float* a;
+  int64_t a_stride;
+  int rows, steps;
+  float* raised;  // rows of `steps`; `a` itself, if its rows are
+};
+
 // What a code of a page stands for, before its scale. The lower halves of a short table's floats
-// are 0.
-enum class NumberForm { kE4M3, kE5M2, kByte, kTable, kShortTable };
-inline constexpr int kNumberForms = 5;
+// are 0. kRaisedE4M3: as kE4M3, for rows that are raised.
+enum class NumberForm { kE4M3, kE5M2, kByte, kTable, kShortTable, kRaisedE4M3 };
+inline constexpr int kNumberForms = 6;
 
 // out[r][c] = (accumulate ? out[r][c] : 0) + over the groups of steps g in order: scales[g][c] *
 // sum over s in g of a[c][r][s] * number(code[s][c]), for all columns of a page of codes.
@@ -318,6 +326,9 @@ struct AttentionKernels {
   void (*fold[2])(const FoldArgs& args);
   void (*coded_product[2][3])(const CodedProductArgs& args);
   void (*scale_rows)(const ScaleRowsArgs& args);
+  // False where products of raised rows would differ from those of the rows; null: there are none,
+  // nor is there number_product[kRaisedE4M3].
+  bool (*raise_rows)(const RaiseRowsArgs& args);
   void (*number_product[kNumberForms])(const NumberProductArgs& args);
   SoftmaxState (*softmax)(const SoftmaxArgs& args);
   // (state, values) and (part, part_values) merge into the former; count is padded to 16.

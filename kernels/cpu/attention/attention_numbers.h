@@ -5,6 +5,8 @@
 // where it belongs to a column, the sum over the steps that share it takes it.
 #pragma once
 
+#include <limits>
+
 #include "cpu/attention/attention_kernels.h"
 #include "cpu/attention/attention_lines.h"
 #include "cpu/codec/codec_layout.h"
@@ -87,6 +89,30 @@ struct Float8Numbers {
   }
 };
 
+// Rows for products with RaisedFloat8Numbers. False: some are too large for that.
+template <class V>
+bool RaiseRows(const RaiseRowsArgs& args) {
+  using F = typename V::F;
+  if (!V::TakesDenormals()) return false;
+  const F factor = V::Set(0x1p112f);
+  F largest = V::Set(0.0f);
+  for (int r = 0; r < args.rows; ++r) {
+    const float* a = args.a + r * args.a_stride;
+    float* to = args.raised + int64_t{r} * args.steps;
+    int s = 0;
+    for (; s + V::kLanes <= args.steps; s += V::kLanes) {
+      const F raised = V::Mul(V::Load(a + s), factor);
+      largest = V::MaxSize(largest, raised);
+      V::Store(to + s, raised);
+    }
+    for (; s < args.steps; ++s) {
+      to[s] = a[s] * 0x1p112f;
+      largest = V::MaxSize(largest, V::Set(to[s]));
+    }
+  }
+  return V::MaxLanes(largest) <= std::numeric_limits<float>::max();
+}
+
 template <class V>
 struct PairedNumbers {
   using F = typename V::F;
@@ -104,6 +130,42 @@ struct PairedNumbers {
     sum[0] = V::Fma(V::Set(x[1]), b.odd, sum[0]);
   }
   [[gnu::always_inline]] static F Join(const F (&sum)[kSums]) { return sum[0]; }
+};
+
+// Float8 with four bits of exponent, by no operation but shifts and masks: where a float's exponent
+// ends, their bits are a float of 2^-120 times the number. The smallest are denormal, so products
+// with raised rows are what those with halves are, at 2^-8 times the number.
+template <class V>
+struct RaisedFloat8Numbers {
+  using F = typename V::F;
+  using U = typename V::U;
+  static constexpr int kField = 8, kVectors = 2, kSums = 2;
+  static constexpr int kMostRows = 4;
+  static constexpr float kUnit = 0x1p8f;
+  static constexpr bool kElementsFromMemory = true;
+  struct Words {
+    U vectors[2];  // the numbers' upper halves: of even steps in low halves
+  };
+  struct Numbers {
+    F even, odd;
+  };
+
+  explicit RaisedFloat8Numbers(const NumberProductArgs&) {}
+  template <bool>
+  [[gnu::always_inline]] static Words Load(const char* block, int) {
+    const U words = V::LoadU(block);
+    return {{V::RaisedHalves(words, 0), V::RaisedHalves(words, 1)}};
+  }
+  template <bool>
+  [[gnu::always_inline]] static Numbers Take(const char*, const Words& words, int vector) {
+    const U both = words.vectors[vector];
+    return {(F)(both << 16), (F)(both & 0xffff0000u)};
+  }
+  [[gnu::always_inline]] static void Add(const float* x, const Numbers& b, F (&sum)[kSums]) {
+    sum[0] = V::Fma(V::Set(x[0]), b.even, sum[0]);
+    sum[1] = V::Fma(V::Set(x[1]), b.odd, sum[1]);
+  }
+  [[gnu::always_inline]] static F Join(const F (&sum)[kSums]) { return V::Add(sum[0], sum[1]); }
 };
 
 template <class V>

@@ -363,9 +363,13 @@ void CpuAttention::MultiplyNumbers(const StreamPlan& plan, const void* page, con
     codec_kernels_.scales(plan.codec, page, scratch.code_scales);
     scales = scratch.code_scales;
   }
-  if (scales != nullptr && plan.step_scales) {
+  const bool scaled = scales != nullptr && plan.step_scales;
+  const auto scale_rows = [&] {
     kernels_.scale_rows({scales, layout.scale_stride, plan.ScaleGroups(), layout.steps, a, a_stride,
                          rows, scratch.folded});
+  };
+  if (scaled) {
+    scale_rows();
     args.a = scratch.folded;
     args.a_stride = layout.steps;
     args.rows_stride = int64_t{rows} * layout.steps;
@@ -374,7 +378,22 @@ void CpuAttention::MultiplyNumbers(const StreamPlan& plan, const void* page, con
     args.scales = scales;
     if (layout.groups > 1) args.group_pairs = layout.group / 2;
   }
-  kernels_.number_product[static_cast<int>(plan.form)](args);
+  NumberForm form = plan.form;
+  if (form == NumberForm::kE4M3 && kernels_.raise_rows != nullptr) {
+    const RaiseRowsArgs raise = {.a = args.a,
+                                 .a_stride = args.a_stride,
+                                 .rows = scaled ? rows * plan.ScaleGroups() : rows,
+                                 .steps = layout.steps,
+                                 .raised = scratch.folded};
+    if (kernels_.raise_rows(raise)) {
+      form = NumberForm::kRaisedE4M3;
+      args.a = scratch.folded;
+      args.a_stride = layout.steps;
+    } else if (scaled) {
+      scale_rows();  // they were raised where they lay
+    }
+  }
+  kernels_.number_product[static_cast<int>(form)](args);
 }
 
 // Keys that are not rotated are never rebuilt: q . (B l) = (B^T q) . l.

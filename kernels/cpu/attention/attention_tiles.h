@@ -461,6 +461,11 @@ constexpr AttentionKernels MakeAttentionKernels() {
   SetNumbers<V, Float8Numbers<V, 2>>(k, NumberForm::kE5M2);
   SetNumbers<V, ByteNumbers<V>>(k, NumberForm::kByte);
   SetNumbers<V, TableNumbers<V>>(k, NumberForm::kTable);
+  if constexpr (V::kHasBf16Dot) {
+    // Processors that have it without tiles multiply denormals like other numbers.
+    k.raise_rows = &RaiseRows<V>;
+    SetNumbers<V, RaisedFloat8Numbers<V>>(k, NumberForm::kRaisedE4M3);
+  }
   if constexpr (V::kHasWordTable) {
     SetNumbers<V, ShortTableNumbers<V>>(k, NumberForm::kShortTable);
   } else {

@@ -335,6 +335,16 @@ struct Avx512Bf16Vector : Avx512Vector {
     return _mm512_cvtph_ps(_mm256_and_si256(shifted, kept));
   }
 
+  // Whether arithmetic has not been told to take denormals for 0.
+  static bool TakesDenormals() { return (_mm_getcsr() & 0x40) == 0; }
+  // e4m3 in the even bytes of `words`, or in the odd ones: sign and size where those of the upper
+  // half of a float are, the size four bits below its place.
+  static U RaisedHalves(U words, int odd) {
+    const __m512i codes = (__m512i)words, upper = odd == 0 ? _mm512_slli_epi16(codes, 8) : codes;
+    return (U)_mm512_and_si512(_mm512_srai_epi16(upper, 4),
+                               _mm512_set1_epi16(static_cast<int16_t>(0x87f0u)));
+  }
+
   using Pairs = __m512i;  // one pair of bf16 per 32-bit lane
   static Pairs LoadPairs(const uint16_t* p) { return _mm512_loadu_si512(p); }
   // Pairs of what both rows hold.
