@@ -273,21 +273,30 @@ TEST(AttentionCodes, QueriesTooLargeToBeRaisedAreScaledAgain) {
 
 // Rows in fixed point: each is what it is alone, and near its products with the scales.
 TEST(AttentionCodes, FoldedRowsAreThoseOfEachAlone) {
-  constexpr int kMostRows = 9;
+  constexpr int kMostRows = 9, kGroups = 3;
   constexpr float kLargest = 32767;
   for (const Isa isa : SupportedIsas()) {
     const AttentionKernels& kernels = AttentionKernelsOf(isa);
     if (!kernels.fixed_codes) continue;
     for (const int steps : {16, 32, 48, 64, 80, 128, 192, 256}) {
+      const int64_t scale_stride = steps + 16;
       const std::vector<float> a = RandomValues(int64_t{kMostRows} * steps, 1);
       std::vector<uint16_t> scales, zeros;
-      for (const float x : RandomValues(steps, 2)) scales.push_back(F32ToF16(x));
-      for (const float x : RandomValues(steps, 3)) zeros.push_back(F32ToF16(x));
-      std::vector<int16_t> folded(static_cast<size_t>(kMostRows * steps));
-      std::vector<float> constants(kMostRows), units(kMostRows), products(4 * a.size());
-      const auto fold = [&](int first, int rows) {
-        kernels.fold[1]({.scales = scales.data(),
-                         .zeros = zeros.data(),
+      for (const float x : RandomValues(kGroups * scale_stride, 2)) scales.push_back(F32ToF16(x));
+      for (const float x : RandomValues(kGroups * scale_stride, 3)) zeros.push_back(F32ToF16(x));
+      struct Folded {
+        std::vector<int16_t> rows;
+        std::vector<float> constants, units;
+      };
+      const auto fold = [&](int group, int groups, int first, int rows) {
+        const auto count = static_cast<size_t>(groups * rows);
+        Folded to = {std::vector<int16_t>(count * static_cast<size_t>(steps)),
+                     std::vector<float>(count), std::vector<float>(count)};
+        std::vector<float> products(4 * static_cast<size_t>(steps));
+        kernels.fold[1]({.scales = scales.data() + group * scale_stride,
+                         .zeros = zeros.data() + group * scale_stride,
+                         .scale_stride = scale_stride,
+                         .groups = groups,
                          .steps = steps,
                          .middle = 0.5f,
                          .code_middle = 1.5f,
@@ -296,24 +305,34 @@ TEST(AttentionCodes, FoldedRowsAreThoseOfEachAlone) {
                          .a = a.data() + first * steps,
                          .a_stride = steps,
                          .rows = rows,
-                         .folded = folded.data() + first * steps,
+                         .folded = to.rows.data(),
                          .folded_stride = steps,
-                         .constants = constants.data() + first,
-                         .units = units.data() + first,
+                         .group_stride = int64_t{rows} * steps,
+                         .constants = to.constants.data(),
+                         .units = to.units.data(),
                          .products = products.data()});
+        return to;
       };
-      for (int r = 0; r < kMostRows; ++r) fold(r, 1);
-      const std::vector<int16_t> alone = folded;
-      const std::vector<float> alone_constants = constants, alone_units = units;
-      for (int rows = 2; rows <= kMostRows; ++rows) {
-        fold(0, rows);
-        EXPECT_EQ(folded, alone) << NameOf(isa) << ", " << steps << " steps, " << rows << " rows";
-        EXPECT_TRUE(SameBits(constants, alone_constants) && SameBits(units, alone_units));
+      for (int groups = 1; groups <= kGroups; ++groups) {
+        for (int rows = 1; rows <= kMostRows; ++rows) {
+          const Folded all = fold(0, groups, 0, rows);
+          for (int i = 0; i < groups * rows; ++i) {
+            const Folded alone = fold(i / rows, 1, i % rows, 1);
+            const auto begin = all.rows.begin() + i * steps;
+            EXPECT_TRUE(std::equal(alone.rows.begin(), alone.rows.end(), begin))
+                << NameOf(isa) << ", " << steps << " steps, row " << i << " of " << groups
+                << " groups of " << rows;
+            const auto at = static_cast<size_t>(i);
+            EXPECT_EQ(all.constants[at], alone.constants[0]);
+            EXPECT_EQ(all.units[at], alone.units[0]);
+          }
+        }
       }
+      const Folded all = fold(0, 1, 0, kMostRows);
       for (size_t i = 0; i < a.size(); ++i) {
         const size_t row = i / static_cast<size_t>(steps), step = i % static_cast<size_t>(steps);
         const double product = double{a[i]} * F16ToF32(scales[step]);
-        EXPECT_NEAR(folded[i] * double{units[row]}, product, 0.501 * units[row]);
+        EXPECT_NEAR(all.rows[i] * double{all.units[row]}, product, 0.501 * all.units[row]);
       }
     }
   }

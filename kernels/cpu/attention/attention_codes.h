@@ -14,18 +14,21 @@ template <class V>
 void Fold(const FoldArgs& args) {
   using F = typename V::F;
   const F middle = V::Set(args.middle);
-  for (int r = 0; r < args.rows; ++r) {
+  for (int i = 0; i < args.groups * args.rows; ++i) {
+    const int group = i / args.rows, r = i % args.rows;
+    const int64_t scales_at = group * args.scale_stride;
     const float* in = args.a + r * args.a_stride;
-    float* out = static_cast<float*>(args.folded) + r * args.folded_stride;
+    float* out =
+        static_cast<float*>(args.folded) + group * args.group_stride + r * args.folded_stride;
     F sum = V::Set(0.0f);
     for (int c = 0; c < args.steps; c += V::kLanes) {
-      const F scale = V::LoadF16(args.scales + c), x = V::Load(in + c);
+      const F scale = V::LoadF16(args.scales + scales_at + c), x = V::Load(in + c);
       F zero = V::Mul(scale, middle);
-      if (args.zeros != nullptr) zero = V::Add(zero, V::LoadF16(args.zeros + c));
+      if (args.zeros != nullptr) zero = V::Add(zero, V::LoadF16(args.zeros + scales_at + c));
       sum = V::Fma(x, zero, sum);
       V::Store(out + c, V::Mul(x, scale));
     }
-    args.constants[r] = V::SumLanes(sum);
+    args.constants[i] = V::SumLanes(sum);
   }
 }
 

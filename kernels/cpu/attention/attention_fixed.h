@@ -28,50 +28,127 @@ inline constexpr int kLargestField = kBits == 2   ? 3 << 6
                                      : kBits == 3 ? 7 << 6
                                                   : 15 << 4;
 
-// kHeld: the vectors of a row, whose products stay in registers; 0: they are more, and go through
-// memory.
+// kRows rows from `row` on that become integers, in steps between which other rows can take theirs:
+// each waits for the largest of all lanes. kHeld: the vectors of a row, whose products stay in
+// registers; 0: they are more, and go through memory.
 template <class V, int kRows, int kHeld>
-[[gnu::always_inline]] inline void FoldFixedRows(const FoldArgs& args, int row) {
+struct FixedRows {
   using F = typename V::F;
   using U = typename V::U;
   // Adding this rounds to an integer, which is then in the low bits: below 2^22 the sum is exact.
-  constexpr float kRounding = 0x1.8p23f;
-  constexpr uint32_t kRoundingBits = 0x4b400000u;
-  const uint16_t *scales = args.scales, *zeros = args.zeros;
-  const int steps = kHeld > 0 ? kHeld * V::kLanes : args.steps;
+  static constexpr float kRounding = 0x1.8p23f;
+  static constexpr uint32_t kRoundingBits = 0x4b400000u;
+
+  const FoldArgs& args;
+  const uint16_t *scales, *zeros;
   const float* in[kRows];
   int16_t* out[kRows];
   float* products[kRows];
+  float *constants, *units;
   F held[kRows][kHeld > 0 ? kHeld : 1];
-  F largest[4], sum[4];
-#pragma GCC unroll 4
-  for (int r = 0; r < kRows; ++r) {
-    products[r] = args.products + r * steps;
-    in[r] = args.a + (row + r) * args.a_stride;
-    out[r] = static_cast<int16_t*>(args.folded) + (row + r) * args.folded_stride;
-    largest[r] = sum[r] = V::Set(0.0f);
-  }
-  const F middle = V::Set(args.middle);
-#pragma GCC unroll 8
-  for (int c = 0; c < steps; c += V::kLanes) {
-    const F scale = V::LoadF16(scales + c);
-    F zero = V::Mul(scale, middle);
-    if (zeros != nullptr) zero = V::Add(zero, V::LoadF16(zeros + c));
+  F largest[4], sum[4], inverse[kRows];
+
+  [[gnu::always_inline]] FixedRows(const FoldArgs& fold, int group, int row) : args(fold) {
+    scales = args.scales + group * args.scale_stride;
+    zeros = args.zeros == nullptr ? nullptr : args.zeros + group * args.scale_stride;
+    constants = args.constants + group * args.rows + row;
+    units = args.units + group * args.rows + row;
 #pragma GCC unroll 4
     for (int r = 0; r < kRows; ++r) {
-      const F x = V::Load(in[r] + c);
-      const F product = V::Mul(x, scale);
-      if constexpr (kHeld > 0) {
-        held[r][c / V::kLanes] = product;
-      } else {
-        V::Store(products[r] + c, product);
-      }
-      largest[r] = V::MaxSize(largest[r], product);
-      sum[r] = V::Fma(x, zero, sum[r]);
+      products[r] = args.products + r * Steps();
+      in[r] = args.a + (row + r) * args.a_stride;
+      out[r] = static_cast<int16_t*>(args.folded) + group * args.group_stride +
+               (row + r) * args.folded_stride;
+      largest[r] = sum[r] = V::Set(0.0f);
     }
   }
-  const auto of_lanes = []([[maybe_unused]] auto one, [[maybe_unused]] auto four, F(&lanes)[4],
-                           float* to) {
+  [[gnu::always_inline]] int Steps() const { return kHeld > 0 ? kHeld * V::kLanes : args.steps; }
+
+  [[gnu::always_inline]] void Multiply() {
+    const int steps = Steps();
+    const F middle = V::Set(args.middle);
+#pragma GCC unroll 8
+    for (int c = 0; c < steps; c += V::kLanes) {
+      const F scale = V::LoadF16(scales + c);
+      F zero = V::Mul(scale, middle);
+      if (zeros != nullptr) zero = V::Add(zero, V::LoadF16(zeros + c));
+#pragma GCC unroll 4
+      for (int r = 0; r < kRows; ++r) {
+        const F x = V::Load(in[r] + c);
+        const F product = V::Mul(x, scale);
+        if constexpr (kHeld > 0) {
+          held[r][c / V::kLanes] = product;
+        } else {
+          V::Store(products[r] + c, product);
+        }
+        largest[r] = V::MaxSize(largest[r], product);
+        sum[r] = V::Fma(x, zero, sum[r]);
+      }
+    }
+  }
+
+  [[gnu::always_inline]] void FindUnits() {
+    float most[4];
+    OfLanes(V::MaxLanes, V::MaxLanesOf4, largest, most);
+#pragma GCC unroll 4
+    for (int r = 0; r < kRows; ++r) {
+      // What is too small to have an inverse is nothing. A NaN that `largest` has lost is in the
+      // sum.
+      const bool nothing = most[r] < 1e-30f;
+      units[r] = nothing ? 0.0f : most[r] * args.unit;
+      inverse[r] = V::Set(nothing ? 0.0f : args.largest / most[r]);
+    }
+  }
+
+  [[gnu::always_inline]] void RoundRows() {
+    const int steps = Steps();
+    const F rounding = V::Set(kRounding);
+    U total[kRows];
+#pragma GCC unroll 4
+    for (int r = 0; r < kRows; ++r) {
+      total[r] = U{} - kRoundingBits * static_cast<uint32_t>(steps / V::kLanes);
+    }
+    const auto rounded_at = [&](int r, int c) KVG_INLINE_LAMBDA {
+      const F product = kHeld > 0 ? held[r][c / V::kLanes] : V::Load(products[r] + c);
+      return (U)V::Fma(product, inverse[r], rounding);
+    };
+    int c = 0;
+#pragma GCC unroll 4
+    for (; c + 2 * V::kLanes <= steps; c += 2 * V::kLanes) {
+#pragma GCC unroll 4
+      for (int r = 0; r < kRows; ++r) {
+        const U rounded = rounded_at(r, c), next = rounded_at(r, c + V::kLanes);
+        V::StoreU(out[r] + c, V::PackWords(rounded, next));
+        total[r] += rounded;
+        total[r] += next;
+      }
+    }
+    for (; c < steps; c += V::kLanes) {
+#pragma GCC unroll 4
+      for (int r = 0; r < kRows; ++r) {
+        const U rounded = rounded_at(r, c);
+        V::StoreWords(out[r] + c, rounded);
+        total[r] += rounded;
+      }
+    }
+#pragma GCC unroll 4
+    for (int r = 0; r < kRows; ++r) {
+      const F away = V::Set(-args.code_middle * units[r]);
+      sum[r] = V::Fma(V::ShiftedInts(total[r], 0), away, sum[r]);
+    }
+  }
+
+  [[gnu::always_inline]] void PutConstants() {
+    float of_rows[4];
+    OfLanes(V::SumLanes, V::SumLanesOf4, sum, of_rows);
+#pragma GCC unroll 4
+    for (int r = 0; r < kRows; ++r) constants[r] = of_rows[r];
+  }
+
+ private:
+  template <class One, class Four>
+  [[gnu::always_inline]] static void OfLanes([[maybe_unused]] One one, [[maybe_unused]] Four four,
+                                             F (&lanes)[4], float* to) {
     if constexpr (kRows == 1) {
       *to = one(lanes[0]);
     } else {
@@ -79,52 +156,32 @@ template <class V, int kRows, int kHeld>
       for (int r = kRows; r < 4; ++r) lanes[r] = lanes[0];
       four(lanes[0], lanes[1], lanes[2], lanes[3], to);
     }
-  };
-  float most[4];
-  of_lanes(V::MaxLanes, V::MaxLanesOf4, largest, most);
-  F inverse[kRows];
-  U total[kRows];
-#pragma GCC unroll 4
-  for (int r = 0; r < kRows; ++r) {
-    // What is too small to have an inverse is nothing. A NaN that `largest` has lost is in the sum.
-    const bool nothing = most[r] < 1e-30f;
-    args.units[row + r] = nothing ? 0.0f : most[r] * args.unit;
-    inverse[r] = V::Set(nothing ? 0.0f : args.largest / most[r]);
-    total[r] = U{} - kRoundingBits * static_cast<uint32_t>(steps / V::kLanes);
   }
-  const F rounding = V::Set(kRounding);
-  const auto round = [&](int r, int c) KVG_INLINE_LAMBDA {
-    const F product = kHeld > 0 ? held[r][c / V::kLanes] : V::Load(products[r] + c);
-    return (U)V::Fma(product, inverse[r], rounding);
-  };
-  int c = 0;
-#pragma GCC unroll 4
-  for (; c + 2 * V::kLanes <= steps; c += 2 * V::kLanes) {
-#pragma GCC unroll 4
-    for (int r = 0; r < kRows; ++r) {
-      const U rounded = round(r, c), next = round(r, c + V::kLanes);
-      V::StoreU(out[r] + c, V::PackWords(rounded, next));
-      total[r] += rounded;
-      total[r] += next;
+};
+
+template <class V, int kRows, int kHeld>
+[[gnu::always_inline]] inline void FoldFixedRows(const FoldArgs& args, int row) {
+  int group = 0;
+  if constexpr (kHeld > 0 && kHeld <= 4) {
+    for (; group + 2 <= args.groups; group += 2) {
+      FixedRows<V, kRows, kHeld> first(args, group, row), second(args, group + 1, row);
+      first.Multiply();
+      second.Multiply();
+      first.FindUnits();
+      second.FindUnits();
+      first.RoundRows();
+      second.RoundRows();
+      first.PutConstants();
+      second.PutConstants();
     }
   }
-  for (; c < steps; c += V::kLanes) {
-#pragma GCC unroll 4
-    for (int r = 0; r < kRows; ++r) {
-      const U rounded = round(r, c);
-      V::StoreWords(out[r] + c, rounded);
-      total[r] += rounded;
-    }
+  for (; group < args.groups; ++group) {
+    FixedRows<V, kRows, kHeld> rows(args, group, row);
+    rows.Multiply();
+    rows.FindUnits();
+    rows.RoundRows();
+    rows.PutConstants();
   }
-#pragma GCC unroll 4
-  for (int r = 0; r < kRows; ++r) {
-    const F away = V::Set(-args.code_middle * args.units[row + r]);
-    sum[r] = V::Fma(V::ShiftedInts(total[r], 0), away, sum[r]);
-  }
-  float constants[4];
-  of_lanes(V::SumLanes, V::SumLanesOf4, sum, constants);
-#pragma GCC unroll 4
-  for (int r = 0; r < kRows; ++r) args.constants[row + r] = constants[r];
 }
 
 template <class V, int kHeld>

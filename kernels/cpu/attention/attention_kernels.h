@@ -200,23 +200,25 @@ struct WeightedRows {
   float* sums;
 };
 
-// Rows times one group's scales: folded[r][c] = a[r][c] * scale[c]; constants[r] = sum over c of
+// Rows times each group's scales: folded[r][c] = a[r][c] * scale[c]; constants[r] = sum over c of
 // a[r][c] * (zero[c] + middle * scale[c]). In fixed point folded[r][c] is that in units[r], rounded
 // to an integer of at most `largest`; constants[r] is less by units[r] * code_middle * their sum.
 struct FoldArgs {
   const uint16_t* scales;  // f16, [steps]
   const uint16_t* zeros;   // or null
-  int steps;               // multiple of 16
+  int64_t scale_stride;    // of both, from group to group
+  int groups;
+  int steps;  // multiple of 16
   float middle;
   float code_middle, largest, unit;  // fixed point; unit: 1 / largest
   const float* a;
   int64_t a_stride;
   int rows;
   void* folded;  // f32 or 16-bit integers
-  int64_t folded_stride;
-  float* constants;
-  float* units;     // fixed point
-  float* products;  // fixed point: scratch, [4][steps]
+  int64_t folded_stride, group_stride;
+  float* constants;  // [groups][rows]
+  float* units;      // likewise; fixed point
+  float* products;   // fixed point: scratch, [4][steps]
 };
 
 // out[r][c] = (accumulate ? out[r][c] : 0) + sum over s of a[g][r][s] * table[code[s][c]] +

@@ -287,31 +287,25 @@ void CpuAttention::MultiplyCodes(const Call& call, const StreamPlan& plan, const
   const auto* scales = reinterpret_cast<const uint16_t*>(bytes + layout.scale_offset);
   const auto* zeros = reinterpret_cast<const uint16_t*>(bytes + layout.zero_offset);
   const int fixed = kernels_.fixed_codes && call.layout.dtype != DType::kF32 ? 1 : 0;
-  const int64_t group_bytes = int64_t{rows} * layout.steps * (fixed == 1 ? 2 : 4);
-  auto* folded = reinterpret_cast<char*>(scratch.folded);
-  FoldArgs fold = {.scales = scales,
-                   .zeros = layout.zero_offset == 0 ? nullptr : zeros,
-                   .steps = layout.steps,
-                   .middle = plan.middle,
-                   .code_middle = plan.code_middle,
-                   .largest = plan.largest,
-                   .unit = 1.0f / plan.largest,
-                   .a = a,
-                   .a_stride = a_stride,
-                   .rows = rows,
-                   .folded = folded,
-                   .folded_stride = layout.steps,
-                   .constants = scratch.constants,
-                   .units = scratch.units,
-                   .products = scratch.products};
-  for (int g = 0; g < layout.groups; ++g) {
-    kernels_.fold[fixed](fold);
-    fold.scales += layout.scale_stride;
-    if (fold.zeros != nullptr) fold.zeros += layout.scale_stride;
-    fold.folded = folded + (g + 1) * group_bytes;
-    fold.constants += rows;
-    fold.units += rows;
-  }
+  const int64_t group_stride = int64_t{rows} * layout.steps;
+  kernels_.fold[fixed]({.scales = scales,
+                        .zeros = layout.zero_offset == 0 ? nullptr : zeros,
+                        .scale_stride = layout.scale_stride,
+                        .groups = layout.groups,
+                        .steps = layout.steps,
+                        .middle = plan.middle,
+                        .code_middle = plan.code_middle,
+                        .largest = plan.largest,
+                        .unit = 1.0f / plan.largest,
+                        .a = a,
+                        .a_stride = a_stride,
+                        .rows = rows,
+                        .folded = scratch.folded,
+                        .folded_stride = layout.steps,
+                        .group_stride = group_stride,
+                        .constants = scratch.constants,
+                        .units = scratch.units,
+                        .products = scratch.products});
   kernels_.coded_product[fixed][layout.bits - 2](
       {.codes = bytes,
        .top_codes = bytes + layout.high_offset,
@@ -319,9 +313,9 @@ void CpuAttention::MultiplyCodes(const Call& call, const StreamPlan& plan, const
        .vectors = layout.vectors,
        .group_vectors = layout.groups == 1 ? layout.vectors : layout.group / kCodeLanes,
        .table = plan.table,
-       .a = folded,
+       .a = scratch.folded,
        .a_stride = layout.steps,
-       .group_stride = int64_t{rows} * layout.steps,
+       .group_stride = group_stride,
        .rows = rows,
        .constants = scratch.constants,
        .units = scratch.units,
