@@ -235,8 +235,9 @@ TEST_F(DeviceTraffic, RowsThatLeaveAPrefillStayOnTheDevice) {
   }
 }
 
-// The rows of a picture come to the host, which keeps them for all methods and samples. A stage
-// that chooses among them does so there.
+// The rows of a picture come to the host once, which keeps them for all methods and samples. A
+// stage that chooses among them does so there, by what it asked for of all tiles together. What it
+// keeps stays on the device; what it mixes is mixed on the host.
 TEST_F(DeviceTraffic, PicturesComeToTheHost) {
   const std::string checkpoint = std::string(KVG_TEST_DATA) + "/golden/vision/llava_next";
   const Result<Json> config = ReadJsonFile(checkpoint + "/preprocessor_config.json");
@@ -247,17 +248,32 @@ TEST_F(DeviceTraffic, PicturesComeToTheHost) {
   const auto tower =
       VisionTower::Load(checkpoint, {.dtype = DType::kF32, .random_seed = {}}, *tiny_.ops);
   ASSERT_TRUE(tower.ok()) << tower.error().message;
-  const Method visionzip = LoadShipped("visionzip", {"see.dominant=6", "see.contextual=3"});
-  const Pipeline stages = MakePipeline(visionzip);
-  const auto copies = [&](const See* see) {
+  int64_t shown = 0;  // rows
+  const auto traffic = [&](const See* see) {
     const Traffic before = TrafficSoFar();
     const auto seen = (*tower)->Encode({&*pixels, 1}, Modality::kImage, nullptr, see);
     EXPECT_TRUE(seen.ok()) << seen.error().message;
-    return (TrafficSoFar() - before).downloads;
+    shown = (*seen)[0].count();
+    return TrafficSoFar() - before;
   };
-  EXPECT_EQ(copies(nullptr), 1);
-  // The attention of each of five tiles; keys, features and hidden states; and what is left.
-  EXPECT_EQ(copies(stages.see.get()), 5 + 3 + 1);
+  const VisionSpec& spec = (*tower)->spec();
+  constexpr int64_t kTiles = 5;
+  const int64_t patches = kTiles * spec.tower.grid_rows() * spec.tower.grid_columns();
+  const int64_t row_bytes = 4 * spec.hidden_size;
+  const Traffic whole = traffic(nullptr);
+  EXPECT_EQ(whole.downloads, 1);
+  EXPECT_EQ(whole.download_bytes, row_bytes * patches);
+
+  const Method kept = LoadShipped("holov");
+  const Traffic few = traffic(MakePipeline(kept).see.get());
+  // The attention of all tiles, the rows that it compares, and what is left.
+  EXPECT_EQ(few.downloads, 3);
+  EXPECT_LE(few.download_bytes,
+            4 * spec.tower.heads * (patches + kTiles) + row_bytes * (patches + shown));
+
+  const Method mixed = LoadShipped("visionzip", {"see.dominant=6", "see.contextual=3"});
+  // The attention of all tiles, their keys, the rows that are mixed, and what is left.
+  EXPECT_EQ(traffic(MakePipeline(mixed).see.get()).downloads, 4);
 }
 
 // Which operations ask the device for a number, as docs/cuda.md lists them, and what it leaves to

@@ -233,7 +233,7 @@ void VisionPass::Block(int64_t index, Tensor x) {
   (whole ? *slices_ : *windows_)
       .Run(q, k, v, attended.Reshape({rows, tower_.heads, dim}), log_sum_exp_);
   if (early) {
-    for (size_t i = 0; i < plan_.slices.size(); ++i) early_.push_back(AttentionOf(i));
+    early_ = AttentionOfTiles();
     if (!last) log_sum_exp_ = {};
   }
   AddBranch(attended, w.output, w.attention_scale, x);

@@ -4,6 +4,7 @@
 
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "src/vision/attention.h"
@@ -11,6 +12,9 @@
 #include "src/vision/weights.h"
 
 namespace kvgauge {
+
+// A row that is shown: rows and their weights.
+using RowMix = std::vector<std::pair<int32_t, float>>;
 
 // A row of a picture that a stage left.
 struct SeenPlace {
@@ -67,13 +71,15 @@ class VisionPass {
   // What a stage asked for, of all tiles of the batch.
   struct Looked;
   Looked Look(const SeeNeeds& needs, const Tensor& x);
-  std::vector<float> QueriesAndKeys(int64_t block, const Tensor& x);
+  std::vector<float> Keys(const Tensor& qkv);
+  std::vector<float> KeysOf(int64_t block, const Tensor& x);
   // How much attention each row of a tile got in the block that ran last: from the class token, or
-  // from all of them on average. [heads, rows of the tile].
-  std::vector<float> AttentionOf(size_t tile);
+  // from all of them on average. A tile's is [heads, rows of the tile].
+  std::vector<std::vector<float>> AttentionOfTiles();
   // Rows of the batch that become one row each, side by side, in the order of the pixels.
   std::vector<int32_t> RowsOfUnits() const;
   void ReduceTiles(const See& see, std::span<const uint64_t> seeds, const Tensor& x);
+  Tensor Shown(std::span<const RowMix> mixes, const Tensor& x);
 
   // Mean or largest of squares of `stride` rows and columns of each tile.
   Tensor Pool(const Tensor& features, int64_t stride, bool largest);
@@ -96,7 +102,7 @@ class VisionPass {
   Tensor cos_, sin_;
   bool shows_attention_ = false;           // a stage asks for that of the last block
   int64_t early_block_ = -1;               // and for that of this one; -1: of no other
-  std::vector<std::vector<float>> early_;  // each tile's, as of AttentionOf
+  std::vector<std::vector<float>> early_;  // each tile's, as of AttentionOfTiles
   Tensor log_sum_exp_;                     // of a block that a stage asks for
   Tensor features_;                        // of the layers that are read, as far as they are known
   ProjectedRows result_;

@@ -2,16 +2,18 @@
 // Stages that reduce pictures, where a row of a picture is made of rows of the tower. One row each:
 // between the chosen layer and the projector. A square of rows each: behind the projector.
 #include <algorithm>
+#include <map>
+#include <utility>
 
+#include "methods/tensors.h"
 #include "src/vision/pass.h"
 
 namespace kvgauge {
 namespace {
 
-// The mean, over some units of so many rows of qkv [rows, 3 * width] each, of columns
-// [first, first + width).
-std::vector<float> MeanColumns(const std::vector<float>& qkv, std::span<const int32_t> rows,
-                               int64_t unit, int64_t first, int64_t width) {
+// The mean of the rows of each unit, `unit` rows of `table` [rows, width].
+std::vector<float> MeanRows(const std::vector<float>& table, std::span<const int32_t> rows,
+                            int64_t unit, int64_t width) {
   std::vector<float> out;
   out.reserve(rows.size() / static_cast<size_t>(unit) * static_cast<size_t>(width));
   for (size_t at = 0; at < rows.size(); at += static_cast<size_t>(unit)) {
@@ -19,7 +21,7 @@ std::vector<float> MeanColumns(const std::vector<float>& qkv, std::span<const in
       double sum = 0;
       for (int64_t i = 0; i < unit; ++i) {
         const int64_t row = rows[at + static_cast<size_t>(i)];
-        sum += double{qkv[static_cast<size_t>(row * 3 * width + first + c)]};
+        sum += double{table[static_cast<size_t>(row * width + c)]};
       }
       out.push_back(static_cast<float>(sum / static_cast<double>(unit)));
     }
@@ -31,15 +33,16 @@ std::vector<float> MeanColumns(const std::vector<float>& qkv, std::span<const in
 struct OwnKeys {
   std::vector<float> class_query, class_key, keys;
 
-  // `rows`: of the tile's units; `class_row`: -1 where there is none to see.
-  OwnKeys(const std::vector<float>& qkv, std::span<const int32_t> rows, int64_t unit,
-          int32_t class_row, int64_t width) {
-    if (qkv.empty()) return;
+  // `table`: as of VisionPass::Keys. `rows`: of the tile's units; `class_row`, of keys and of a
+  // query: -1 where there is none to see.
+  OwnKeys(const std::vector<float>& table, std::span<const int32_t> rows, int64_t unit,
+          int32_t class_row, int32_t query_row, int64_t width) {
+    if (table.empty()) return;
     if (class_row >= 0) {
-      class_query = MeanColumns(qkv, {&class_row, 1}, 1, 0, width);
-      class_key = MeanColumns(qkv, {&class_row, 1}, 1, width, width);
+      class_query = MeanRows(table, {&query_row, 1}, 1, width);
+      class_key = MeanRows(table, {&class_row, 1}, 1, width);
     }
-    keys = MeanColumns(qkv, rows, unit, width, width);
+    keys = MeanRows(table, rows, unit, width);
   }
   TileKeys view() const { return {class_query, keys, class_key}; }
 };
@@ -49,12 +52,10 @@ class RowMixer {
  public:
   RowMixer(const std::vector<float>& table, int64_t width) : table_(table), width_(width) {}
 
-  // Appends the sum of rows `first` + patch; a class token's row is `class_row`.
-  void Append(const SeenRow& row, int64_t first, const float* class_row) {
+  void Append(const RowMix& mix) {
     std::vector<double> sum(static_cast<size_t>(width_));
-    for (const auto& [patch, weight] : row.mix) {
-      const float* from =
-          patch == SeenRow::kClass ? class_row : table_.data() + (first + patch) * width_;
+    for (const auto& [row, weight] : mix) {
+      const float* from = table_.data() + row * width_;
       for (int64_t c = 0; c < width_; ++c) {
         sum[static_cast<size_t>(c)] += double{weight} * double{from[c]};
       }
@@ -102,53 +103,76 @@ bool ReducesTiles(const VisionSpec& spec, const SeeNeeds& needs) {
 }
 
 struct VisionPass::Looked {
-  std::vector<float> qkv;  // of the block that makes the features; [rows, 3 * width]
-  std::vector<std::vector<float>> attention;  // of the same block; each tile's [heads, rows]
-  std::vector<float> behind;                  // of the one that reads them
-  std::vector<float> features;                // [rows without class tokens, width]; one row each
-  std::vector<float> hidden;  // [rows, width]; one row each, where there are class tokens
-  std::vector<float> rows;    // projected; squares, or where asked for
+  std::vector<float> keys;                    // as of Keys, of the block that makes the features
+  std::vector<std::vector<float>> attention;  // of the same block
+  std::vector<float> behind;                  // keys of the one that reads the features
+  std::vector<float> rows;                    // projected; squares, or where asked for
 };
 
+// The parts of queries, keys and values that stages may ask for: the keys of all rows, then the
+// queries of class tokens, tile after tile. [rows, width].
+std::vector<float> VisionPass::Keys(const Tensor& qkv) {
+  const int64_t width = tower_.width;
+  std::vector<int32_t> classes;
+  for (const RowRange& tile : plan_.slices) {
+    if (tower_.class_token) classes.push_back(static_cast<int32_t>(tile.first));
+  }
+  const int64_t end = plan_.rows + std::ssize(classes);
+  const Tensor seen = Take(VisionSlot::kSeen, DType::kF32, {end, width});
+  ops_.rows->Convert(Columns(qkv, width, 2 * width), seen.Slice(0, plan_.rows));
+  if (!classes.empty()) {
+    GatherRows(Columns(qkv, 0, width), classes, seen.Slice(plan_.rows, end));
+  }
+  return Fetch(seen);
+}
+
 // The block has not run; `x` is what it would read.
-std::vector<float> VisionPass::QueriesAndKeys(int64_t block, const Tensor& x) {
+std::vector<float> VisionPass::KeysOf(int64_t block, const Tensor& x) {
   const VisionBlock& w = weights_.blocks[static_cast<size_t>(block)];
   const Tensor normed = Take(VisionSlot::kNormed, dtype_, {plan_.rows, tower_.width});
   Apply(w.attention_norm, x, normed);
   const Tensor qkv = Take(VisionSlot::kProjected, DType::kF32, {plan_.rows, 3 * tower_.width});
   Multiply(normed, w.qkv, MatMulMode::kSet, qkv);
-  return Fetch(qkv);
+  return Keys(qkv);
 }
 
 VisionPass::Looked VisionPass::Look(const SeeNeeds& needs, const Tensor& x) {
   Looked looked;
   // The last block left its queries, keys and values there.
-  for (size_t i = 0; i < plan_.slices.size() && needs.attention; ++i) {
-    looked.attention.push_back(AttentionOf(i));
-  }
+  if (needs.attention) looked.attention = AttentionOfTiles();
   if (needs.keys) {
-    looked.qkv = Fetch(Take(VisionSlot::kProjected, DType::kF32, {plan_.rows, 3 * tower_.width}));
+    looked.keys = Keys(Take(VisionSlot::kProjected, DType::kF32, {plan_.rows, 3 * tower_.width}));
   }
   if (needs.behind) {
     KVG_CHECK(std::ssize(weights_.blocks) > tower_.run_layers,
               "a stage asks for a block that was not loaded");
-    looked.behind = QueriesAndKeys(tower_.run_layers, x);
+    looked.behind = KeysOf(tower_.run_layers, x);
   }
-  const bool one_each = OneRowEach(spec_);
-  if (one_each) looked.features = Fetch(features_);
-  if (one_each && tower_.class_token) looked.hidden = Fetch(x);
-  if (needs.rows || !one_each) looked.rows = Fetch(Project(features_));
+  if (needs.rows || !OneRowEach(spec_)) looked.rows = Fetch(Project(features_));
   return looked;
 }
 
-std::vector<float> VisionPass::AttentionOf(size_t tile) {
-  const int64_t dim = tower_.width / tower_.heads, rows = plan_.slices[tile].rows;
+std::vector<std::vector<float>> VisionPass::AttentionOfTiles() {
+  const int64_t dim = tower_.width / tower_.heads, heads = tower_.heads;
   const Tensor qkv =
       Take(VisionSlot::kProjected, DType::kF32, {plan_.rows, 3 * tower_.width});  // as it was left
-  const Tensor out = Take(VisionSlot::kReceived, DType::kF32, {tower_.heads, rows});
-  slices_->Received(tile, tower_.class_token, HeadsAt(qkv, 0, tower_.heads, dim), log_sum_exp_,
-                    out);
-  return Fetch(out);
+  int64_t count = 0;
+  for (const RowRange& tile : plan_.slices) count += heads * tile.rows;
+  const Tensor all = Take(VisionSlot::kReceived, DType::kF32, {count});
+  int64_t at = 0;
+  for (size_t i = 0; i < plan_.slices.size(); ++i) {
+    const int64_t rows = plan_.slices[i].rows, begin = std::exchange(at, at + heads * rows);
+    slices_->Received(i, tower_.class_token, HeadsAt(qkv, 0, heads, dim), log_sum_exp_,
+                      all.Slice(begin, at).Reshape({heads, rows}));
+  }
+  const std::vector<float> fetched = Fetch(all.Reshape({1, count}));
+  std::vector<std::vector<float>> of_tiles;
+  auto from = fetched.begin();
+  for (const RowRange& tile : plan_.slices) {
+    const auto begin = std::exchange(from, from + heads * tile.rows);
+    of_tiles.emplace_back(begin, from);
+  }
+  return of_tiles;
 }
 
 std::vector<int32_t> VisionPass::RowsOfUnits() const {
@@ -197,6 +221,43 @@ static std::vector<float> OfUnits(const std::vector<float>& attention,
   return out;
 }
 
+// What a stage shows of the tower's rows, as rows of the device. A mix names rows of the features
+// and, behind them, of `x`. Rows that are kept as they are stay there; the host gets the others'.
+Tensor VisionPass::Shown(std::span<const RowMix> mixes, const Tensor& x) {
+  const int64_t count = std::ssize(mixes), width = tower_.width, own = features_.shape[0];
+  std::vector<int32_t> kept, mixed, named, of_class;  // rows of the features; of the result; ..
+  std::map<int32_t, int32_t> place;                   // in `named`, then in `of_class`
+  for (const RowMix& mix : mixes) {
+    const bool keeps = mix.size() == 1 && mix[0].second == 1.0f && mix[0].first < own;
+    kept.push_back(keeps ? mix[0].first : -1);
+    if (keeps) continue;
+    mixed.push_back(static_cast<int32_t>(kept.size()) - 1);
+    for (const auto& [row, weight] : mix) place.emplace(row, 0);
+  }
+  for (auto& [row, at] : place) {
+    at = static_cast<int32_t>(named.size() + of_class.size());
+    const bool is_class = row >= own;
+    (is_class ? of_class : named).push_back(is_class ? row - static_cast<int32_t>(own) : row);
+  }
+  const Tensor shown = Take(VisionSlot::kMerged, DType::kF32, {count, width});
+  GatherRows(features_, kept, shown);
+  if (mixed.empty()) return shown;
+  const int64_t end = std::ssize(place), begin = std::ssize(named);
+  const Tensor seen = Take(VisionSlot::kSeen, DType::kF32, {end, width});
+  if (begin > 0) GatherRows(features_, named, seen.Slice(0, begin));
+  if (begin < end) GatherRows(x, of_class, seen.Slice(begin, end));
+  const std::vector<float> table = Fetch(seen);
+  RowMixer mixer(table, width);
+  for (const int32_t at : mixed) {
+    RowMix mix = mixes[static_cast<size_t>(at)];
+    for (auto& [row, weight] : mix) row = place.at(row);
+    mixer.Append(mix);
+  }
+  const Tensor sums = Send(VisionSlot::kSeen, mixer.mixed(), {std::ssize(mixed), width});
+  ops_.select->Scatter(sums, Send(VisionSlot::kIndex, mixed), shown);
+  return shown;
+}
+
 void VisionPass::ReduceTiles(const See& see, std::span<const uint64_t> seeds, const Tensor& x) {
   const SeeNeeds needs = see.sees();
   const Looked looked = Look(needs, x);
@@ -204,8 +265,7 @@ void VisionPass::ReduceTiles(const See& see, std::span<const uint64_t> seeds, co
   const bool one_each = OneRowEach(spec_) && !needs.mixes_shown;
   const bool has_class = one_each && tower_.class_token;
   const std::vector<int32_t> rows = RowsOfUnits();
-  RowMixer mixer(one_each ? looked.features : looked.rows,
-                 one_each ? tower_.width : spec_.hidden_size);
+  std::vector<RowMix> mixes;
   std::vector<RowMixer> deep;
   for (const std::vector<float>& layer : result_.deepstack) {
     deep.emplace_back(layer, spec_.hidden_size);
@@ -224,8 +284,9 @@ void VisionPass::ReduceTiles(const See& see, std::span<const uint64_t> seeds, co
       const std::span<const int32_t> own = std::span(rows).subspan(
           static_cast<size_t>(before * unit), static_cast<size_t>(own_patches * unit));
       const int32_t class_row = has_class ? static_cast<int32_t>(tile.first) : -1;
-      const OwnKeys keys(looked.qkv, own, unit, class_row, tower_.width);
-      const OwnKeys behind(looked.behind, own, unit, class_row, tower_.width);
+      const auto query_row = static_cast<int32_t>(plan_.rows) + static_cast<int32_t>(slice);
+      const OwnKeys keys(looked.keys, own, unit, class_row, query_row, tower_.width);
+      const OwnKeys behind(looked.behind, own, unit, class_row, query_row, tower_.width);
       std::vector<float> attention, early;
       if (needs.attention) {
         attention = OfUnits(looked.attention[slice], own, unit, tile.first, tower_.heads);
@@ -250,16 +311,15 @@ void VisionPass::ReduceTiles(const See& see, std::span<const uint64_t> seeds, co
                         .subspan(static_cast<size_t>(before * spec_.hidden_size),
                                  static_cast<size_t>(own_patches * spec_.hidden_size));
       }
-      const float* class_hidden =
-          has_class ? looked.hidden.data() + tile.first * tower_.width : nullptr;
       for (const SeenRow& row : see.Reduce(view)) {
+        RowMix& mix = mixes.emplace_back();
         for (const auto& [patch, weight] : row.mix) {
           KVG_CHECK(patch < own_patches && (patch >= 0 || has_class),
                     "a stage shows what is not there");
+          const int64_t from = patch >= 0 ? before + patch : features_.shape[0] + tile.first;
+          mix.emplace_back(static_cast<int32_t>(from), weight);
         }
         places.push_back({number, row.place, row.apart});
-        mixer.Append(row, before, class_hidden);
-        for (RowMixer& layer : deep) layer.Append(row, before, class_hidden);
       }
       before += own_patches;
     }
@@ -267,13 +327,17 @@ void VisionPass::ReduceTiles(const See& see, std::span<const uint64_t> seeds, co
     result_.pictures.push_back({count, std::ssize(places)});
     count += std::ssize(places);
   }
-  for (size_t i = 0; i < deep.size(); ++i) result_.deepstack[i] = std::move(deep[i].mixed());
-  if (one_each) {
-    result_.rows =
-        Fetch(Project(Send(VisionSlot::kFeatures, mixer.mixed(), {count, tower_.width})));
-  } else {
-    result_.rows = std::move(mixer.mixed());
+  for (size_t i = 0; i < deep.size(); ++i) {
+    for (const RowMix& mix : mixes) deep[i].Append(mix);
+    result_.deepstack[i] = std::move(deep[i].mixed());
   }
+  if (one_each) {
+    result_.rows = Fetch(Project(Shown(mixes, x)));
+    return;
+  }
+  RowMixer mixer(looked.rows, spec_.hidden_size);
+  for (const RowMix& mix : mixes) mixer.Append(mix);
+  result_.rows = std::move(mixer.mixed());
 }
 
 }  // namespace kvgauge

@@ -27,7 +27,8 @@ enum class VisionSlot {
   kProjected,  // q, k and v
   kAttended,
   kLogSumExp,  // [heads, rows]
-  kReceived,   // [heads, rows of a tile]
+  kReceived,   // [heads * rows]
+  kSeen,       // rows of the tower's width on their way to a stage, or back
   kBranch,
   kUp,
   kActivated,
