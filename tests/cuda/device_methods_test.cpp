@@ -4,10 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
 
 #include "conformance/scene.h"
 #include "core/files.h"
 #include "cuda/suite_device.h"
+#include "methods/gate_scorer.h"
 #include "methods/layouts/latent.h"
 #include "methods/registry.h"
 #include "methods/tensors.h"
@@ -184,6 +186,66 @@ TEST(DeviceMethods, APlanThatIsNoneIsTheResultOfItsCell) {
   const std::string& message = status.error().message;
   for (const char* part : {"layer 0", "plan for KV head 0", "entry 1 after entry 1 of 51"}) {
     EXPECT_NE(message.find(part), std::string::npos) << message;
+  }
+}
+
+// A gate of ones, and of no number for a head of layer 1 in steps.
+class StepsOfNoNumbers final : public Gate {
+ public:
+  std::string key() const override { return "steps of no numbers"; }
+  int64_t PlannedBytes(const ModelShape&) const override { return 0; }
+  std::unique_ptr<LoadedGate> Load(const ModelShape&, Ops& ops) const override {
+    return std::make_unique<Loaded>(ops);
+  }
+
+ private:
+  class Loaded final : public LoadedGate {
+   public:
+    explicit Loaded(Ops& ops) : ops_(ops) {}
+    void Fold(int64_t layer, const Tensor& x, Tensor out) override {
+      ops_.rows->Fill(1.0f, out);
+      if (layer != 1 || x.shape[0] > 1) return;
+      ops_.rows->Fill(std::numeric_limits<float>::quiet_NaN(), Columns(out, 0, 1));
+    }
+    int64_t bytes() const override { return 0; }
+
+   private:
+    Ops& ops_;
+  };
+};
+class ScoreOfNoNumbers final : public GateScorer {
+ public:
+  explicit ScoreOfNoNumbers(const Params&) { Set(std::make_shared<StepsOfNoNumbers>()); }
+};
+KVG_REGISTER_STAGE({
+    .kind = StageKind::kScore,
+    .id = "test_no_numbers",
+    .summary = "gives no numbers in steps",
+    .make = Make<ScoreOfNoNumbers>(),
+});
+
+// It asks for no gate in a step, and says at the end what a host says at once.
+TEST(DeviceMethods, AGateWithoutNumbersIsTheResultOfItsCell) {
+  const Json json = {{"id", "bad"},
+                     {"title", "a gate without numbers"},
+                     {"family", "selection"},
+                     {"version", 1},
+                     {"stages",
+                      {{"score", {{"id", "test_no_numbers"}}},
+                       {"reduce", {{"id", "top_k"}}},
+                       {"trigger", {{"id", "every_step"}}}}}};
+  const Result<Method> bad = ParseMethod(json, "test");
+  ASSERT_TRUE(bad.ok()) << bad.error().message;
+  const Method h2o = LoadShipped("h2o");
+  const TinyModel tiny = MakeTinyModel("gqa");
+  const Budget some = {Budget::Kind::kEntries, 50};
+  const Contender good = {&h2o, some, tiny.model.get()}, other = {&*bad, some, tiny.model.get()};
+  const Outcomes outcomes = RunContenders({other, good}, {Sample(100, 8)});
+  EXPECT_TRUE(outcomes.at({0, 1}).cell.status.ok()) << "the other row goes on";
+  const Status& status = outcomes.at({0, 0}).cell.status;
+  ASSERT_FALSE(status.ok());
+  for (const char* part : {"score.test_no_numbers gave layer 1 ", "no finite numbers"}) {
+    EXPECT_NE(status.error().message.find(part), std::string::npos) << status.error().message;
   }
 }
 

@@ -149,9 +149,7 @@ Status Compressor::Impl::CheckGates(const StageChoice& choice, CacheView& view,
   const std::vector<float> fetched = Fetch(ops_, sums);
   // Heads are exchanged with rows by a product, so one that is no number leaves none of its row.
   if (std::ranges::all_of(fetched, [](float sum) { return std::isfinite(sum); })) return {};
-  return Unsupported(StrCat(choice.slot, ".", choice.spec->id, " gave layer ", view.layer(),
-                            " scores that are no finite numbers; its weights are not those of "
-                            "this model, or too large"));
+  return GatesGaveNoNumbers(choice, view.layer());
 }
 
 Status Compressor::Impl::CheckKept() const {
@@ -493,13 +491,21 @@ Tensor Compressor::Impl::NumbersOf(CacheView& view) {
   return numbers;
 }
 
-Status Compressor::Impl::CheckStepGates(CacheView& view) const {
+Status Compressor::Impl::CheckStepGates(CacheView& view) {
   for (const GateNeed& need : pipeline_.StepScore().needs().step_gates) {
-    if (need.gate->rows_of() != view.layer()) continue;
-    const StageChoice& choice = *(method_.decode_score ? method_.decode_score : method_.score);
-    KVG_TRY(CheckGates(choice, view, view.GateScores(*need.gate)));
+    if (need.gate->rows_of() == view.layer()) KVG_TRY(CheckStepGate(view, *need.gate));
   }
   return {};
+}
+
+// A device says it at the end.
+Status Compressor::Impl::CheckStepGate(CacheView& view, const Gate& gate) {
+  const Tensor scores = view.GateScores(gate);
+  if (ops_.device != Device::kHost) {
+    recorder_.AddStepGates(view, scores);
+    return {};
+  }
+  return CheckGates(*(method_.decode_score ? method_.decode_score : method_.score), view, scores);
 }
 
 Result<Tensor> Compressor::Impl::AgeLayer(CacheView& view) {
@@ -508,8 +514,7 @@ Result<Tensor> Compressor::Impl::AgeLayer(CacheView& view) {
   const Tensor numbers = NumbersOf(view);
   pipeline_.StepScore().Age(view, numbers);
   for (const GateNeed& need : pipeline_.StepScore().needs().gates) {
-    const StageChoice& choice = *(method_.decode_score ? method_.decode_score : method_.score);
-    KVG_TRY(CheckGates(choice, view, view.GateScores(*need.gate)));
+    KVG_TRY(CheckStepGate(view, *need.gate));
   }
   KVG_TRY(cache_->KeepScores(view.layer(), numbers));
   return numbers;

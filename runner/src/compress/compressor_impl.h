@@ -129,7 +129,8 @@ class Compressor::Impl final : public LayerHook {
     return source;
   }
   Status KeepNumbers(CacheView& view, const Tensor& scores);
-  Status CheckStepGates(CacheView& view) const;
+  Status CheckStepGates(CacheView& view);
+  Status CheckStepGate(CacheView& view, const Gate& gate);
   // The numbers of the layer's entries, aged; empty where scores do not age.
   Result<Tensor> AgeLayer(CacheView& view);
   // What is kept of them: [numbers, kv_heads, width], or without the first dim where it is one.

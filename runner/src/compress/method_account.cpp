@@ -2,6 +2,7 @@
 #include "src/compress/method_account.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "core/strings.h"
 #include "src/compress/prompt_reach.h"
@@ -29,6 +30,12 @@ bool KeepsAll(const LayerView& view, std::span<const HeadPlan> plan) {
 }
 
 }  // namespace
+
+Error GatesGaveNoNumbers(const StageChoice& choice, int64_t layer) {
+  return Unsupported(StrCat(choice.slot, ".", choice.spec->id, " gave layer ", layer,
+                            " scores that are no finite numbers; its weights are not those of "
+                            "this model, or too large"));
+}
 
 Recorder::Recorder(const Model& model, const Method& method, const Budget& budget,
                    const ModelShape& shape)
@@ -134,6 +141,29 @@ Tensor Recorder::OutcomeOf(int64_t layer, const KvCache& cache) {
   return outcomes_.Of(layer).Reshape({heads, kKvKeptNumbers});
 }
 
+void Recorder::AddStepGates(LayerView& view, const Tensor& scores) {
+  if (gates_.empty()) gates_.Allocate(model_.devices(), shape_.layers, DType::kF32, 1);
+  RowOps& rows = *view.ops().rows;
+  const int64_t heads = scores.shape[0];
+  const Tensor of_heads = view.Scratch(DType::kF32, {heads});
+  const Tensor sum = view.Scratch(DType::kF32, {1, 1});
+  rows.ReduceRows(scores, Reduction::kSumAbs, of_heads);
+  rows.ReduceRows(of_heads.Reshape({1, heads}), Reduction::kSumAbs, sum[0]);
+  rows.Affine(sum, 0.0f, 0.0f, sum);  // 0, or no number
+  const Tensor seen = gates_.Of(view.layer()).Reshape({1, 1});
+  rows.Combine(seen, sum, Binary::kAdd, seen);
+}
+
+Status Recorder::CheckStepGates() const {
+  const std::vector<float> seen = gates_.ToHost<float>();
+  for (size_t layer = 0; layer < seen.size(); ++layer) {
+    if (std::isfinite(seen[layer])) continue;
+    return GatesGaveNoNumbers(method_.decode_score ? *method_.decode_score : *method_.score,
+                              static_cast<int64_t>(layer));
+  }
+  return {};
+}
+
 void Recorder::AddStore(const StorePlan& plan) {
   stores_otherwise_ = true;
   codes_ |= plan.layout->traits().seals;
@@ -147,6 +177,10 @@ void Recorder::ContinueFrom(const Recorder& other) {
   weighted_ = other.weighted_;
   sparse_ = other.sparse_;
   record_ = other.record_;
+  if (!other.gates_.empty()) {
+    gates_.Allocate(model_.devices(), shape_.layers, DType::kF32, 1);
+    gates_.CopyFrom(other.gates_);
+  }
   other.AddMergedOnDevice(record_.merged);
 }
 
@@ -162,6 +196,7 @@ void Recorder::AddMergedOnDevice(std::vector<int64_t>& merged) const {
 
 // Devices are not asked in a step, so what is wrong with its plan is known when there is time.
 Status Recorder::CheckSteps(const KvCache& cache) const {
+  KVG_TRY(CheckStepGates());
   const std::vector<int32_t> kept = outcomes_.ToHost<int32_t>();
   for (size_t i = 0; i < kept.size(); i += kKvKeptNumbers) {
     const auto number = [&](KvKept what) { return kept[i + static_cast<size_t>(what)]; };

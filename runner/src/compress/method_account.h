@@ -12,6 +12,9 @@
 
 namespace kvgauge {
 
+// What is said of trained gates that give what is no number.
+Error GatesGaveNoNumbers(const StageChoice& choice, int64_t layer);
+
 class Recorder {
  public:
   // All outlive the recorder.
@@ -37,11 +40,14 @@ class Recorder {
   void AddMerged(int64_t layer, std::span<const HeadPlan> plan);
   // For KvCache::ReduceOnDevice: numbers of this layer's heads.
   Tensor OutcomeOf(int64_t layer, const KvCache& cache);
+  // What gates gave the newest entry of a layer, [kv_heads, 1]: a device looks whether they are
+  // numbers, and tells CheckSteps.
+  void AddStepGates(LayerView& view, const Tensor& scores);
   void AddStore(const StorePlan& plan);
   // Goes on from what another sequence's recorder has seen.
   void ContinueFrom(const Recorder& other);
 
-  // What a device found wrong with the plans that it executed.
+  // What a device found wrong with the plans that it executed, and with gates.
   Status CheckSteps(const KvCache& cache) const;
   // As things stand now. `allowed`: entries a head may hold.
   CompressionRecord Record(const KvCache& cache, const StepReads& reads, int64_t allowed) const;
@@ -49,6 +55,7 @@ class Recorder {
  private:
   int64_t IndexOnHost() const;
   std::vector<std::vector<int64_t>> Entries(const KvCache& cache) const;
+  Status CheckStepGates() const;
   void AddMergedOnDevice(std::vector<int64_t>& merged) const;
 
   const Model& model_;
@@ -62,6 +69,7 @@ class Recorder {
   bool dropped_ = false, weighted_ = false;
   bool sparse_ = false;    // rows of the prompt saw less than everything
   LayerNumbers outcomes_;  // [kv_heads] rows of KvKept of each layer, once there was one
+  LayerNumbers gates_;     // f32 of each layer, once there was one: 0, or no number
   ModalityCounts modalities_;
   CompressionRecord record_;
 };
