@@ -2,6 +2,7 @@
 // SelectOps. Top-k and order statistics by radix selection on order-preserving keys: four passes of
 // eight bits find the k-th key exactly, so ties are resolved by index and nothing is sorted.
 #include "cuda/backend_parts.h"
+#include "cuda/count.h"
 #include "cuda/device/context.h"
 #include "cuda/elements.h"
 #include "cuda/experts.h"
@@ -50,13 +51,13 @@ KVG_DEVICE Selected SelectLargest(int64_t n, int64_t count, KeyAt key_at) {
 }
 
 KVG_KERNEL(kSelectThreads)
-TopKKernel(const float* scores, int64_t n, int64_t stride, const int32_t* counts, int32_t* out,
+TopKKernel(const float* scores, Count columns, int64_t stride, const int32_t* counts, int32_t* out,
            int64_t width, int64_t out_stride) {
   KVG_SHARED(int32_t, above_of, kSelectWarps);
   KVG_SHARED(int32_t, equal_of, kSelectWarps);
   const float* row = scores + BlockX() * stride;
   int32_t* to = out + BlockX() * out_stride;
-  const int64_t count = counts[BlockX()];
+  const int64_t n = columns.get(), count = counts[BlockX()];
   for (int64_t i = count + Thread(); i < width; i += BlockThreads()) to[i] = -1;
   if (count == 0) return;  // the whole block
   const Selected last = SelectLargest(n, count, [row](int64_t i) { return KeyOf(row[i]); });
@@ -187,13 +188,13 @@ FollowingKernel(const int32_t* sorted, int64_t k, const int32_t* value, int64_t 
 
 KVG_KERNEL(kBlockThreads)
 MarkRunsKernel(const int32_t* index, int64_t rows, int64_t k, int64_t stride, int64_t run,
-               int64_t n, uint64_t* words, int64_t words_stride) {
+               Count bits, uint64_t* words, int64_t words_stride) {
   const int64_t at = BlockX() * kBlockThreads + Thread();
   if (at >= rows * k) return;
   const Place2 place = PlaceOf(at, k);
   const int64_t i = index[place.row * stride + place.column];
   if (i < 0) return;
-  const int64_t end = Least(n, (i + 1) * run);
+  const int64_t end = Least(bits.get(), (i + 1) * run);
   for (int64_t bit = i * run; bit < end;) {
     const int64_t word = bit / 64, count = Least(end, (word + 1) * 64) - bit;
     const uint64_t ones = count == 64 ? ~uint64_t{0} : (uint64_t{1} << count) - 1;
@@ -303,8 +304,8 @@ class DeviceSelect final : public SelectOps {
  private:
   void DoTopK(const Tensor& scores, const Tensor& counts, Tensor out) override {
     KVG_LAUNCH(TopKKernel, {.grid_x = scores.shape[0], .threads = kSelectThreads},
-               context_.stream(), scores.f32(), scores.shape[1], scores.stride[0], counts.i32(),
-               out.i32(), out.shape[1], out.stride[0]);
+               context_.stream(), scores.f32(), CountOf(scores.shape[1]), scores.stride[0],
+               counts.i32(), out.i32(), out.shape[1], out.stride[0]);
   }
 
   void DoGather(const Tensor& source, const Tensor& index, Tensor out) override {
@@ -371,7 +372,7 @@ class DeviceSelect final : public SelectOps {
                {.grid_x = CeilDiv(index.shape[0] * index.shape[1], kBlockThreads),
                 .threads = kBlockThreads},
                context_.stream(), index.i32(), index.shape[0], index.shape[1], index.stride[0], run,
-               n, words.As<uint64_t>(), words.stride[0]);
+               CountOf(n), words.As<uint64_t>(), words.stride[0]);
   }
 
   void DoChooseExperts(const Tensor& logits, const ExpertRule& rule, const Tensor& correction,

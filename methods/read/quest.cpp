@@ -11,13 +11,14 @@
 #include "methods/attention.h"
 #include "methods/page_bounds.h"
 #include "methods/registry.h"
+#include "methods/repeating_reader.h"
 #include "methods/tensors.h"
 #include "methods/turn_taking_reader.h"
 
 namespace kvgauge {
 namespace {
 
-class Quest final : public Reader, public TurnTakingReader {
+class Quest final : public Reader, public TurnTakingReader, public RepeatingReader {
  public:
   explicit Quest(const Params& params)
       : page_(params.Int("page")),
@@ -44,14 +45,19 @@ class Quest final : public Reader, public TurnTakingReader {
       return std::max(kLeastPages, (floor_below_ ? std::min(tokens_, length) : tokens_) / page_);
     };
     bool all = true;
-    for (size_t h = 0; h < index.heads.size(); ++h) all &= index.heads[h].pages() <= most(h);
+    int64_t columns = 0;
+    for (size_t h = 0; h < index.heads.size(); ++h) {
+      all &= index.heads[h].pages() <= most(h);
+      columns = std::max(columns, index.heads[h].columns(view));
+    }
     if (all) return false;  // also in a dense layer, whose index is empty
     const int64_t group = view.shape().group();
+    const Tensor limits = view.Scratch(DType::kF32, {columns, view.shape().key_dim});
     for (int64_t h = 0; h < view.shape().kv_heads; ++h) {
       const PageBounds& bounds = index.heads[h];
       const int64_t length = view.lengths()[h], begin = h * group, end = begin + group;
       if (bounds.pages() == 0) continue;
-      const Tensor chosen = Choose(view, h, bounds, q.Slice(begin, end),
+      const Tensor chosen = Choose(view, h, bounds, q.Slice(begin, end), limits,
                                    std::min(most(static_cast<size_t>(h)), bounds.pages()));
       view.ops().select->MarkRuns(chosen, page_, length,
                                   Columns(words.Slice(begin, end), 0, (length + 63) / 64));
@@ -64,24 +70,24 @@ class Quest final : public Reader, public TurnTakingReader {
 
   // q: [group, key_dim]. Pages for each of the group: [group, count] i32, rows may be the same.
   Tensor Choose(LayerView& view, int64_t head, const PageBounds& bounds, const Tensor& q,
-                int64_t count) const {
+                const Tensor& limits, int64_t count) const {
     Ops& ops = view.ops();
     const int64_t group = q.shape[0], pages = bounds.pages();
-    Tensor scores = bounds.LargestProducts(view, q);
-    HideFromNewest(view, head, 0, page_, scores);
+    Tensor scores = bounds.RoomyProducts(view, q, limits);
+    HideFromNewest(view, head, 0, page_, Columns(scores, 0, pages));
     if (last_page_) {
       Tensor last = Columns(scores, pages - 1, pages);
       ops.rows->Fill(kForcedScore, last);
     }
     const int64_t rows = by_kv_head_ ? 1 : group;
     if (by_kv_head_) {
-      Tensor best = view.Scratch(DType::kF32, {pages});
+      const Tensor best = view.Scratch(DType::kF32, {scores.shape[1]});
       ops.rows->ReduceColumns(scores, Reduction::kMax, best);
-      scores = best.Reshape({1, pages});
+      scores = best.Reshape({1, best.shape[0]});
     }
     const std::vector<int32_t> counts(static_cast<size_t>(rows), static_cast<int32_t>(count));
     Tensor chosen = view.Scratch(DType::kI32, {rows, count});
-    ops.select->TopK(scores, Upload(view, counts), chosen);
+    ops.select->TopK(Columns(scores, 0, pages), Upload(view, counts), chosen);
     if (rows < group) {
       chosen.shape[0] = group;
       chosen.stride[0] = 0;

@@ -2,6 +2,10 @@
 #include "methods/page_bounds.h"
 
 #include <algorithm>
+#include <utility>
+
+#include "methods/filled_keys.h"
+#include "methods/tensors.h"
 
 namespace kvgauge {
 namespace {
@@ -43,19 +47,34 @@ Tensor PageBounds::Widened(LayerView& view, const Buffer& buffer) const {
   return limits;
 }
 
+int64_t PageBounds::columns(const LayerView& view) const {
+  constexpr int64_t kRoom = 16;
+  if (view.ops().device == Device::kHost) return pages_;
+  return std::min((pages_ + kRoom - 1) / kRoom * kRoom, capacity_);
+}
+
 Tensor PageBounds::LargestProducts(LayerView& view, const Tensor& q) const {
+  return Products(view, q, view.Scratch(DType::kF32, {pages_, view.shape().key_dim}));
+}
+
+Tensor PageBounds::RoomyProducts(LayerView& view, const Tensor& q, const Tensor& limits) const {
+  return Products(view, q, limits.Slice(0, columns(view)));
+}
+
+// As many columns as `limits` has rows.
+Tensor PageBounds::Products(LayerView& view, const Tensor& q, const Tensor& limits) const {
   Ops& ops = view.ops();
-  const int64_t group = q.shape[0], dim = q.shape[1];
+  const int64_t group = q.shape[0], dim = q.shape[1], count = limits.shape[0];
   // A product with a positive number is largest at the upper bound, with a negative at the lower.
-  const Tensor scores = view.Scratch(DType::kF32, {group, pages_});
-  const Tensor part = view.Scratch(DType::kF32, {group, pages_});
+  const Tensor scores = view.Scratch(DType::kF32, {group, count});
+  const Tensor part = view.Scratch(DType::kF32, {group, count});
   const Tensor half = view.Scratch(DType::kF32, {group, dim});
   const Tensor zero = view.Scratch(DType::kF32, {dim});
   for (const bool upper : {false, true}) {
     ops.rows->Combine(q, zero, upper ? Binary::kMax : Binary::kMin, half);
-    const Tensor limits = upper ? High(view) : Low(view);
-    ops.linear->MatMulNT(half.Reshape({1, group, dim}), limits.Reshape({1, pages_, dim}), 1.0f,
-                         part.Reshape({1, group, pages_}));
+    ops.rows->Convert(Rows(upper ? high_ : low_, view.shape(), 0, count), limits);
+    ops.linear->MatMulNT(half.Reshape({1, group, dim}), limits.Reshape({1, count, dim}), 1.0f,
+                         part.Reshape({1, group, count}));
     ops.rows->Combine(scores, part, Binary::kAdd, scores);
   }
   return scores;
@@ -66,28 +85,51 @@ void PageBounds::Extend(LayerView& view, int64_t head, int64_t page, int64_t fir
   const int64_t length = view.lengths()[static_cast<size_t>(head)], begin = first / page;
   const int64_t pages = (length + page - 1) / page;
   Grow(view, begin, pages);
+  pages_ = pages;
+  auto* const filled = dynamic_cast<FilledKeys*>(&view);
+  if (begin + 1 == pages && filled != nullptr && view.ops().device != Device::kHost) {
+    return ExtendOne(view, begin, filled->Filled(head, begin * page, page));
+  }
   const Tensor keys = view.Keys(head, begin * page);
   for (const bool upper : {false, true}) {
     const Tensor limits = view.Scratch(DType::kF32, {pages - begin, shape.key_dim});
     Bound(view.ops(), keys, page, upper, limits);
     view.ops().rows->Convert(limits, Rows(upper ? high_ : low_, shape, begin, pages));
   }
-  pages_ = pages;
 }
 
-// Room for `pages`; the first `keep` stay.
+// Page `at`, the last one, of these keys [page, key_dim]. A device repeats what was submitted for
+// the entry before: that depends neither on the page nor on how much of it is filled.
+void PageBounds::ExtendOne(LayerView& view, int64_t at, const Tensor& keys) {
+  Ops& ops = view.ops();
+  const ModelShape& shape = view.shape();
+  const auto place = static_cast<int32_t>(at);
+  const Tensor where = Upload(view, std::span(&place, 1));
+  const Tensor limit = view.Scratch(DType::kF32, {1, shape.key_dim});
+  const Tensor narrow = view.Scratch(shape.cache_dtype, {1, shape.key_dim});
+  for (const bool upper : {false, true}) {
+    ops.rows->ReduceColumns(keys, upper ? Reduction::kMax : Reduction::kMin, limit[0]);
+    ops.rows->Convert(limit, narrow);
+    ops.select->Scatter(narrow, where, Rows(upper ? high_ : low_, shape, 0, capacity_));
+  }
+}
+
+// Room for `pages`; the first `keep` stay. Where there is no memory it leaves everything as it is.
 void PageBounds::Grow(LayerView& view, int64_t keep, int64_t pages) {
   if (pages <= capacity_) return;
   const ModelShape& shape = view.shape();
-  capacity_ = std::max(pages + 16, 2 * capacity_);
-  for (Buffer* buffer : {&low_, &high_}) {
-    Buffer larger =
-        view.ops().memory->Allocate(capacity_ * shape.key_dim * SizeOf(shape.cache_dtype));
+  MemoryOps& memory = *view.ops().memory;
+  const int64_t capacity = std::max(pages + 16, 2 * capacity_);
+  const int64_t size_bytes = capacity * shape.key_dim * SizeOf(shape.cache_dtype);
+  Buffer larger[] = {memory.Allocate(size_bytes), memory.Allocate(size_bytes)};
+  Buffer* const buffers[] = {&low_, &high_};
+  for (size_t i = 0; i < 2; ++i) {
     if (keep > 0) {
-      view.ops().memory->Copy(Rows(*buffer, shape, 0, keep), Rows(larger, shape, 0, keep));
+      memory.Copy(Rows(*buffers[i], shape, 0, keep), Rows(larger[i], shape, 0, keep));
     }
-    *buffer = std::move(larger);
+    *buffers[i] = std::move(larger[i]);
   }
+  capacity_ = capacity;
 }
 
 void PageIndex::Begin(LayerView& view, int64_t page) {

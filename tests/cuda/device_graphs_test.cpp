@@ -20,7 +20,8 @@ class DeviceGraphs : public ::testing::Test {
   static RepeatedWork::Counts ExpectSameBits(const std::string& kind,
                                              const std::vector<std::string>& ids,
                                              const std::vector<EngineSample>& samples,
-                                             const Prepare* prepare = nullptr) {
+                                             const Prepare* prepare = nullptr,
+                                             const std::vector<std::string>& settings = {}) {
     RepeatedWork::Counts counts;
     Outcomes with, without;
     ModelOptions options;
@@ -32,7 +33,7 @@ class DeviceGraphs : public ::testing::Test {
       methods.reserve(ids.size());
       std::vector<Contender> contenders;
       for (const std::string& id : ids) {
-        methods.push_back(LoadShipped(id));
+        methods.push_back(LoadShipped(id, settings));
         contenders.push_back({&methods.back(), HalfBudget(methods.back()), tiny.model.get()});
       }
       (graphs ? with : without) = RunContenders(contenders, samples);
@@ -63,9 +64,34 @@ TEST_F(DeviceGraphs, CompanyComesAndGoes) {
   EXPECT_TRUE(!cuda::kComparesMembers || counts.replayed > counts.recorded);
 }
 
-// Readers choose as much as there is to choose from, which grows in each step.
-TEST_F(DeviceGraphs, StepsOfReadersAreDoneAsTheyCome) {
-  EXPECT_EQ(ExpectSameBits("gqa", {"quest", "h2o"}, {Sample(100, 8, 6)}).replayed, 0);
+// Pages fill and begin; an index has room for more of them, and words for more entries.
+TEST_F(DeviceGraphs, StepsOfReadersOfPagesAreReplayed) {
+  const auto check = [](const char* kind, const char* heads, int64_t steps) {
+    const RepeatedWork::Counts counts =
+        ExpectSameBits(kind, {"quest"}, {Sample(100, 8, steps)}, nullptr, {heads});
+    EXPECT_GE(counts.recorded, 1) << kind << heads;
+    if (!cuda::kComparesMembers) return;
+    EXPECT_LE(counts.recorded, 3) << kind << heads;
+    EXPECT_GE(counts.replayed, steps - 8) << kind << heads;
+  };
+  check("gqa", "read.heads=query", 60);
+  check("gqa", "read.heads=kv", 32);
+  check("mla", "read.heads=query", 20);
+}
+
+// An index that has no more room takes some in the midst of a step, which is then done as it comes.
+TEST_F(DeviceGraphs, AnIndexGrowsBetweenReplays) {
+  const RepeatedWork::Counts counts =
+      ExpectSameBits("gqa", {"quest", "quest"}, {Sample(30, 8, 50), Sample(60, 9, 4)}, nullptr,
+                     {"read.page=2", "read.tokens=20"});
+  EXPECT_TRUE(!cuda::kComparesMembers || counts.replayed > 25) << counts.replayed;
+}
+
+// Others choose as much as there is to choose from, which grows in each step.
+TEST_F(DeviceGraphs, StepsOfOtherReadersAreDoneAsTheyCome) {
+  const RepeatedWork::Counts counts =
+      ExpectSameBits("gqa", {"tokenselect", "h2o"}, {Sample(100, 8, 6)});
+  EXPECT_EQ(counts.recorded + counts.replayed, 0);
 }
 
 // What scores age by is left in the same place by each step.

@@ -107,6 +107,47 @@ TEST_F(RecorderTest, AnotherArgumentIsAnotherGraphOfTheSameKinds) {
   ExpectCounts(1, 2, 3);
 }
 
+// How much there is to choose from is staged: a graph chooses from more than it was made for.
+TEST_F(RecorderTest, WhatIsChosenFromMayGrow) {
+  constexpr int64_t kRows = 2, kCount = 4;
+  const auto make = [&](DType dtype, std::initializer_list<int64_t> dims) {
+    memory_.push_back(ops_->memory->Allocate(kRows * kSize * 8));
+    return memory_.back().As(dtype, dims);
+  };
+  const Tensor scores = make(DType::kF32, {kRows, kSize}), counts = make(DType::kI32, {kRows});
+  const Tensor best = make(DType::kI32, {kRows, kCount});
+  const Tensor words = make(DType::kI64, {kRows, (kSize + 63) / 64});
+  std::vector<float> ascending(static_cast<size_t>(kRows * kSize));
+  for (size_t i = 0; i < ascending.size(); ++i) ascending[i] = static_cast<float>(i);
+  const std::vector<int32_t> each(kRows, kCount);
+  ops_->memory->Copy(View(ascending, {kRows, kSize}), scores);
+  ops_->memory->Copy(View(each, {kRows}), counts);
+  for (int64_t n = 200; n < 250; ++n) {
+    work_->Run([&] {
+      Tensor some = scores, marked = words;
+      some.shape[1] = n;
+      marked.shape[1] = (n + 63) / 64;
+      ops_->memory->Clear(words);
+      ops_->select->TopK(some, counts, best);
+      ops_->select->MarkRuns(best, 2, n, marked);  // of runs that are there in part or not at all
+      ops_->select->TopK(some, counts, best);
+      ops_->select->MarkRuns(best, 1, n, marked);
+    });
+    std::vector<int32_t> found(kRows * kCount);
+    std::vector<int64_t> bits(static_cast<size_t>(words.Numel()));
+    ops_->memory->Copy(best, View(found, {kRows, kCount}));
+    ops_->memory->Copy(words, Tensor(bits.data(), DType::kI64, {kRows, words.shape[1]}));
+    for (size_t i = 0; i < found.size(); ++i) {
+      EXPECT_EQ(found[i], n - kCount + static_cast<int64_t>(i) % kCount);
+    }
+    for (int64_t bit = 0; bit < 64 * words.shape[1]; ++bit) {
+      const bool is = (bits[static_cast<size_t>(bit / 64)] >> bit % 64 & 1) != 0;
+      EXPECT_EQ(is, bit >= n - kCount && bit < n) << bit << " of " << n;
+    }
+  }
+  ExpectCounts(1, 1, 48);
+}
+
 TEST_F(RecorderTest, WhatIsLessThanBeforeIsNotReplayed) {
   const auto twice = [&] {
     Submit(1, 2);

@@ -20,6 +20,11 @@ class PageBounds {
   // The largest product that a key within a page's bounds could have with each query: [group,
   // pages]. q: [group, key_dim]
   Tensor LargestProducts(LayerView& view, const Tensor& q) const;
+  // The same with room for pages to come, [group, columns]: in most steps of a device it has as
+  // many columns as in the step before. Columns behind the pages mean nothing. limits: working
+  // memory [columns or more, key_dim] f32.
+  int64_t columns(const LayerView& view) const;
+  Tensor RoomyProducts(LayerView& view, const Tensor& q, const Tensor& limits) const;
   // From the head's keys, where entries from `first` on are new.
   void Extend(LayerView& view, int64_t head, int64_t page, int64_t first);
 
@@ -31,6 +36,8 @@ class PageBounds {
  private:
   static Tensor Rows(const Buffer& buffer, const ModelShape& shape, int64_t begin, int64_t end);
   Tensor Widened(LayerView& view, const Buffer& buffer) const;
+  Tensor Products(LayerView& view, const Tensor& q, const Tensor& limits) const;
+  void ExtendOne(LayerView& view, int64_t at, const Tensor& keys);
   void Grow(LayerView& view, int64_t keep, int64_t pages);
 
   int64_t pages_ = 0, capacity_ = 0;

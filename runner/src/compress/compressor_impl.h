@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "methods/repeating_reader.h"
 #include "runner/compressor.h"
 #include "src/compress/carried_sums.h"
 #include "src/compress/method_account.h"
@@ -28,6 +29,7 @@ class Compressor::Impl final : public LayerHook {
         needs_(method.needs()),
         pipeline_(MakePipeline(method)),
         step_(model.cache_config(), StepNeeds(), model.devices()),
+        step_memory_(KeptStepBytes()),
         reads_(pipeline_.read.get(), method_.place, shape_, model.devices()),
         recorder_(model, method, budget_, shape_),
         carried_(shape_, needs_, model.devices()) {
@@ -72,8 +74,8 @@ class Compressor::Impl final : public LayerHook {
 
   bool wants_log_sum_exp() const override { return step_.wants_log_sum_exp() || reads_.joins(); }
   bool repeatable() const override {
-    return !reads_.chooses() && !wants_residuals() && !wants_inputs() && !wants_guesses() &&
-           !places();
+    return (!reads_.chooses() || reads_.repeating()) && !wants_residuals() && !wants_inputs() &&
+           !wants_guesses() && !places();
   }
   bool wants_residuals() const override { return step_.wants_residuals(); }
   void LayerResidual(int64_t layer, const Tensor& x) override;
@@ -111,6 +113,13 @@ class Compressor::Impl final : public LayerHook {
     return pipeline_.allocate->shares_window() || in_steps.shares_window() ||
            looks(pipeline_.allocate.get()) || looks(&in_steps) || looks(pipeline_.reduce.get()) ||
            looks(pipeline_.decode_reduce.get()) || looks(pipeline_.store.get());
+  }
+  // A device takes a step at once if all memory is there: that of a reader's estimates may be
+  // large.
+  int64_t KeptStepBytes() const {
+    constexpr int64_t kEstimates = 1 << 20;
+    const bool at_once = dynamic_cast<const RepeatingReader*>(pipeline_.read.get()) != nullptr;
+    return at_once && ops_.device != Device::kHost ? kEstimates : ViewMemory::kChunkBytes;
   }
   // What steps capture: gates have weights, which are held only where scores go on in decode.
   Needs StepNeeds() const {

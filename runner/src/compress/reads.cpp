@@ -3,6 +3,7 @@
 
 #include <numeric>
 
+#include "methods/repeating_reader.h"
 #include "methods/tensors.h"
 #include "methods/turn_taking_reader.h"
 #include "src/compress/stopwatch.h"
@@ -18,6 +19,7 @@ StepReads::StepReads(const Reader* reader, const Placement& place, const ModelSh
       copied_(dynamic_cast<const CopiedReader*>(reader)),
       asked_(dynamic_cast<const QuestionReader*>(reader)),
       takes_turns_(dynamic_cast<const TurnTakingReader*>(reader) != nullptr),
+      repeating_(dynamic_cast<const RepeatingReader*>(reader) != nullptr),
       shape_(shape),
       devices_(devices),
       tiers_(place, shape, devices) {}
@@ -26,6 +28,7 @@ void StepReads::Begin(const ViewSource& source) {
   const auto layers = static_cast<size_t>(shape_.layers);
   states_.resize(layers);
   indexed_.resize(layers);
+  indexed_before_.assign(layers, {});
   chosen_.assign(layers, false);
   AllocateCounts();
   for (int64_t layer = 0; layer < shape_.layers; ++layer) BeginLayer(source, layer);
@@ -78,6 +81,7 @@ bool StepReads::ContinueInTurns(const StepReads& other) {
     return false;
   }
   indexed_ = other.indexed_;
+  indexed_before_.assign(states_.size(), {});
   chosen_.assign(states_.size(), false);
   AllocateCounts();
   return true;
@@ -125,6 +129,11 @@ void StepReads::Choose(const ViewSource& source, KvCache& cache, int64_t layer, 
 
 void StepReads::Show(CacheView& view) {
   const auto index = static_cast<size_t>(view.layer());
+  if (repeating_) {
+    std::vector<int64_t>& before = indexed_before_[index];
+    if (before.empty()) before = indexed_[index];
+    indexed_[index] = before;
+  }
   reader_->Append(view, indexed_[index], *states_[index]);
   indexed_[index].assign(view.lengths().begin(), view.lengths().end());
 }
@@ -208,6 +217,7 @@ void StepReads::Correct(const ViewSource& source, int64_t layer, const Tensor& q
 void StepReads::EndPass() {
   whole_ = std::accumulate(step_whole_.begin(), step_whole_.end(), whole_);
   held_ = std::accumulate(step_held_.begin(), step_held_.end(), held_);
+  for (std::vector<int64_t>& before : indexed_before_) before.clear();
   tiers_.EndPass();
 }
 

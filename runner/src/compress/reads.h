@@ -24,6 +24,8 @@ class StepReads {
             const LayerDevices& devices);
 
   bool chooses() const { return reader_ != nullptr; }
+  // Whether what it chooses is submitted alike in most steps.
+  bool repeating() const { return repeating_; }
   // Indexes all entries anew, of all layers or of one. What a reader absorbed stays.
   void Begin(const ViewSource& source);
   void BeginLayer(const ViewSource& source, int64_t layer);
@@ -87,12 +89,14 @@ class StepReads {
   const AbsorbingReader* absorbing_;
   const CopiedReader* copied_;
   const QuestionReader* asked_;
-  const bool takes_turns_;
+  const bool takes_turns_, repeating_;
   const ModelShape& shape_;
   const LayerDevices devices_;
   std::vector<std::shared_ptr<Reader::State>> states_;  // [layers]
   std::vector<std::vector<int64_t>> indexed_;  // [layers][kv_heads] entries the reader has seen
-  std::vector<bool> chosen_;                   // [layers] of this step: not everything is read
+  // The same before the step's entries were shown, which may be shown again; empty: none were.
+  std::vector<std::vector<int64_t>> indexed_before_;
+  std::vector<bool> chosen_;  // [layers] of this step: not everything is read
   // All that were held, and those of layers that were read whole.
   double whole_ = 0, held_ = 0;
   std::vector<double> step_whole_, step_held_;  // [layers]; a layer may come twice in a step

@@ -184,6 +184,37 @@ Tensor CacheView::Keys(int64_t head, int64_t first) {
   return part;
 }
 
+namespace {
+
+// Whether keys are read as they lie.
+bool HasFloatKeys(const KvHead& head) {
+  if (head.count != 1) return false;
+  const KvSegment& segment = head.segments[0];
+  return segment.keys.entries == 0 && segment.key_basis.empty() && segment.rotation == nullptr;
+}
+
+}  // namespace
+
+Tensor CacheView::Filled(int64_t head, int64_t first, int64_t rows) {
+  const auto last = static_cast<int32_t>(Count(head, first)) - 1;
+  KVG_CHECK(last >= 0 && last < rows, "no entry, or more than rows");
+  std::vector<int32_t> from(static_cast<size_t>(rows), last);
+  std::iota(from.begin(), from.begin() + last, 0);
+  const KvFormat& format = source_.cache->format(layer_);
+  const Tensor out = EntryRows(DType::kF32, {rows, format.key_dim});
+  const KvHead& held = source_.cache->Layer(layer_)[static_cast<size_t>(head)];
+  if (!HasFloatKeys(held)) {
+    ops().select->Gather(Keys(head, first), Upload(*this, from), out);
+    return out;
+  }
+  KvSegment slots = held.segments[0];
+  for (int32_t& entry : from) entry += static_cast<int32_t>(slots.skip + first);
+  slots.length = slots.slots();
+  slots.skip = 0;
+  ops().attention->GatherKv(format, slots, Upload(*this, from), out, {});
+  return out;
+}
+
 Tensor CacheView::RawKeys(int64_t head, int64_t first) {
   Tensor& part = raw_keys_[{head, first}];
   if (part.empty()) {

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "methods/filled_keys.h"
 #include "methods/layer_view.h"
 #include "runner/capture.h"
 #include "runner/model.h"
@@ -20,6 +21,7 @@ namespace kvgauge {
 // took, without asking the device for it.
 class ViewMemory {
  public:
+  static constexpr int64_t kChunkBytes = 256 << 10;
   // Pieces larger than that are given back.
   explicit ViewMemory(int64_t most_kept_bytes = kChunkBytes) : most_kept_bytes_(most_kept_bytes) {}
   // The view before is gone.
@@ -34,7 +36,6 @@ class ViewMemory {
     Buffer memory;
     bool used = false;  // by a view before: no longer zero
   };
-  static constexpr int64_t kChunkBytes = 256 << 10;
 
   // The pieces of one device.
   struct Place {
@@ -103,7 +104,7 @@ struct ViewSource {
 // -inf beyond a head's own entries.
 Tensor ScoresAtWidth(const LayerView& view, const Tensor& own, int64_t width, Buffer& memory);
 
-class CacheView final : public LayerView {
+class CacheView final : public LayerView, public FilledKeys {
  public:
   CacheView(const ViewSource& source, int64_t layer);
 
@@ -118,6 +119,7 @@ class CacheView final : public LayerView {
 
   Tensor Positions(int64_t head, int64_t first) override;
   Tensor Keys(int64_t head, int64_t first) override;
+  Tensor Filled(int64_t head, int64_t first, int64_t rows) override;
   Tensor RawKeys(int64_t head, int64_t first) override;
   Tensor Values(int64_t head, int64_t first) override;
   Tensor OfClass(TokenClass wanted, int64_t head, int64_t first) override;
