@@ -36,8 +36,10 @@ TEST_P(CodedBlocksTest, HaveTheBitsOfTheSlowTwin) {
   struct Shape {
     int64_t m, n, k;
   };
-  // Every height of a tile, and rows behind whole ones; panels that end early.
-  const Shape shapes[] = {{1, 64, 256}, {2, 130, 512}, {3, 1, 256}, {11, 65, 1280}, {130, 70, 256}};
+  // Every height of a tile, and rows behind whole ones; panels that end early. Many rows, also with
+  // more than is made of a panel at once.
+  const Shape shapes[] = {{1, 64, 256},   {2, 130, 512},  {3, 1, 256},
+                          {11, 65, 1280}, {130, 70, 256}, {70, 65, 1280}};
   const Shape short_ones[] = {{1, 64, 32}, {5, 70, 96}, {9, 64, 416}};
   uint64_t seed = 80;
   const auto check = [&](const Shape& s, BlockFormat format) {

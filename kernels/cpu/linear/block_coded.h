@@ -381,6 +381,36 @@ void FewCodedRows(const PanelProduct& p, float* sums) {
   }
 }
 
+// Asks for the blocks that are made next, those of the panel behind at the end, while rows are
+// multiplied by those that were made: a share before each tile. Few rows leave too little time.
+template <class V, BlockFormat kFormat>
+class LaterBlocks {
+ public:
+  // parts: made at once.
+  LaterBlocks(const PanelProduct& p, int64_t parts, int64_t tile, int64_t vectors) {
+    constexpr BlockLayout kLayout = LayoutOf(kFormat);
+    constexpr int64_t kLine = 64, kMostLines = 32;  // the latter: that memory takes at once
+    const int64_t k = parts * kCodedPartK < p.k ? parts * kCodedPartK : p.k;
+    const int64_t bytes = k / kLayout.block_k * kLayout.block_bytes;
+    const int64_t tiles = p.rows / tile * (kPanelColumns / (vectors * V::kLanes));
+    if (tiles == 0 || tiles * kMostLines * kLine < bytes) return;
+    share_ = (bytes / kLine + tiles - 1) / tiles;
+    next_ = reinterpret_cast<uintptr_t>(p.panel) + static_cast<uintptr_t>(bytes);
+    end_ = next_ + static_cast<uintptr_t>(p.k / kLayout.block_k * kLayout.block_bytes);
+  }
+
+  KVG_INLINE void Fetch() {
+    constexpr int kSecondCache = 2;
+    for (int64_t i = 0; i < share_ && next_ < end_; ++i, next_ += 64) {
+      __builtin_prefetch(reinterpret_cast<const void*>(next_), 0, kSecondCache);
+    }
+  }
+
+ private:
+  int64_t share_ = 0;  // lines
+  uintptr_t next_ = 0, end_ = 0;
+};
+
 template <class V, BlockFormat kFormat>
 void ManyCodedRows(const PanelProduct& p, float* sums) {
   constexpr int kTile = V::kLanes == 16 ? 6 : 2, kVectors = 2;
@@ -388,6 +418,7 @@ void ManyCodedRows(const PanelProduct& p, float* sums) {
   Source source;
   const int64_t parts = p.k / kCodedPartK;
   const auto* a = static_cast<const char*>(p.a);
+  LaterBlocks<V, kFormat> later(p, Source::kParts, kTile, kVectors);
   for (int64_t done = 0; done < parts; done += Source::kParts) {
     const int64_t count = parts - done < Source::kParts ? parts - done : Source::kParts;
     for (int64_t column = 0; column < kPanelColumns; column += kVectors * V::kLanes) {
@@ -396,6 +427,7 @@ void ManyCodedRows(const PanelProduct& p, float* sums) {
       const auto take = [&](auto rows) KVG_INLINE_LAMBDA {
         constexpr int kRows = decltype(rows)::value;
         for (; p.rows - r >= kRows; r += kRows) {
+          later.Fetch();
           CodedTile<V, kFormat, kRows, kVectors>(source, count, a + r * p.a_stride, p.a_stride,
                                                  done > 0, sums + r * kPanelColumns + column);
         }
