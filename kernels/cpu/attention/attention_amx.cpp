@@ -18,7 +18,6 @@ AttentionKernels WithTiles() {
     const auto i = static_cast<size_t>(form);
     k.number_product[i] = Avx512AttentionKernels().number_product[i];
   }
-  k.raise_rows = nullptr;
   k.begin_products = &AmxEngine::Begin;
   k.end_products = &AmxEngine::End;
   k.product[kBf16] = &Products::Product;

@@ -328,8 +328,8 @@ struct AttentionKernels {
   void (*fold[2])(const FoldArgs& args);
   void (*coded_product[2][3])(const CodedProductArgs& args);
   void (*scale_rows)(const ScaleRowsArgs& args);
-  // False where products of raised rows would differ from those of the rows; null: there are none,
-  // nor is there number_product[kRaisedE4M3].
+  // False where products of raised rows, number_product[kRaisedE4M3], would differ from those of
+  // the rows; null: rows are not raised.
   bool (*raise_rows)(const RaiseRowsArgs& args);
   void (*number_product[kNumberForms])(const NumberProductArgs& args);
   SoftmaxState (*softmax)(const SoftmaxArgs& args);

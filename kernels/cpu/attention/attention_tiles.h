@@ -462,7 +462,7 @@ constexpr AttentionKernels MakeAttentionKernels() {
   SetNumbers<V, ByteNumbers<V>>(k, NumberForm::kByte);
   SetNumbers<V, TableNumbers<V>>(k, NumberForm::kTable);
   if constexpr (V::kHasBf16Dot) {
-    // Processors that have it without tiles multiply denormals like other numbers.
+    // For processors that multiply denormals as fast as other numbers.
     k.raise_rows = &RaiseRows<V>;
     SetNumbers<V, RaisedFloat8Numbers<V>>(k, NumberForm::kRaisedE4M3);
   }
