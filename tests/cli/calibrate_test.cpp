@@ -98,6 +98,23 @@ TEST_F(CalibrateTest, ChangesWeightsByWhatItSaw) {
   EXPECT_THAT(other.err, AllOf(HasSubstr(R"({"group":2})"), HasSubstr(R"({"group":1})")));
 }
 
+// What a stage refuses to do without is what it is about to learn.
+TEST_F(CalibrateTest, LearnsWhatAStageCannotDoWithout) {
+  for (const auto& [id, sets] : std::vector<std::pair<std::string, std::string>>{
+           {"residual_vq", "--set store.key_bits=2 --set store.value_bits=2"},
+           {"commvq", "--set store.key_bits=2 --set store.key_stages=2"},
+           {"leank", ""}}) {
+    const Outcome made = Calibrate(id, "made.safetensors", sets);
+    ASSERT_EQ(made.exit_code, 0) << id << ": " << made.err;
+    const Outcome with =
+        Probe("llama3", id, StrCat(sets, " --set store.calibration=", Path("made.safetensors")));
+    EXPECT_EQ(with.exit_code, 0) << id << ": " << with.err;
+  }
+  // What is wrong about the stage otherwise is said as before.
+  EXPECT_THAT(Calibrate("residual_vq", "x", "--set store.key_width=3").err,
+              HasSubstr("key_width 3 does not divide"));
+}
+
 class ImportTest : public CalibrateTest {
  protected:
   static std::string Golden(const std::string& name) {

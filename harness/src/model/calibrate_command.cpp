@@ -139,18 +139,40 @@ Result<Texts> ReadTexts(const CalibrateOptions& options, const StageChoice& lear
   return texts;
 }
 
+// With tables that are drawn, where a parameter can say so: what is missing of a stage that refuses
+// to do without a side-file, and is about to learn one.
+StageChoice Drawn(const StageChoice& learner) {
+  StageChoice drawn = learner;
+  Json values = learner.params.ToJson();
+  for (const ParamSpec& param : learner.spec->params) {
+    for (const std::string& choice : param.choices) {
+      if (choice == "random" || choice == "drawn") values[param.name] = choice;
+    }
+  }
+  Result<Params> params = Params::Parse(learner.spec->params, values, NameOf(*learner.spec));
+  if (params.ok()) drawn.params = std::move(*params);
+  return drawn;
+}
+
 // The stage on the model as the stages before it leave it.
-Result<LoadedModel> LoadFor(const Method& method, const StageChoice& learner,
-                            const ModelFlags& flags, int64_t longest) {
-  const ChosenMethod chosen = {
-      .method = method,
-      .budget = method.takes_budget ? Budget{Budget::Kind::kFraction, 1.0} : Budget{}};
-  if (learner.spec->kind != StageKind::kPrepare) return LoadModelFor(chosen, flags, longest);
+Result<LoadedModel> LoadFor(Method& method, StageChoice& learner, const ModelFlags& flags,
+                            int64_t longest) {
+  const Budget budget = method.takes_budget ? Budget{Budget::Kind::kFraction, 1.0} : Budget{};
   KVG_ASSIGN(const ModelOptions options, ParseModelOptions(flags));
   KVG_ASSIGN(const ModelConfig config, ReadModelConfig(flags.model));
   const ModelShape shape = ShapeFor(flags, config, options);
-  KVG_TRY(CheckMethod(method, shape, chosen.budget, longest));
-  return LoadModel(flags);
+  const StageChoice asked = learner;
+  const Status fits = CheckMethod(method, shape, budget, longest);
+  if (!fits.ok()) {
+    learner = Drawn(asked);
+    if (!CheckMethod(method, shape, budget, longest).ok()) return fits.error();
+  }
+  Result<LoadedModel> loaded =
+      learner.spec->kind == StageKind::kPrepare
+          ? LoadModel(flags)
+          : LoadModelFor({.method = method, .budget = budget}, flags, longest);
+  learner = asked;
+  return loaded;
 }
 
 // What a stage makes of published weights, with a look at the model's own where it needs one.
