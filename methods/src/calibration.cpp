@@ -5,6 +5,7 @@
 
 #include "core/json.h"
 #include "core/strings.h"
+#include "methods/directions.h"
 #include "methods/method.h"
 
 namespace kvgauge {
@@ -23,6 +24,27 @@ std::string DirectoryIn(const StageChoice& choice, std::string_view name) {
   const std::vector<ParamSpec>& params = choice.spec->params;
   const bool has = std::ranges::find(params, name, &ParamSpec::name) != params.end();
   return has ? choice.params.Text(name) : "";
+}
+
+// Tables whose name says what they hold, whatever the stage: directions are orthonormal, and what
+// lies along them is no negative number. Whether a table has the model's shape is for the stage.
+Status CheckDirections(const Calibration& calibration) {
+  for (const auto& [name, table] : calibration.tables) {
+    const auto named = [&](std::string_view what) { return name.find(what) != std::string::npos; };
+    const std::string owner = StrCat(calibration.path, ": table '", name, "'");
+    const size_t rank = table.shape.size();
+    if ((named("directions") || named(".basis.")) && rank >= 2 &&
+        table.shape[rank - 2] == table.shape[rank - 1]) {
+      KVG_TRY(CheckOrthogonal(owner, table.values, table.shape[rank - 1]));
+    }
+    if (!named(".energy") && !named(".variances.")) continue;
+    for (size_t i = 0; i < table.values.size(); ++i) {
+      if (table.values[i] >= 0) continue;
+      return BadInput(
+          StrCat(owner, ": number ", i, " is ", table.values[i], "; mean squares are at least 0"));
+    }
+  }
+  return {};
 }
 
 }  // namespace
@@ -78,6 +100,8 @@ Status AttachCalibration(StageChoice& choice, std::shared_ptr<const Calibration>
                            calibration->params, ", the method has ", params,
                            "; make one with these values, or set those"));
   }
+  const Status directions = CheckDirections(*calibration);
+  if (!directions.ok()) return directions.error().Wrap(owner);
   choice.calibration = std::move(calibration);
   return {};
 }

@@ -2,10 +2,44 @@
 #include "methods/directions.h"
 
 #include <algorithm>
+#include <cmath>
+#include <vector>
 
+#include "core/strings.h"
+#include "methods/layouts/transformed.h"
 #include "methods/tensors.h"
 
 namespace kvgauge {
+
+// Products of a row with all rows, columns innermost: that of a wide layer is a billion numbers.
+Status CheckOrthogonal(std::string_view name, std::span<const float> squares, int64_t dim) {
+  std::vector<float> columns(static_cast<size_t>(dim * dim)), products(static_cast<size_t>(dim));
+  for (size_t square = 0; square * columns.size() < squares.size(); ++square) {
+    const float* rows = squares.data() + square * columns.size();
+    for (int64_t i = 0; i < dim; ++i) {
+      for (int64_t j = 0; j < dim; ++j) {
+        columns[static_cast<size_t>(j * dim + i)] = rows[i * dim + j];
+      }
+    }
+    for (int64_t i = 0; i < dim; ++i) {
+      std::fill(products.begin(), products.end(), 0.0f);
+      for (int64_t k = 0; k < dim; ++k) {
+        const float number = rows[i * dim + k];
+        const float* column = columns.data() + k * dim;
+        for (int64_t j = 0; j <= i; ++j) products[static_cast<size_t>(j)] += number * column[j];
+      }
+      for (int64_t j = 0; j <= i; ++j) {
+        const float product = products[static_cast<size_t>(j)];
+        const int right = i == j ? 1 : 0;
+        if (std::abs(product - static_cast<float>(right)) <= kBasisTolerance) continue;
+        return BadInput(StrCat(name, ", matrix ", square, ": row ", i, " times row ", j, " is ",
+                               product, ", which must be ", right, " within ", kBasisTolerance,
+                               "; directions are orthonormal"));
+      }
+    }
+  }
+  return {};
+}
 
 // As a product with the identity.
 void Transpose(LayerView& view, const Tensor& x, const Tensor& out) {

@@ -114,14 +114,15 @@ class KvQuant final : public Store {
   Status Check(const ModelShape& shape) const override {
     for (int64_t layer = 0; layer < shape.layers && calibration_ != nullptr; ++layer) {
       KVG_TRY(CheckEdges(layer));
-      KVG_TRY(Table(layer, "keys.levels", {int64_t{1} << bits_}));
-      KVG_TRY(Table(layer, "values.levels", {int64_t{1} << bits_}));
+      KVG_TRY(CheckLevels(layer, "keys.levels"));
+      KVG_TRY(CheckLevels(layer, "values.levels"));
       KVG_ASSIGN(const Tensor low, Table(layer, "keys.low", {shape.kv_heads, shape.key_dim}));
       KVG_ASSIGN(const Tensor high, Table(layer, "keys.high", {shape.kv_heads, shape.key_dim}));
       for (int64_t i = 0; i < low.Numel(); ++i) {
         if (low.f32()[i] <= high.f32()[i]) continue;
         return BadInput(StrCat(calibration_->path, ": the range of key channel ", i, " of layer ",
-                               layer, " is from ", low.f32()[i], " to ", high.f32()[i]));
+                               layer, " is from ", low.f32()[i], " to ", high.f32()[i],
+                               "; keys.low.", layer, " must not be above keys.high.", layer));
       }
     }
     return {};
@@ -189,6 +190,18 @@ class KvQuant final : public Store {
     return BadInput(StrCat(calibration_->path, has ? " was made with Q-Norm; set norm=true"
                                                    : " was made without Q-Norm; set norm=false, or "
                                                      "make one with norm=true"));
+  }
+
+  Status CheckLevels(int64_t layer, const char* what) const {
+    const int64_t count = int64_t{1} << bits_;
+    KVG_ASSIGN(const Tensor levels, Table(layer, what, {count}));
+    for (int64_t i = 1; i < count; ++i) {
+      if (levels.f32()[i] > levels.f32()[i - 1]) continue;
+      return BadInput(StrCat(calibration_->path, ": table '", TableName(layer, what), "': level ",
+                             i, " is ", levels.f32()[i], " behind ", levels.f32()[i - 1],
+                             "; levels must ascend"));
+    }
+    return {};
   }
 
   int64_t bits_, sinks_;

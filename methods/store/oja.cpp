@@ -49,7 +49,10 @@ class Oja final : public Store {
     for (int64_t l = 0; calibration_ != nullptr && l < shape.layers; ++l) {
       for (const KvSide side : {KvSide::kKeys, KvSide::kValues}) {
         const int64_t dim = DimOf(shape, side);
-        KVG_TRY(calibration_->Find(TableOf(side, l), std::array{shape.kv_heads, dim, dim}));
+        const std::string name = TableOf(side, l);
+        KVG_TRY(calibration_->Find(name, std::array{shape.kv_heads, dim, dim}));
+        KVG_TRY(CheckOrthogonal(StrCat(calibration_->path, ": table '", name, "'"),
+                                calibration_->tables.find(name)->second.values, dim));
       }
     }
     return {};

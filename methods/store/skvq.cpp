@@ -123,6 +123,11 @@ class Skvq final : public Store {
       return BadInput(StrCat("group ", group_, " does not divide the ", dim,
                              " dims of an entry; they make whole groups"));
     }
+    for (int64_t layer = 0; calibration_ != nullptr && layer < shape.layers; ++layer) {
+      for (const KvSide side : {KvSide::kKeys, KvSide::kValues}) {
+        KVG_TRY(CheckClusters(shape, side, layer));
+      }
+    }
     return {};
   }
 
@@ -160,6 +165,20 @@ class Skvq final : public Store {
   Result<Tensor> Clusters(const ModelShape& shape, KvSide side, int64_t layer) const {
     const int64_t sizes[] = {shape.kv_heads, DimOf(shape, side)};
     return calibration_->Find(ClustersName(side, layer), sizes);
+  }
+
+  // Every channel is in one of the groups.
+  Status CheckClusters(const ModelShape& shape, KvSide side, int64_t layer) const {
+    KVG_ASSIGN(const Tensor clusters, Clusters(shape, side, layer));
+    const int64_t dim = DimOf(shape, side), groups = GroupsIn(dim, group_);
+    for (int64_t i = 0; i < clusters.Numel(); ++i) {
+      const float group = clusters.f32()[i];
+      if (group >= 0 && group < static_cast<float>(groups) && group == std::floor(group)) continue;
+      return BadInput(StrCat(calibration_->path, ": table '", ClustersName(side, layer),
+                             "': channel ", i % dim, " of head ", i / dim, " is in group ", group,
+                             "; groups are whole numbers from 0 to ", groups - 1));
+    }
+    return {};
   }
 
   Tensor Found(LayerView& view, KvSide side) const {

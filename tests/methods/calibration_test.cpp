@@ -300,6 +300,13 @@ TEST(KvQuantCalibration, StoresByItsTables) {
   std::swap(broken->tables["keys.low.0"], broken->tables["keys.high.0"]);
   stage->Use(broken);
   EXPECT_THAT(stage->Check(shape).error().message, HasSubstr("range of key channel 0"));
+  broken = std::make_shared<Calibration>(*calibration);
+  std::vector<float>& levels = broken->tables["values.levels.1"].values;
+  levels[4] = levels[3];
+  stage->Use(broken);
+  EXPECT_THAT(stage->Check(shape).error().message,
+              AllOf(HasSubstr("learned.safetensors: table 'values.levels.1': level 4 is "),
+                    HasSubstr("levels must ascend")));
 }
 
 // Inputs that live near a few directions, and what projections make of them.
@@ -527,6 +534,45 @@ TEST_F(Attached, FitsOneStageVersionAndSetOfParameters) {
   other = Fitting();
   other.params = R"({"bits":2})";
   EXPECT_THAT(WhyNot(other), AllOf(HasSubstr(R"({"bits":2})"), HasSubstr(R"("bits":4)")));
+}
+
+TEST_F(Attached, HasDirectionsThatAreOrthonormal) {
+  Calibration other = Fitting();
+  const std::vector<float> turn = {0.6f, 0.8f, -0.8f, 0.6f};
+  std::vector<float> two = turn;
+  two.insert(two.end(), turn.begin(), turn.end());
+  for (const std::string name : {"keys.0.1.directions", "directions.3", "values.basis.2"}) {
+    other.tables = {{name, {{2, 2, 2}, two}}};
+    EXPECT_EQ(WhyNot(other), "") << name;
+    other.tables[name].values[5] = 0.9f;
+    EXPECT_THAT(WhyNot(other), AllOf(HasSubstr("some/file: table '" + name + "', matrix 1: row 0"),
+                                     HasSubstr("times row 0 is 1.17"), HasSubstr("must be 1")));
+    other.tables[name].values = {1, 0, 0.01f, 1, 0, 1, 1, 0};
+    EXPECT_THAT(WhyNot(other), HasSubstr("matrix 0: row 1 times row 0 is 0.01, which must be 0"));
+  }
+  // Tables of other names are for the stage, and so is a shape.
+  other.tables = {{"keys.0.there", {{2, 2}, {1, 2, 3, 4}}},
+                  {"keys.0.directions", {{1, 4}, {1, 2, 3, 4}}}};
+  EXPECT_EQ(WhyNot(other), "");
+  for (const std::string name : {"keys.0.0.energy", "values.variances.1"}) {
+    other.tables = {{name, {{3}, {2, 0, -1}}}};
+    EXPECT_THAT(WhyNot(other), HasSubstr("'" + name + "': number 2 is -1; mean squares are"));
+  }
+}
+
+TEST(OjaTest, BeginsWithDirectionsThatAreOrthonormal) {
+  const ModelShape shape = SmallShape(1, 2, 1, 2);
+  const auto stage = MakeStage<Store>(StageKind::kStore, "oja", "{}");
+  const auto file = std::make_shared<Calibration>();
+  file->path = "bases.safetensors";
+  const std::vector<float> turns = {0, 1, 1, 0, 0.6f, 0.8f, -0.8f, 0.6f};
+  file->tables = {{"keys.0.there", {{2, 2, 2}, turns}}, {"values.0.there", {{2, 2, 2}, turns}}};
+  stage->Use(file);
+  EXPECT_TRUE(stage->Check(shape).ok());
+  file->tables["values.0.there"].values[6] = 0;
+  EXPECT_THAT(stage->Check(shape).error().message,
+              AllOf(HasSubstr("bases.safetensors: table 'values.0.there', matrix 1: row 1"),
+                    HasSubstr("orthonormal")));
 }
 
 TEST_F(Attached, BelongsToOneModel) {

@@ -5,6 +5,7 @@
 
 #include <cmath>
 
+#include "core/strings.h"
 #include "fake_view.h"
 #include "methods/calibration.h"
 #include "methods/codebooks.h"
@@ -99,6 +100,25 @@ TEST(RecordStoresTest, RefuseLatents) {
 }
 
 // Channels of two kinds lie mixed; those of a kind get one group.
+TEST(SkvqTest, ASideFilePutsEveryChannelIntoOneOfTheGroups) {
+  const ModelShape shape = SmallShape(1, 2, 1, 4);
+  const auto stage = MakeStage<Store>(StageKind::kStore, "skvq", R"({"group": 2})");
+  const auto file = std::make_shared<Calibration>();
+  file->path = "groups.safetensors";
+  for (const std::string side : {"keys", "values"}) {
+    file->tables[side + ".clusters.0"] = {{2, 4}, {0, 1, 1, 0, 1, 1, 0, 0}};
+  }
+  stage->Use(file);
+  EXPECT_TRUE(stage->Check(shape).ok());
+  for (const float wrong : {2.0f, -1.0f, 0.5f}) {
+    file->tables["values.clusters.0"].values[6] = wrong;
+    EXPECT_THAT(stage->Check(shape).error().message,
+                HasSubstr(StrCat("groups.safetensors: table 'values.clusters.0': channel 2 of ",
+                                 "head 1 is in group ", wrong, "; groups are whole numbers ",
+                                 "from 0 to 1")));
+  }
+}
+
 TEST(SkvqTest, ChannelsOfLikeRangesShareAGroup) {
   const ModelShape shape = SmallShape(1, 1, 1, 8);
   FakeView view(shape, 12);

@@ -247,7 +247,8 @@ Result<Calibration::Tables> ReadPublished(const std::string& path) {
         value = entry.dtype == DType::kF16 ? F16ToF32(bits) : Bf16ToF32(bits);
       }
       if (!std::isfinite(value)) {
-        return BadInput(StrCat(path, ": tensor '", entry.name, "' holds NaN or infinity"));
+        return BadInput(StrCat(path, ": tensor '", entry.name, "' holds NaN or infinity: number ",
+                               i, " is ", value, "; expected finite numbers"));
       }
     }
   }
@@ -287,10 +288,12 @@ Result<std::shared_ptr<const Calibration>> ReadCalibration(const std::string& pa
     if (!table.values.empty()) {
       std::memcpy(table.values.data(), file.data() + entry.begin, entry.end - entry.begin);
     }
-    const bool finite = std::all_of(table.values.begin(), table.values.end(),
-                                    [](float x) { return std::isfinite(x); });
-    if (!finite) {
-      return BadInput(StrCat(path, ": table '", entry.name, "' holds NaN or infinity"));
+    const auto wrong = std::find_if(table.values.begin(), table.values.end(),
+                                    [](float x) { return !std::isfinite(x); });
+    if (wrong != table.values.end()) {
+      return BadInput(StrCat(path, ": table '", entry.name, "' holds NaN or infinity: number ",
+                             wrong - table.values.begin(), " is ", *wrong,
+                             "; expected finite numbers"));
     }
   }
   calibration->path = path;
