@@ -3,12 +3,17 @@
 // cache keeps what both are made of.
 //
 // Paper: MHA2MLA, arXiv:2502.14837, its joint singular value decomposition, without the training
-// that follows it there. Needs nothing but weights. A bias counts as one more input. The prompt is
-// read through the same projections.
+// that follows it there. Needs nothing but weights, or a calibration as well. A bias counts as one
+// more input. The prompt is read through the same projections. With a calibration the best is meant
+// of what the projections make of real inputs: the directions are the eigenvectors of the second
+// moment of keys before rotation and values side by side, as for Palu.
 #include <algorithm>
 #include <array>
 #include <cmath>
 
+#include "core/strings.h"
+#include "methods/calibration.h"
+#include "methods/directions.h"
 #include "methods/low_rank_weights.h"
 #include "methods/registry.h"
 #include "methods/tensors.h"
@@ -16,20 +21,39 @@
 namespace kvgauge {
 namespace {
 
+std::string JointTable(int64_t layer, const char* what) {
+  return StrCat("joint.", layer, ".", what);
+}
+
+// Numbers of all keys and values of a token.
+int64_t JointDims(const ModelShape& shape) {
+  return shape.kv_heads * (shape.key_dim + shape.value_dim);
+}
+
 class JointSvd final : public Prepare {
  public:
   explicit JointSvd(const Params& params) : ratio_(params.Real("ratio")) {}
 
   bool writes_bases() const override { return true; }
 
+  void Use(std::shared_ptr<const Calibration> calibration) override {
+    calibration_ = std::move(calibration);
+  }
+
   Status Check(const ModelShape& shape) const override {
     if (shape.latent_dim > 0) {
       return BadInput("makes latents of keys and values, and this model has its own");
     }
-    if (!shape.key_norm) return {};
-    return BadInput(
-        "keys of this model are normed after their projection, so that no basis of the projection "
-        "holds them");
+    if (shape.key_norm) {
+      return BadInput(
+          "keys of this model are normed after their projection, so that no basis of the "
+          "projection holds them");
+    }
+    const int64_t dims = JointDims(shape);
+    for (int64_t l = 0; calibration_ != nullptr && l < shape.layers; ++l) {
+      KVG_TRY(calibration_->Find(JointTable(l, "directions"), std::array{dims, dims}));
+    }
+    return {};
   }
 
   Status Transform(WeightView& weights) const override {
@@ -70,7 +94,13 @@ class JointSvd final : public Prepare {
     const Tensor all = factors.As(DType::kF32, {rank * (rows + columns)});
     const Tensor basis = all.Slice(0, rows * rank).Reshape({rows, rank});
     const Tensor inner = all.Slice(rows * rank, all.shape[0]).Reshape({rank, columns});
-    TakeLeadingVectors(ops, stack, basis, inner);
+    if (calibration_ == nullptr) {
+      TakeLeadingVectors(ops, stack, basis, inner);
+    } else {
+      KVG_ASSIGN(const Tensor directions,
+                 calibration_->Find(JointTable(layer, "directions"), std::array{rows, rows}));
+      TakeDirections(ops, directions, stack, basis, inner);
+    }
     ops.linear->MatMulNN(basis.Reshape({1, rows, rank}), inner.Reshape({1, rank, columns}), 1.0f,
                          stack.Reshape({1, rows, columns}));
     for (size_t i = 0; i < 2; ++i) {
@@ -93,6 +123,53 @@ class JointSvd final : public Prepare {
   }
 
   double ratio_;
+  std::shared_ptr<const Calibration> calibration_;
+};
+
+// Sums the second moments of all keys and values of a layer side by side.
+class JointSvdCalibrator final : public Calibrator {
+ public:
+  JointSvdCalibrator(const Params&, const ModelShape& shape, std::span<const int64_t>)
+      : shape_(shape), sums_(static_cast<size_t>(shape.layers)) {}
+
+  Needs needs(int) const override { return {.raw_keys = true}; }
+
+  void Observe(int, LayerView& view) override {
+    Ops& ops = view.ops();
+    tokens_ += view.layer() == 0 ? view.tokens() : 0;
+    const Tensor joined = view.Scratch(DType::kF32, {view.tokens(), JointDims(shape_)});
+    int64_t at = 0;
+    for (const KvSide side : {KvSide::kKeys, KvSide::kValues}) {
+      for (int64_t h = 0; h < shape_.kv_heads; ++h) {
+        const Tensor rows = side == KvSide::kValues ? view.Values(h)
+                            : shape_.rotary_dim > 0 ? view.RawKeys(h)
+                                                    : view.Keys(h);
+        ops.rows->Convert(rows, Columns(joined, at, at + rows.shape[1]));
+        at += rows.shape[1];
+      }
+    }
+    const std::vector<float> products = Fetch(ops, ColumnProducts(view, joined));
+    std::vector<double>& sum = sums_[static_cast<size_t>(view.layer())];
+    sum.resize(products.size());
+    for (size_t i = 0; i < products.size(); ++i) sum[i] += products[i];
+  }
+
+  Calibration::Tables Finish(Ops& ops) override {
+    const int64_t dims = JointDims(shape_);
+    Calibration::Tables tables;
+    for (int64_t l = 0; l < shape_.layers; ++l) {
+      std::vector<float> directions, energy;
+      MomentDirections(ops, sums_[static_cast<size_t>(l)], tokens_, directions, energy);
+      tables[JointTable(l, "directions")] = {{dims, dims}, std::move(directions)};
+      tables[JointTable(l, "energy")] = {{dims}, std::move(energy)};
+    }
+    return tables;
+  }
+
+ private:
+  const ModelShape shape_;
+  int64_t tokens_ = 0;
+  std::vector<std::vector<double>> sums_;  // [layers][dims * dims]
 };
 
 KVG_REGISTER_STAGE({
@@ -104,8 +181,10 @@ KVG_REGISTER_STAGE({
                    "are read; the reference leaves the pairs that it goes on rotating out of it",
                    "no training follows"},
     .params = {RealParam("ratio", 0.5, 0.001, 1,
-                         "rank, as a share of the numbers of all keys and values of a token")},
+                         "rank, as a share of the numbers of all keys and values of a token"),
+               CalibrationParam()},
     .make = Make<JointSvd>(),
+    .calibrate = MakeCalibrator<JointSvdCalibrator>,
 });
 
 }  // namespace

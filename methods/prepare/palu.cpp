@@ -265,7 +265,7 @@ class PaluCalibrator final : public Calibrator {
       const auto& [side, layer, group] = at;
       const int64_t dims = GroupDims(group_, shape_, side);
       std::vector<float> directions, energy;
-      Eigenvectors(ops, sum, dims, directions, energy);
+      MomentDirections(ops, sum, tokens_, directions, energy);
       tables[TableName(side, layer, group, "directions")] = {{dims, dims}, std::move(directions)};
       tables[TableName(side, layer, group, "energy")] = {{dims}, std::move(energy)};
     }
@@ -295,33 +295,6 @@ class PaluCalibrator final : public Calibrator {
     ops.linear->MatMulNN(across.Reshape({1, dims, n}), joined.Reshape({1, n, dims}), 1.0f,
                          one.Reshape({1, dims, dims}));
     return Fetch(ops, one);
-  }
-
-  // The eigenvectors of sum / tokens, one a row, the largest eigenvalue first.
-  void Eigenvectors(Ops& ops, const std::vector<double>& sum, int64_t dims,
-                    std::vector<float>& directions, std::vector<float>& energy) const {
-    double trace = 0;
-    for (int64_t i = 0; i < dims; ++i) trace += sum[static_cast<size_t>(i * dims + i)];
-    trace /= static_cast<double>(tokens_);
-    // Moves no eigenvector, and keeps those that nothing was seen of orthogonal to the others.
-    const double ridge = trace > 0 ? 1e-6 * trace / static_cast<double>(dims) : 1.0;
-    std::vector<float> matrix(sum.size());
-    for (size_t i = 0; i < sum.size(); ++i) {
-      const bool diagonal = i % static_cast<size_t>(dims + 1) == 0;
-      matrix[i] =
-          static_cast<float>(sum[i] / static_cast<double>(tokens_) + (diagonal ? ridge : 0.0));
-    }
-    const Buffer memory = AllocateFloats(ops, 3 * dims * dims + dims);
-    const Tensor all = memory.As(DType::kF32, {3 * dims * dims + dims});
-    const auto square = [&](int64_t i) {
-      return all.Slice(i * dims * dims, (i + 1) * dims * dims).Reshape({dims, dims});
-    };
-    const Tensor s = all.Slice(3 * dims * dims, all.shape[0]);
-    ops.memory->Copy(View(matrix, {dims, dims}), square(0));
-    ops.algebra->Svd(square(0), square(1), s, square(2));
-    directions = Fetch(ops, square(2));
-    energy = Fetch(ops, s);
-    for (float& e : energy) e = std::max(0.0f, e - static_cast<float>(ridge));
   }
 
   const ModelShape shape_;

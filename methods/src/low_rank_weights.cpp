@@ -2,6 +2,7 @@
 #include "methods/low_rank_weights.h"
 
 #include <algorithm>
+#include <cmath>
 #include <vector>
 
 #include "methods/basis_change.h"
@@ -108,6 +109,32 @@ void TakeDirections(Ops& ops, const Tensor& directions, const Tensor& part, cons
   ops.memory->Copy(directions.Slice(0, rank), across);
   ops.linear->MatMulNN(across.Reshape({1, rank, rows}), part.Reshape({1, rows, columns}), 1.0f,
                        inner.Reshape({1, rank, columns}));
+}
+
+void MomentDirections(Ops& ops, const std::vector<double>& sum, int64_t tokens,
+                      std::vector<float>& directions, std::vector<float>& energy) {
+  const auto dims = static_cast<int64_t>(std::llround(std::sqrt(static_cast<double>(sum.size()))));
+  double trace = 0;
+  for (int64_t i = 0; i < dims; ++i) trace += sum[static_cast<size_t>(i * dims + i)];
+  trace /= static_cast<double>(tokens);
+  // Moves no eigenvector, and keeps those that nothing was seen of orthogonal to the others.
+  const double ridge = trace > 0 ? 1e-6 * trace / static_cast<double>(dims) : 1.0;
+  std::vector<float> matrix(sum.size());
+  for (size_t i = 0; i < sum.size(); ++i) {
+    const bool diagonal = i % static_cast<size_t>(dims + 1) == 0;
+    matrix[i] = static_cast<float>(sum[i] / static_cast<double>(tokens) + (diagonal ? ridge : 0.0));
+  }
+  const Buffer memory = AllocateFloats(ops, 3 * dims * dims + dims);
+  const Tensor all = memory.As(DType::kF32, {3 * dims * dims + dims});
+  const auto square = [&](int64_t i) {
+    return all.Slice(i * dims * dims, (i + 1) * dims * dims).Reshape({dims, dims});
+  };
+  const Tensor s = all.Slice(3 * dims * dims, all.shape[0]);
+  ops.memory->Copy(View(matrix, {dims, dims}), square(0));
+  ops.algebra->Svd(square(0), square(1), s, square(2));
+  directions = Fetch(ops, square(2));
+  energy = Fetch(ops, s);
+  for (float& e : energy) e = std::max(0.0f, e - static_cast<float>(ridge));
 }
 
 }  // namespace kvgauge

@@ -363,8 +363,9 @@ class PaluCalibration : public ::testing::Test {
   }
 
   Calibration::Tables Learn() {
-    const StageSpec* spec = *FindStage(StageKind::kPrepare, "palu");
-    const Params params = *Params::Parse(spec->params, *ParseJson(R"({"group": 2})", "t"), "palu");
+    const StageSpec* spec = *FindStage(StageKind::kPrepare, id_);
+    const char* text = id_ == "palu" ? R"({"group": 2})" : "{}";
+    const Params params = *Params::Parse(spec->params, *ParseJson(text, "t"), id_);
     const int64_t length = kTokens;
     const auto calibrator = spec->calibrate(params, Shape(), {&length, 1});
     for (const auto& view : views_) calibrator->Observe(0, *view);
@@ -375,7 +376,7 @@ class PaluCalibration : public ::testing::Test {
   // and side, [layer][matrix].
   std::map<FakeWeights::Key, double> ErrorOf(const std::string& params, bool calibrated) {
     FakeWeights weights(Shape(), true);
-    const auto stage = MakeStage<Prepare>(StageKind::kPrepare, "palu", params);
+    const auto stage = MakeStage<Prepare>(StageKind::kPrepare, id_, params);
     if (calibrated) stage->Use(Learned(Learn()));
     const Status legal = stage->Check(Shape());
     EXPECT_TRUE(legal.ok()) << legal.error().message;
@@ -395,6 +396,7 @@ class PaluCalibration : public ::testing::Test {
     return errors;
   }
 
+  std::string id_ = "palu";
   FakeWeights weights_;
   std::vector<float> inputs_;
   std::vector<std::unique_ptr<FakeView>> views_;  // [layers]
@@ -454,6 +456,30 @@ TEST_F(PaluCalibration, ErrorIsThatOfTheWhitenedDecomposition) {
     }
     EXPECT_NEAR(error, discarded, 1e-2 * discarded);
   }
+}
+
+// Keys and values of a layer are made of the same inputs, so that four ranks hold both together.
+TEST_F(PaluCalibration, JointDirectionsAreThoseOfKeysAndValues) {
+  id_ = "joint_svd";
+  const std::string params = R"({"ratio": 0.125})";
+  const auto plain = ErrorOf(params, false), calibrated = ErrorOf(params, true);
+  const Calibration::Tables tables = Learn();
+  for (const int64_t layer : {0, 1}) {
+    double without = 0, with = 0, beyond = 0;
+    for (const auto matrix : {WeightView::Matrix::kKey, WeightView::Matrix::kValue}) {
+      without += plain.at({layer, matrix});
+      with += calibrated.at({layer, matrix});
+    }
+    EXPECT_LT(with, 0.05 * without);
+    // What the directions that were left out have of the texts is what is lost.
+    const std::vector<float>& energy = tables.at(StrCat("joint.", layer, ".energy")).values;
+    for (size_t i = 4; i < energy.size(); ++i) beyond += double{energy[i]} * kTokens;
+    EXPECT_NEAR(with, beyond, 0.02 * beyond);
+  }
+  const auto stage = MakeStage<Prepare>(StageKind::kPrepare, id_, params);
+  stage->Use(Learned(tables));
+  EXPECT_THAT(stage->Check(SmallShape(3, 4, 2, 4)).error().message,
+              HasSubstr("'joint.2.directions'"));
 }
 
 TEST_F(PaluCalibration, RanksFollowTheEnergy) {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <span>
+#include <vector>
 
 #include "methods/stages.h"
 
@@ -33,5 +34,10 @@ void TakeLeadingVectors(Ops& ops, const Tensor& part, const Tensor& basis, const
 // The first of `directions` (host, one a row) as columns, and the coordinates of `part` in them.
 void TakeDirections(Ops& ops, const Tensor& directions, const Tensor& part, const Tensor& basis,
                     const Tensor& inner);
+
+// The eigenvectors of sum / tokens, one a row, the largest eigenvalue first; and the eigenvalues.
+// sum: second moments over tokens, [dims, dims].
+void MomentDirections(Ops& ops, const std::vector<double>& sum, int64_t tokens,
+                      std::vector<float>& directions, std::vector<float>& energy);
 
 }  // namespace kvgauge
