@@ -400,6 +400,17 @@ TEST_F(CliTest, MethodsAreListedAndExplained) {
   EXPECT_THAT(one.out, HasSubstr("attention of the last 32 rows"));
   EXPECT_THAT(one.out, HasSubstr("departures from the reference"));
 
+  // Names that no file has: by title, by paper, and what the field says of others.
+  for (const auto& [name, says] : std::vector<std::pair<std::string, std::string>>{
+           {"KIVI", "\n  kivi_2bit: KIVI, 2 bits"},
+           {"2402.02750", "\n  kivi_4bit: KIVI, 4 bits"},
+           {"wkvquant", "\n  WKVQuant: outside: its scales are learned"},
+           {"zeroquant", "\n  ZeroQuant, its cache: here as int8"}}) {
+    const Outcome other = Run(StrCat("methods ", name));
+    EXPECT_EQ(other.exit_code, 2);
+    EXPECT_THAT(other.err, HasSubstr(says)) << name;
+  }
+
   const Outcome json = Run("methods kivi_2bit --json");
   ASSERT_EQ(json.exit_code, 0) << json.err;
   const Result<Json> parsed = ParseJson(json.out, "methods");

@@ -105,6 +105,27 @@ TEST_F(MethodField, RefusesOtherFiles) {
   EXPECT_FALSE(ReadField("/nowhere/field.json", methods_).ok());
 }
 
+TEST_F(MethodField, KnowsNamesThatNoFileHas) {
+  const auto rows =
+      Read(R"({"name": "W-KVQuant", "family": "quantization", "paper": "arXiv:2402.12065",)"
+           R"( "outside": "learned"},)"
+           R"({"name": "ZeroQuant, its cache", "family": "quantization", "here": ["proven"]},)"
+           R"({"name": "YOCO", "family": "architecture", "model": "yoco"})");
+  ASSERT_TRUE(rows.ok()) << rows.error().message;
+  methods_[1].paper = "arXiv:2402.02750";
+  const auto known = [&](const std::string& name) { return KnownOtherwise(name, *rows, methods_); };
+  EXPECT_EQ(known("wkvquant"), "\n  W-KVQuant: outside: learned");
+  EXPECT_EQ(known("2402.12065"), known("wkvquant"));
+  EXPECT_EQ(known("ZeroQuant"), "\n  ZeroQuant, its cache: here as proven");
+  EXPECT_EQ(known("yoco"), "\n  YOCO: the model family yoco");
+  EXPECT_EQ(known("title-of"), "\n  proven: Title of proven\n  untried: Title of untried");
+  EXPECT_EQ(known("arXiv:2402.02750"), "\n  untried: Title of untried");
+  EXPECT_EQ(known("q9"), "");
+  EXPECT_EQ(known("snapvk"), "");
+  for (int i = 0; i < 7; ++i) methods_.push_back(Named(StrCat("more_", i), ""));
+  EXPECT_THAT(known("more"), HasSubstr("and 1 more in docs/methods.md"));
+}
+
 // What is shipped: every experimental method says why, and no reason outlives its method.
 TEST_F(MethodField, ShippedMethodsSayWhy) {
   const std::string home = StrCat(KVG_SOURCE_DIR, "/configs");

@@ -170,6 +170,16 @@ FieldEntry EntryOf(const FieldRow& row, const std::map<std::string, const Method
   return entry;
 }
 
+// What is said of a row where its table is not at hand.
+std::string WhereIs(const FieldRow& row) {
+  if (!row.here.empty()) return StrCat("here as ", Join(row.here, ", "));
+  if (!row.model.empty()) return StrCat("the model family ", row.model);
+  if (!row.policy.empty()) return StrCat("bench capacity --policies ", row.policy);
+  if (!row.speculation.empty()) return StrCat("bench speculate --forms ", row.speculation);
+  if (!row.missing.empty()) return StrCat("missing: ", row.missing);
+  return StrCat("outside: ", row.outside);
+}
+
 }  // namespace
 
 Result<std::vector<FieldRow>> ReadField(const std::string& path,
@@ -238,6 +248,32 @@ std::string FieldSection(const std::vector<FieldRow>& rows, const std::vector<Me
       "One method may stand under several names. `configs/field.json` has the rows that "
       "no method file\nspeaks for.\n\n",
       table.ToMarkdown());
+}
+
+std::string KnownOtherwise(const std::string& name, const std::vector<FieldRow>& rows,
+                           const std::vector<Method>& methods) {
+  constexpr size_t kLeastLetters = 3, kMostLines = 6;
+  const std::string wanted = Bare(name);
+  if (wanted.size() < kLeastLetters) return "";
+  const auto has = [&](const std::string& text) {
+    return Bare(text).find(wanted) != std::string::npos;
+  };
+  std::vector<std::string> lines;
+  for (const FieldRow& row : rows) {
+    if (has(row.name) || has(row.paper)) lines.push_back(StrCat(row.name, ": ", WhereIs(row)));
+  }
+  for (const Method& method : methods) {
+    if (!has(method.id) && !has(method.title) && !has(method.paper)) continue;
+    lines.push_back(StrCat(method.id, ": ", method.title));
+  }
+  if (lines.size() > kMostLines) {
+    const size_t more = lines.size() - kMostLines;
+    lines.resize(kMostLines);
+    lines.push_back(StrCat("and ", more, " more in docs/methods.md"));
+  }
+  std::string text;
+  for (const std::string& line : lines) text.append("\n  ").append(line);
+  return text;
 }
 
 }  // namespace kvgauge

@@ -33,4 +33,10 @@ Result<std::vector<FieldRow>> ReadField(const std::string& path,
 // Markdown: a table of all methods of the field.
 std::string FieldSection(const std::vector<FieldRow>& rows, const std::vector<Method>& methods);
 
+// What is known under a name that no method file has, or under a paper's number: lines for the end
+// of an error, such as that WKVQuant is outside and why, or which methods have KIVI in their title.
+// Empty: nothing.
+std::string KnownOtherwise(const std::string& name, const std::vector<FieldRow>& rows,
+                           const std::vector<Method>& methods);
+
 }  // namespace kvgauge

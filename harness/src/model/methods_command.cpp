@@ -142,6 +142,30 @@ Status ListStages(bool json) {
   return {};
 }
 
+Result<std::vector<Method>> AllMethods(const std::string& directory) {
+  KVG_ASSIGN(const std::vector<std::string> ids, ListMethods(directory));
+  std::vector<Method> methods;
+  for (const std::string& id : ids) {
+    KVG_ASSIGN(methods.emplace_back(), LoadMethod(id, directory, {}));
+  }
+  return methods;
+}
+
+// What the field knows under a name that is no file's goes to the end of the error.
+Error WithTheField(Error error, const MethodsOptions& options, const std::string& directory) {
+  if (options.name.ends_with(".json") || !options.directory.empty() ||
+      FileExists(StrCat(directory, "/", options.name, ".json"))) {
+    return error;
+  }
+  const Result<std::vector<Method>> methods = AllMethods(directory);
+  if (!methods.ok()) return error;
+  const Result<std::string> field = FindConfigFile("field.json");
+  if (!field.ok()) return error;
+  const Result<std::vector<FieldRow>> rows = ReadField(*field, *methods);
+  if (rows.ok()) error.message += KnownOtherwise(options.name, *rows, *methods);
+  return error;
+}
+
 }  // namespace
 
 Status RunMethods(const MethodsOptions& options) {
@@ -158,21 +182,19 @@ Status RunMethods(const MethodsOptions& options) {
     directory = std::filesystem::path(known).parent_path().string();
   }
   if (!options.name.empty()) {
-    KVG_ASSIGN(const Method method, LoadMethod(options.name, directory, options.overrides));
+    const Result<Method> method = LoadMethod(options.name, directory, options.overrides);
+    if (!method.ok()) return WithTheField(method.error(), options, directory);
     if (options.json) {
-      PrintJson(MethodToJson(method));
+      PrintJson(MethodToJson(*method));
     } else {
-      PrintMethod(method);
+      PrintMethod(*method);
     }
     return {};
   }
   if (!options.overrides.empty()) return BadInput("--set needs the name of a method");
   KVG_ASSIGN(const std::vector<std::string> ids, ListMethods(directory));
   if (options.format == "markdown") {
-    std::vector<Method> methods;
-    for (const std::string& id : ids) {
-      KVG_ASSIGN(methods.emplace_back(), LoadMethod(id, directory, {}));
-    }
+    KVG_ASSIGN(const std::vector<Method> methods, AllMethods(directory));
     std::vector<FieldRow> rows;
     if (options.directory.empty()) {  // what is shipped is what the field is compared with
       KVG_ASSIGN(const std::string field, FindConfigFile("field.json"));
