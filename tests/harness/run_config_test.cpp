@@ -37,6 +37,24 @@ TEST(RunConfig, CanonicalFormsOfShippedFilesReadBack) {
   EXPECT_GE(count, 6);
 }
 
+// docs/codes.md has a row for each of these.
+TEST(RunConfig, PerplexityIsRunForEveryCodeAndBasis) {
+  const std::set<std::string> needs_trained_weights = {"leank", "less"};
+  const Result<RunConfig> run =
+      ReadRunConfig(StrCat(KVG_SOURCE_DIR, "/configs/runs/reference_perplexity.json"), {});
+  ASSERT_TRUE(run.ok()) << run.error().message;
+  std::set<std::string> named;
+  for (const RunContender& contender : run->contenders) named.insert(contender.method.id);
+  const std::string home = StrCat(KVG_SOURCE_DIR, "/configs/methods");
+  for (const auto& file : std::filesystem::directory_iterator(home)) {
+    const std::string id = file.path().stem().string();
+    const Result<Method> method = LoadMethod(id, home, {});
+    ASSERT_TRUE(method.ok()) << method.error().message;
+    if (method->family != "quantization" && method->family != "low_rank") continue;
+    EXPECT_NE(named.contains(id), needs_trained_weights.contains(id)) << id;
+  }
+}
+
 // The board's promise is every method that suits a text model: a new method file stands in it, or
 // here with what keeps it out.
 TEST(RunConfig, TheBoardNamesEveryMethodOfTextModels) {
