@@ -73,7 +73,8 @@ double OthersShare(const CpuUse& before, const CpuUse& after, double wall_s, int
   const double machine_s = after.machine_s - before.machine_s;
   const double process_s = after.process_s - before.process_s;
   if (wall_s <= 0 || processors <= 0) return 0;
-  return std::max(0.0, machine_s - process_s) / (wall_s * processors);
+  // The machine counts in ticks, which may be as long as what was timed.
+  return std::clamp((machine_s - process_s) / (wall_s * processors), 0.0, 1.0);
 }
 
 }  // namespace kvgauge
