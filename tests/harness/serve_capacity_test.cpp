@@ -5,6 +5,7 @@
 
 #include "core/strings.h"
 #include "runner/engine.h"
+#include "src/run/run_config.h"
 #include "src/serve/capacity_bench.h"
 #include "src/serve/serve_model.h"
 #include "support/tiny_models.h"
@@ -314,8 +315,19 @@ TEST_F(CapacityTest, WhatCannotBeServedIsSaid) {
   const Result<CapacityResult> small = Measure(full, "fcfs", trace, 2, 1000);
   ASSERT_TRUE(small.ok());
   EXPECT_THAT(small->refused, HasSubstr("expected at least"));
+  // What it asks for is enough, to the last digit that it says.
+  const std::string least = "expected at least ";
+  const size_t begin = small->refused.find(least) + least.size();
   CapacityCase of;
   of.chosen = &full;
+  of.policy = PolicyOf("fcfs");
+  of.max_batch = 2;
+  of.memory_bytes =
+      *ParseBytes(small->refused.substr(begin, small->refused.find(" (", begin) - begin));
+  const Result<CapacityResult> enough = MeasureCapacity(of, trace, *tiny_.model);
+  ASSERT_TRUE(enough.ok()) << enough.error().message;
+  EXPECT_EQ(enough->refused, "");
+  EXPECT_EQ(enough->metrics.served, 2);
   of.memory_bytes = 1000;
   const Result<CapacityResult> none = MeasureCapacity(of, trace, *tiny_.model);
   ASSERT_TRUE(none.ok());

@@ -40,6 +40,15 @@ SampleLength LongestOf(const Trace& trace, int64_t most_tokens) {
   return longest;
 }
 
+// Rounded up, so that who gives what a message asks for has enough.
+std::string RoundedUp(int64_t bytes) {
+  int64_t unit = 1;
+  while (bytes / unit >= 1024) unit *= 1024;
+  if (unit == 1) return HumanBytes(bytes);
+  const int64_t whole = bytes / unit, tenths = (bytes % unit * 10 + unit - 1) / unit;
+  return HumanBytes(whole * unit + (tenths * unit + 9) / 10);
+}
+
 int64_t PositionsOf(const ModelConfig& config) { return config.max_position; }
 
 // Bytes of a case, with the room that an allocator takes, remembered: traces ask again and again.
@@ -179,7 +188,7 @@ Result<CapacityPlan> PlanCapacity(const CapacityCase& of, const Trace& trace,
       return ResourceError(
           StrCat(of.chosen->method.id, ": --max-memory is ", HumanBytes(of.memory_bytes),
                  "; expected at least ",
-                 HumanBytes(model.weight_bytes + plan.working_bytes + held + beside), " (weights ",
+                 RoundedUp(model.weight_bytes + plan.working_bytes + held + beside), " (weights ",
                  HumanBytes(model.weight_bytes), ", working memory ",
                  HumanBytes(plan.working_bytes), ", a sequence ", HumanBytes(held + beside),
                  " while its prompt of ", longest.prefill, " tokens is read)"));
