@@ -95,14 +95,29 @@ TEST_F(CapacityRunTest, RefusesWhatCannotBe) {
   bad("--batches max", "\"max\" needs --max-memory");
   bad("--batches 0", "expected 1 .. 4096, or max");
   bad("--max-memory -3GiB", "--max-memory");
+  const Outcome refused = Do(Bench("--policies keep_host --max-memory 32MiB --batches 2,max"));
+  EXPECT_EQ(refused.exit_code, 0) << refused.err;
+  EXPECT_THAT(refused.err,
+              AllOf(HasSubstr("keep_host, batch max: refused"), Not(HasSubstr("batch 0"))));
+  const size_t why = refused.out.find("keep_host: refused: snapkv");
+  EXPECT_NE(why, std::string::npos);
+  EXPECT_EQ(refused.out.find("keep_host: refused: snapkv", why + 1), std::string::npos);
+  bad("--max-memory 0", "--max-memory: '0' holds nothing");
+  bad("--host-memory 0MiB", "--host-memory: '0MiB' holds nothing");
+  for (const char* flag : {"--per-second", "--burstiness", "--pause", "--time-scale",
+                           "--length-scale", "--bytes-per-s", "--operations-per-s"}) {
+    bad(StrCat("--turns 2 ", flag, " nan"), StrCat(flag, ": Value nan is not finite"));
+  }
+  bad("--pause inf", "--pause: Value inf is not finite");
   Write("late.jsonl", "{\"at_s\": -1, \"prompt_tokens\": 4, \"answer_tokens\": 2}\n");
   bad("--trace late.jsonl", "late.jsonl: line 1: 'at_s' is -1 s; expected 0 or more");
   Write("long.jsonl",
         "{\"at_s\": 0, \"prompt_tokens\": 5000, \"answer_tokens\": 2}\n"
         "{\"at_s\": 0, \"prompt_tokens\": 50, \"answer_tokens\": 2}\n");
-  const Outcome partly = Do(Bench("--trace long.jsonl --batches 1"));
+  const Outcome partly = Do(Bench("--trace long.jsonl --batches 1 --db partly.db"));
   EXPECT_EQ(partly.exit_code, 0) << partly.err;
   EXPECT_THAT(partly.out, AllOf(HasSubstr("1 of 2"), HasSubstr("positions for 4096")));
+  EXPECT_THAT(Do("leaderboard partly.db").out, HasSubstr("served 1 of 2"));
 }
 
 TEST_F(CapacityRunTest, DraftsAreJudged) {

@@ -572,6 +572,7 @@ void AddCommands(CommandTable& table) {
   AddResultCommands(table);
   AddPaperCommands(table);
   AddHelp(app);
+  CheckNumbers(app);
   app.failure_message([](const CLI::App* command, const CLI::Error& error) {
     std::string text = CLI::FailureMessage::simple(command, error);
     // "in range 0.000000 to", and then the largest double to its last digit.

@@ -24,6 +24,16 @@ std::string MsText(double p50, double p90) {
   return StrCat(Fixed(1e3 * p50, 1), " / ", Fixed(1e3 * p90, 1));
 }
 
+// What makes a line's numbers less than they seem.
+std::string NoteOf(const CapacityEntry& entry) {
+  std::vector<std::string> notes;
+  if (entry.row.served < entry.row.requests) {
+    notes.push_back(StrCat("served ", entry.row.served, " of ", entry.row.requests));
+  }
+  if (entry.disturbed) notes.emplace_back("disturbed");
+  return Join(notes, ", ");
+}
+
 struct CapacityPair {
   const LeaderboardLine* line = nullptr;  // null: the store has no scores of this model
   const CapacityEntry* fastest = nullptr;
@@ -76,7 +86,7 @@ std::string PairsText(const LeaderboardTable* table, const CapacityBoard& board,
                          {MsText(row.ttft_p50_s, row.ttft_p90_s)},
                          {MsText(row.tpot_p50_s, row.tpot_p90_s)},
                          {HumanBytes(row.sequence_bytes)},
-                         {pair.fastest->disturbed ? "disturbed" : "", Tone::kDoubtful}});
+                         {NoteOf(*pair.fastest), Tone::kDoubtful}});
   }
   text.DropEmptyColumns();
   return StrCat("\nCapacity in ", board.Title(), "\n\n",

@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 
 #include "core/clock.h"
 #include "core/files.h"
@@ -67,7 +68,9 @@ Result<int64_t> MemoryFlag(const std::string& flag, const std::string& text) {
   if (text.empty()) return int64_t{0};
   const Result<int64_t> bytes = ParseBytes(text);
   if (!bytes.ok()) return bytes.error().Wrap(flag);
-  return *bytes;
+  if (*bytes > 0) return *bytes;
+  return BadInput(
+      StrCat(flag, ": ", Quoted(text), " holds nothing; expected more, or no flag: no limit"));
 }
 
 int64_t Scaled(int64_t tokens, double scale) {
@@ -204,7 +207,10 @@ Json FailuresOf(const CapacityResult& result, const Trace& trace) {
   return failures;
 }
 
-std::string BatchText(const CapacityMeasured& m) { return StrCat(m.result.max_batch); }
+// What was refused before as many as fit were counted has no number.
+std::string BatchText(const CapacityMeasured& m) {
+  return m.result.max_batch > 0 ? StrCat(m.result.max_batch) : "max";
+}
 
 void PrintCapacity(const CapacityRun& run, const std::vector<CapacityMeasured>& all,
                    bool estimate) {
@@ -231,11 +237,15 @@ void PrintCapacity(const CapacityRun& run, const std::vector<CapacityMeasured>& 
               "first token ms p50/90/99", "token ms p50/90/99", "whole ms p50/90/99",
               estimate ? "planned" : "peak", "served", "others %"},
              table);
+  std::set<std::string> refused;  // mostly for all batches alike
   for (const CapacityMeasured& m : all) {
     const CapacityResult& r = m.result;
     const std::string name = StrCat(m.line->chosen.method.id, " ", m.line->chosen.budget.ToString(),
                                     ", ", m.policy->name);
-    if (!r.refused.empty()) Print(StrCat("\n", name, ": refused: ", r.refused, "\n"));
+    if (!r.refused.empty()) {
+      const std::string why = StrCat("\n", name, ": refused: ", r.refused, "\n");
+      if (refused.insert(why).second) Print(why);
+    }
     if (m.recorded && !m.failure.empty()) {
       Print(StrCat("\n", name, ", batch ", BatchText(m), ": ", m.failure, "\n"));
     }
@@ -361,9 +371,9 @@ class CapacityBench {
                 m.result.refused.empty()
                     ? StrCat(Fixed(m.result.metrics.tokens_per_s, 1), " tokens/s")
                     : std::string("refused");
-            std::fprintf(stderr, "%s %s, %s, batch %lld: %s%s\n", line.chosen.method.id.c_str(),
+            std::fprintf(stderr, "%s %s, %s, batch %s: %s%s\n", line.chosen.method.id.c_str(),
                          line.chosen.budget.ToString().c_str(), policy.name.c_str(),
-                         static_cast<long long>(m.result.max_batch), said.c_str(),
+                         BatchText(m).c_str(), said.c_str(),
                          m.recorded ? " (recorded before)" : "");
             all_.push_back(std::move(m));
           }
