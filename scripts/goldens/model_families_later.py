@@ -40,3 +40,11 @@ row("glm4_moe_lite",
     note="Latent attention and corrected sigmoids, as deepseek_v3; values wider than keys without rotation; the layer "
     "behind the last is not run.",
     ablate={"not renormalised": setter(norm_topk_prob=False)})
+row("ministral3",
+    base("Ministral3ForCausalLM", "ministral3", head_dim=12, sliding_window=None, rope_theta=...,
+         max_position_embeddings=160,
+         rope_parameters=dict(rope_type="yarn", type="yarn", rope_theta=1000000.0, factor=16.0, beta_fast=32.0,
+                              beta_slow=1.0, mscale=1.0, mscale_all_dim=1.0, original_max_position_embeddings=10,
+                              llama_4_scaling_beta=0.4)),
+    note="YaRN; queries are longer from each tenth position on.",
+    ablate={"queries do not grow": lambda c: c["rope_parameters"].update(llama_4_scaling_beta=0.0)})

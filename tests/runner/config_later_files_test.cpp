@@ -76,6 +76,35 @@ TEST(ConfigLaterFiles, HeadsByLayer) {
                 "per_layer_config.1.sliding_window");
 }
 
+TEST(ConfigLaterFiles, QueriesThatGrow) {
+  const Json golden = Golden("ministral3");
+  const ModelConfig config = Parse(golden);
+  EXPECT_TRUE(config.query_growth->everywhere);
+  EXPECT_EQ(config.query_growth->scale, 0.4);
+  EXPECT_EQ(config.query_growth->every, 10.0);
+  EXPECT_FALSE(Parse(Golden("llama4_text")).query_growth->everywhere);
+  const auto with = [&](const Json& changes) {
+    Json json = golden;
+    json["rope_parameters"].update(changes);
+    return json;
+  };
+  EXPECT_FALSE(Parse(with({{"llama_4_scaling_beta", 0.0}})).query_growth);
+  ExpectRefused(with({{"llama_4_scaling_beta", "much"}}), "rope_parameters.llama_4_scaling_beta");
+  ExpectRefused(with({{"other", 1}}), "rope_parameters.other");
+  Json plain = golden;
+  plain["rope_parameters"] = {
+      {"rope_type", "default"}, {"rope_theta", 1e6}, {"llama_4_scaling_beta", 0.1}};
+  ExpectRefused(plain, "rope_parameters", "yarn");
+  plain.erase("rope_parameters");
+  ExpectRefused(plain, "rope_scaling", "trained with");
+  // Inside a checkpoint that also sees, whose text part may leave sizes out.
+  Json text = golden;
+  text.erase("architectures");
+  const ModelConfig inner = Parse({{"model_type", "mistral3"}, {"text_config", text}});
+  EXPECT_EQ(inner.family, "ministral3");
+  EXPECT_EQ(inner.vision_family, "mistral3");
+}
+
 TEST(ConfigLaterFiles, ReleasesWithIndexersSayWhyTheyAreNotRun) {
   for (const std::string type : {"axk2", "dots3_note", "glm5_next", "hy_v4", "minimax_m3_vl",
                                  "mistral_large4", "qwen4_exp"}) {

@@ -224,6 +224,8 @@ struct LayerMultipliers {
 struct QueryGrowth {
   double scale = 0.0;
   double every = 1.0;
+  // In layers that turn too, and by p / every (Ministral 3).
+  bool everywhere = false;
 };
 
 // Gemma 3n: the residual is several streams. A layer predicts all of them, works on one, and

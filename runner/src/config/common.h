@@ -147,6 +147,8 @@ struct RopeRules {
   // The base where a file gives none, and the key at the top level that may give it.
   double theta = 10000.0;
   std::string_view theta_key = "rope_theta";
+  // Keys of the block that the family reads itself.
+  std::vector<std::string_view> own_keys = {};
 };
 // rope_theta with rope_scaling, or rope_parameters. Precondition: max_position is read.
 void ReadRope(ConfigReader& reader, const RopeRules& rules, ModelConfig& config);

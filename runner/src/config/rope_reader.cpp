@@ -187,6 +187,7 @@ RopeConfig ReadBlock(ConfigReader& top, std::string_view key, const Json& object
   rope.layout = rules.layout;
   rope.max_position = config.max_position;
   rope.theta = ReadTheta(top, block, rules);
+  for (const std::string_view own : rules.own_keys) block.Ignore({own});
 
   const double part = ReadPart(top, block, rules);
   rope.rotary_dim = static_cast<int64_t>(static_cast<double>(rules.head_dim) * part);

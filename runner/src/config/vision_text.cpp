@@ -16,6 +16,8 @@ constexpr std::string_view kLlamaDefaults = R"({"vocab_size": 32000, "hidden_siz
   "intermediate_size": 11008, "num_hidden_layers": 32, "num_attention_heads": 32})";
 constexpr std::string_view kMistralDefaults = R"({"vocab_size": 32000, "hidden_size": 4096,
   "intermediate_size": 14336, "num_hidden_layers": 32, "num_attention_heads": 32})";
+constexpr std::string_view kMinistral3Defaults = R"({"vocab_size": 131072, "hidden_size": 4096,
+  "intermediate_size": 14336, "num_hidden_layers": 34, "num_attention_heads": 32})";
 constexpr std::string_view kQwen2Defaults = R"({"vocab_size": 151936, "hidden_size": 4096,
   "intermediate_size": 22016, "num_hidden_layers": 32, "num_attention_heads": 32})";
 constexpr std::string_view kQwen3Defaults = kQwen2Defaults;
@@ -56,6 +58,7 @@ constexpr TextClass kTextClasses[] = {
     {"gemma4_text", "gemma4_text", kGemma4Defaults},
     {"llama", "llama", kLlamaDefaults},
     {"llama4_text", "llama4_text", kLlama4Defaults},
+    {"ministral3", "ministral3", kMinistral3Defaults},
     {"mistral", "mistral", kMistralDefaults},
     {"qwen2", "qwen2", kQwen2Defaults},
     {"qwen3", "qwen3", kQwen3Defaults},

@@ -447,13 +447,14 @@ void ForwardPass::AdjustProjected(const Tensor& projected) {
 
 // In place.
 void ForwardPass::GrowQueries(int64_t layer, const Tensor& q) {
-  if (!config_.query_growth || config_.Turns(layer)) return;
+  if (!config_.query_growth || (config_.Turns(layer) && !config_.query_growth->everywhere)) return;
+  const float ahead = config_.query_growth->everywhere ? 0.0f : 1.0f;
   const auto scale = static_cast<float>(config_.query_growth->scale);
   const auto every = static_cast<float>(config_.query_growth->every);
   std::vector<float> factors;
   for (const SequenceStep& step : steps_) {
     for (int64_t i = step.begin; i < step.end; ++i) {
-      const float seen = std::floor((static_cast<float>(PlaceOf(i)) + 1.0f) / every);
+      const float seen = std::floor((static_cast<float>(PlaceOf(i)) + ahead) / every);
       factors.push_back(std::log1p(seen) * scale + 1.0f);
     }
   }
