@@ -346,7 +346,11 @@ TEST_F(CliTest, InspectReportsShapes) {
             json["layers"].get<int64_t>() * json["kv_heads"].get<int64_t>() *
                 (json["key_dim"].get<int64_t>() + json["value_dim"].get<int64_t>()) * 4);
   EXPECT_EQ(json["fingerprint"].get<std::string>().size(), 64u);
-  EXPECT_THAT(Run(StrCat("inspect ", Model("llama3"))).out, HasSubstr("bytes per token"));
+  EXPECT_EQ(json["machine"]["runs"], true);
+  EXPECT_EQ(json["machine"]["full_cache_tokens"], json["max_position"]);
+  const std::string text = Run(StrCat("inspect ", Model("llama3"))).out;
+  EXPECT_THAT(text, HasSubstr("bytes per token"));
+  EXPECT_THAT(text, HasSubstr("runs here      yes: this machine has "));
   EXPECT_TRUE(json["encoder"].is_null());
   // One that has an encoder beside its decoder.
   const Json beside = *ParseJson(Run(StrCat("inspect --json ", Model("cepe"))).out, "inspect");

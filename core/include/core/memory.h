@@ -1,4 +1,5 @@
-// SPDX-License-Identifier: Apache-2.0 Sizes of the machine's memory.
+// SPDX-License-Identifier: Apache-2.0
+// Sizes of the machine's memory.
 #pragma once
 
 #include <cstdint>

@@ -15,6 +15,7 @@
 #include "src/cli/markdown.h"
 #include "src/cli/print.h"
 #include "src/cli/table.h"
+#include "src/model/machine_fit.h"
 #include "src/model/model_flags.h"
 #include "src/model/shapes_table.h"
 #include "src/model/visual_input.h"
@@ -349,6 +350,7 @@ struct ModelFacts {
   int64_t tokenizer_vocab = 0;
   std::string chat_template = "none";
   std::vector<LayerShare> shares = {};  // where the backend names several devices
+  std::optional<MachineFit> fit = {};   // elsewhere
 };
 
 Status ReadTextFacts(const std::string& directory, ModelFacts& facts) {
@@ -396,13 +398,13 @@ Result<ModelFacts> ReadFacts(const InspectOptions& options) {
                                      options.model.model.ends_with(".gguf"));
   if (!model_options.random_seed && !stored) facts.fingerprint = "none (no weights)";
   if (model_options.random_seed) facts.config.weight_format.clear();
+  // A backend that is not here is no reason to say nothing.
+  const auto ops = MakeLayeredOps(options.model.backend, MakeThreadSettings(1));
   if (stored) {
     KVG_ASSIGN(const std::unique_ptr<WeightSource> source,
                OpenWeights(options.model.model, facts.dtype));
     KVG_TRY(CheckWeights(facts.config, *source));
     KVG_ASSIGN(facts.fingerprint, ModelFingerprint(facts.config, *source));
-    // A backend that is not here is no reason to say nothing.
-    const auto ops = MakeLayeredOps(options.model.backend, MakeThreadSettings(1));
     const Ops* keeps = ops.ok() && model_options.keep_blocks ? ops->get() : nullptr;
     const int64_t unpacked = PlannedWeightBytes(facts.config, facts.dtype, *source, nullptr);
     facts.held_bytes = PlannedWeightBytes(facts.config, facts.dtype, *source, keeps);
@@ -420,6 +422,10 @@ Result<ModelFacts> ReadFacts(const InspectOptions& options) {
   facts.kv_bytes = facts.config.KvBytesPerToken(facts.dtype);
   if (NamesSeveralDevices(options.model.backend)) {
     KVG_ASSIGN(facts.shares, ReadShares(options, facts));
+  } else {
+    const int64_t tower_bytes = facts.vision ? facts.vision->parameters * SizeOf(facts.dtype) : 0;
+    facts.fit = FitMachine(facts.config, facts.held_bytes + tower_bytes, facts.kv_bytes,
+                           options.model.backend, ops);
   }
   KVG_TRY(ReadTextFacts(options.model.model, facts));
   return facts;
@@ -510,6 +516,7 @@ Json FactsJson(const std::string& model, const ModelFacts& facts) {
   return {
       {"model", model},
       {"devices", devices},
+      {"machine", facts.fit ? JsonOf(*facts.fit) : Json(nullptr)},
       {"family", config.family},
       {"architecture", ArchitectureText(config)},
       {"vision", facts.vision ? VisionJson(*facts.vision, facts.kv_bytes) : Json(nullptr)},
@@ -590,6 +597,7 @@ void PrintModelFacts(const std::string& model, const ModelFacts& facts) {
                           HumanBytes(facts.kv_bytes * config.max_position), " at full context")},
       {"KV reach", ReachText(config, facts.dtype)},
       {"methods", MethodsText(config)},
+      {"runs here", facts.fit ? TextOf(*facts.fit, config) : ""},
       {"tokenizer", facts.tokenizer_vocab > 0 ? StrCat(facts.tokenizer, ", ",
                                                        WithCommas(facts.tokenizer_vocab), " tokens")
                                               : facts.tokenizer},
