@@ -144,7 +144,8 @@ void CpuAttention::PackBlock(const Call& call, const Block& block, bool exact, c
 // Raw products of a block's rows with the pages of one span that any row sees and reads.
 void CpuAttention::ScoreSpan(const Call& call, const Block& block, const Piece& piece, int64_t span,
                              const Chosen* chosen, const Scratch& scratch) const {
-  for (int64_t p = piece.PageBegin(span); p < piece.PageEnd(span); ++p) {
+  const int64_t end = piece.PageEnd(span);
+  for (int64_t p = piece.PageBegin(span); p < end; ++p) {
     if (!PageIsRead(call, piece, p)) continue;
     const auto column = static_cast<int>(p * kEntries - span * kSpan);
     if (chosen != nullptr && !chosen->Holds(column)) continue;
@@ -232,7 +233,8 @@ void CpuAttention::WeighSpan(const Call& call, const Block& block, const Piece& 
   const int64_t out_stride = call.value_stride;
   std::memset(values, 0,
               sizeof(float) * static_cast<size_t>(block.count * call.group * out_stride));
-  for (int64_t p = piece.PageBegin(span); p < piece.PageEnd(span); ++p) {
+  const int64_t end = piece.PageEnd(span);
+  for (int64_t p = piece.PageBegin(span); p < end; ++p) {
     const auto column = static_cast<int>(p * kEntries - span * kSpan);
     if (chosen != nullptr && !chosen->Holds(column)) continue;
     const Range seeing = piece.sight.Rows(p * kEntries, (p + 1) * kEntries, block.count);

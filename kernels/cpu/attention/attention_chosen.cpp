@@ -142,17 +142,11 @@ ScoreExtras CpuAttention::ChosenExtras(const Piece& piece, int64_t span, const C
   return extras;
 }
 
-Next CpuAttention::NextAfter(const Call& call, const Piece& piece, int64_t span,
-                             const Chosen* chosen, int64_t page, bool values) {
-  const PageSource source = values ? piece.values : piece.keys;
-  const int64_t ahead = source == PageSource::kCodes ? kCodesAhead : 1;
-  if (chosen == nullptr) {
-    const int64_t begin = piece.PageBegin(span), pages = piece.PageEnd(span) - begin;
-    return NextOf(call, piece, span, (values ? pages : 0) + page - begin + ahead);
-  }
+Next CpuAttention::NextChosen(const Call& call, const Piece& piece, int64_t span,
+                              const Chosen& chosen, int64_t page, bool values, int64_t ahead) {
   int64_t pages[kPagesPerSpan], count = 0, index = ahead;
   for (int p = 0; p < kPagesPerSpan; ++p) {
-    if (chosen->bits[p] == 0) continue;
+    if (chosen.bits[p] == 0) continue;
     pages[count++] = span * kPagesPerSpan + p;
     if (pages[count - 1] < page) ++index;
   }

@@ -391,21 +391,59 @@ class CpuAttention final : public AttentionOps {
   // exact: as f32, too, where rows are bf16.
   void PackBlock(const Call& call, const Block& block, bool exact, const Tensor& q,
                  const Scratch& scratch) const;
-  static void Fetch(const Next& next);
+  // Pages of few bits take so little time that calls on the way to them and to what comes next
+  // count. So these stand here.
+  [[gnu::always_inline]] static void Fetch(const Next& next) {
+    for (int64_t i = 0; i < next.bytes; i += 64) {
+      __builtin_prefetch(static_cast<const char*>(next.data) + i, 0, 2);
+    }
+  }
   // Takes it: it is fetched once.
   static Next NextUnit(const Call& call, Following* following);
   // The first lines, kLinesAtOnce at most, before work that fetches nothing: memory would have
   // nothing to do meanwhile. Returns the rest.
-  static Next FetchFirst(const Next& next, int64_t lines);
+  [[gnu::always_inline]] static Next FetchFirst(const Next& next, int64_t lines) {
+    const Next first = {next.data, std::min(next.bytes, 64 * std::min(lines, kLinesAtOnce))};
+    Fetch(first);
+    return {static_cast<const char*>(next.data) + first.bytes, next.bytes - first.bytes};
+  }
   static void FetchLists(const Piece& piece, int64_t page);
   // Page `index` of what a span reads: its pages of keys, its pages of values, the next one's keys.
-  static Next NextOf(const Call& call, const Piece& piece, int64_t span, int64_t index);
+  static Next NextOf(const Call& call, const Piece& piece, int64_t span, int64_t index) {
+    const int64_t begin = piece.PageBegin(span), pages = piece.PageEnd(span) - begin;
+    if (index < pages) return NextKeys(call, piece, begin + index);
+    if (index < 2 * pages) return NextValues(call, piece, begin + index - pages);
+    const int64_t page = begin + index - pages;
+    return page * kEntries < piece.entries.end ? NextKeys(call, piece, page) : Next{};
+  }
   // What comes after a page of keys or values, so far ahead as their kind needs; chosen: null where
   // all pages are read.
   static Next NextAfter(const Call& call, const Piece& piece, int64_t span, const Chosen* chosen,
-                        int64_t page, bool values);
-  static Next NextKeys(const Call& call, const Piece& piece, int64_t page);
-  static Next NextValues(const Call& call, const Piece& piece, int64_t page);
+                        int64_t page, bool values) {
+    const PageSource source = values ? piece.values : piece.keys;
+    const int64_t ahead = source == PageSource::kCodes ? kCodesAhead : 1;
+    if (chosen != nullptr) return NextChosen(call, piece, span, *chosen, page, values, ahead);
+    const int64_t begin = piece.PageBegin(span), pages = piece.PageEnd(span) - begin;
+    return NextOf(call, piece, span, (values ? pages : 0) + page - begin + ahead);
+  }
+  static Next NextChosen(const Call& call, const Piece& piece, int64_t span, const Chosen& chosen,
+                         int64_t page, bool values, int64_t ahead);
+  static Next NextKeys(const Call& call, const Piece& piece, int64_t page) {
+    const KvSegment& segment = *piece.segment;
+    if (!PageIsRead(call, piece, page)) return {};
+    if (page * kEntries < segment.keys.entries) {
+      return {segment.keys.pages.codes[page], piece.key_plan->codec.layout.bytes};
+    }
+    return {segment.key_pages[page], piece.stored.KeyBytes()};
+  }
+  static Next NextValues(const Call& call, const Piece& piece, int64_t page) {
+    const KvSegment& segment = *piece.segment;
+    if (segment.values_in_keys || !PageIsRead(call, piece, page)) return {};
+    if (page * kEntries < segment.values.entries) {
+      return {segment.values.pages.codes[page], piece.value_plan->codec.layout.bytes};
+    }
+    return {segment.value_pages[page], piece.stored.ValueBytes()};
+  }
   // chosen: null where all columns have their places in scratch.
   void ScoreSpan(const Call& call, const Block& block, const Piece& piece, int64_t span,
                  const Chosen* chosen, const Scratch& scratch) const;
@@ -452,7 +490,10 @@ class CpuAttention final : public AttentionOps {
   static void FetchEntries(const Call& call, const Piece& piece, int64_t span, SpanEntries& list);
 
   // Where segments are not multiplied as they are stored (attention_source.cpp).
-  static bool PageIsRead(const Call& call, const Piece& piece, int64_t page);
+  static bool PageIsRead(const Call& call, const Piece& piece, int64_t page) {
+    return piece.segment->read == nullptr || SomeHeadReads(call, piece, page);
+  }
+  static bool SomeHeadReads(const Call& call, const Piece& piece, int64_t page);
   // The queries that keys of a page from `source` are multiplied with.
   Rows RowsFor(const Call& call, const Piece& piece, PageSource source,
                const Scratch& scratch) const;

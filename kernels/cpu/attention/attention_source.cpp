@@ -63,22 +63,10 @@ StreamPlan::StreamPlan(const KvCodec& kv_codec)
   largest = static_cast<float>(std::min<int64_t>(INT16_MAX, INT32_MAX / (layout.steps * field)));
 }
 
-void CpuAttention::Fetch(const Next& next) {
-  for (int64_t i = 0; i < next.bytes; i += 64) {
-    __builtin_prefetch(static_cast<const char*>(next.data) + i, 0, 2);
-  }
-}
-
 Next CpuAttention::NextUnit(const Call& call, Following* following) {
   if (following == nullptr || following->piece == nullptr) return {};
   const Following taken = std::exchange(*following, {});
   return NextKeys(call, *taken.piece, taken.page);
-}
-
-Next CpuAttention::FetchFirst(const Next& next, int64_t lines) {
-  const Next first = {next.data, std::min(next.bytes, 64 * std::min(lines, kLinesAtOnce))};
-  Fetch(first);
-  return {static_cast<const char*>(next.data) + first.bytes, next.bytes - first.bytes};
 }
 
 // The pages of a span, as lists name them.
@@ -87,32 +75,6 @@ void CpuAttention::FetchLists(const Piece& piece, int64_t page) {
   for (const auto* list : {segment.key_pages, segment.value_pages}) {
     if (list != nullptr) __builtin_prefetch(list + page, 0, 3);
   }
-}
-
-Next CpuAttention::NextOf(const Call& call, const Piece& piece, int64_t span, int64_t index) {
-  const int64_t begin = piece.PageBegin(span), pages = piece.PageEnd(span) - begin;
-  if (index < pages) return NextKeys(call, piece, begin + index);
-  if (index < 2 * pages) return NextValues(call, piece, begin + index - pages);
-  const int64_t page = begin + index - pages;
-  return page * kEntries < piece.entries.end ? NextKeys(call, piece, page) : Next{};
-}
-
-Next CpuAttention::NextKeys(const Call& call, const Piece& piece, int64_t page) {
-  const KvSegment& segment = *piece.segment;
-  if (!PageIsRead(call, piece, page)) return {};
-  if (page * kEntries < segment.keys.entries) {
-    return {segment.keys.pages.codes[page], piece.key_plan->codec.layout.bytes};
-  }
-  return {segment.key_pages[page], piece.stored.KeyBytes()};
-}
-
-Next CpuAttention::NextValues(const Call& call, const Piece& piece, int64_t page) {
-  const KvSegment& segment = *piece.segment;
-  if (segment.values_in_keys || !PageIsRead(call, piece, page)) return {};
-  if (page * kEntries < segment.values.entries) {
-    return {segment.values.pages.codes[page], piece.value_plan->codec.layout.bytes};
-  }
-  return {segment.value_pages[page], piece.stored.ValueBytes()};
 }
 
 Piece CpuAttention::Call::MakePiece(const KvSegment& segment) const {
@@ -202,8 +164,7 @@ void CpuAttention::Call::Survey(const KvSegment& segment) {
             segment.value_scale != nullptr || segment.read_bias != nullptr;
 }
 
-bool CpuAttention::PageIsRead(const Call& call, const Piece& piece, int64_t page) {
-  if (piece.segment->read == nullptr) return true;
+bool CpuAttention::SomeHeadReads(const Call& call, const Piece& piece, int64_t page) {
   for (int g = 0; g < call.group; ++g) {
     if (piece.segment->read[g][page] != 0) return true;
   }
@@ -282,7 +243,8 @@ void CpuAttention::MultiplyCodes(const Call& call, const StreamPlan& plan, const
   }
   const CodedLayout& layout = plan.codec.layout;
   // What products do not fetch with their steps: as many lines as scales have, for pages alike.
-  const Next next = FetchFirst(after, after.bytes / 64 % (layout.steps / 4));
+  const auto lines = static_cast<unsigned>(after.bytes) / 64;
+  const Next next = FetchFirst(after, lines % (static_cast<unsigned>(layout.steps) / 4));
   const auto* bytes = static_cast<const char*>(page);
   const auto* scales = reinterpret_cast<const uint16_t*>(bytes + layout.scale_offset);
   const auto* zeros = reinterpret_cast<const uint16_t*>(bytes + layout.zero_offset);
