@@ -167,6 +167,9 @@ TEST_F(CapacityTest, SharedBeginningsAreReadOnceAndChangeNothing) {
     const auto alone = AnswersAlone(*tiny_.model, chosen, trace, 3);
     const Result<CapacityResult> plain = Measure(chosen, "fcfs", trace, 4, 0);
     ASSERT_TRUE(plain.ok());
+    const Result<Trace> saved = ParseTrace(WriteTrace(trace), "saved.jsonl");
+    ASSERT_TRUE(saved.ok()) << saved.error().message;
+    EXPECT_EQ(Measure(chosen, "radix", *saved, 4, 0)->answers, plain->answers);
     for (const std::string policy : {"radix", "chunk_tree"}) {
       for (const int64_t cache_bytes : {int64_t{0}, int64_t{2000000}}) {
         SCOPED_TRACE(StrCat(id, " ", policy, " ", cache_bytes));

@@ -67,6 +67,39 @@ TEST(TraceTest, SharedBeginningsAreNobodysOwn) {
   }
 }
 
+TEST(TraceTest, WhatWasSavedHasTheSamePrefixes) {
+  const Result<Trace> mooncake = ParseTrace(
+      R"({"timestamp":0,"input_length":900,"output_length":1,"hash_ids":[7,8]})", "t.jsonl");
+  const Result<Trace> own = ParseTrace(
+      R"({"at_s":0,"prompt_tokens":9,"answer_tokens":1,"prefix":[{"id":"7","tokens":4}]})",
+      "t.jsonl");
+  GeneratedTrace options;
+  options.prompts = options.answers = *LengthMix::Parse("9", "--prompt-tokens");
+  options.shared_tokens = 5;
+  options.shared_groups = 3;
+  ASSERT_TRUE(mooncake.ok() && own.ok());
+  for (const Trace& trace : {*mooncake, *own, GenerateTrace(options)}) {
+    const Result<Trace> again = ParseTrace(WriteTrace(trace), "again.jsonl");
+    ASSERT_TRUE(again.ok()) << again.error().message;
+    ASSERT_EQ(again->requests.size(), trace.requests.size());
+    for (size_t i = 0; i < trace.requests.size(); ++i) {
+      EXPECT_FALSE(trace.requests[i].prefix.empty());
+      EXPECT_EQ(again->requests[i].prefix, trace.requests[i].prefix);
+    }
+    EXPECT_EQ(WriteTrace(*again), WriteTrace(trace));
+  }
+  const auto prefix = [](const std::string& item) {
+    return TraceFault(StrCat(R"({"at_s":1,"prompt_tokens":4,"answer_tokens":2,"prefix":[{)", item,
+                             R"("tokens":1}]})"));
+  };
+  EXPECT_EQ(prefix(R"("content":9223372036854775807,)"), "");
+  EXPECT_THAT(prefix(R"("content":9223372036854775808,)"),
+              HasSubstr("expected a whole number of 0 .. 9223372036854775807"));
+  EXPECT_THAT(prefix(R"("content":-1,)"), HasSubstr("\"content\" is '-1'"));
+  EXPECT_THAT(prefix(R"("content":1,"id":"a",)"), HasSubstr("either \"id\" or \"content\""));
+  EXPECT_THAT(prefix(""), HasSubstr("either \"id\" or \"content\""));
+}
+
 TEST(TraceTest, SaysWhereItIsWrong) {
   const std::string good = R"({"at_s":1,"prompt_tokens":4,"answer_tokens":2})";
   EXPECT_EQ(TraceFault(good), "");

@@ -31,14 +31,16 @@ struct TraceLine {
   }
 };
 
-// Equal texts have equal numbers; those of different kinds differ. The upper half of all numbers is
-// for what is one request's own (serve_loop.h).
+// The upper half of all numbers is for what is one request's own (serve_loop.h).
+constexpr uint64_t kMostContent = ~uint64_t{0} >> 1;
+
+// Equal texts have equal numbers; those of different kinds differ.
 uint64_t ContentOf(std::string_view kind, std::string_view name) {
   uint64_t hash = 0xcbf29ce484222325u;  // FNV-1a
   for (const std::string_view part : {kind, std::string_view(":"), name}) {
     for (const char c : part) hash = (hash ^ static_cast<uint8_t>(c)) * 0x100000001b3u;
   }
-  return hash & ~(uint64_t{1} << 63);
+  return hash & kMostContent;
 }
 
 Status CheckTokens(const TraceLine& line, const std::string& key, int64_t tokens, int64_t least) {
@@ -147,17 +149,32 @@ class OwnTrace final : public TraceReader {
     if (!list.is_array()) return line.Fault("\"prefix\": expected a list of {\"id\", \"tokens\"}");
     int64_t sum = 0;
     for (const Json& item : list) {
-      KVG_TRY(CheckKeys(line, item, {"id", "tokens"}));
-      if (!item.contains("id") || !item["id"].is_string()) {
-        return line.Fault("\"prefix\": \"id\" must be a text");
-      }
+      KVG_TRY(CheckKeys(line, item, {"id", "content", "tokens"}));
+      KVG_ASSIGN(const uint64_t content, ContentOfItem(line, item));
       KVG_ASSIGN(const int64_t tokens, TokensOf(line, item, "tokens", 1));
       sum += tokens;
-      request.prefix.push_back({ContentOf("prefix", item["id"].get<std::string>()), tokens});
+      request.prefix.push_back({content, tokens});
     }
     if (sum <= request.prompt_tokens) return {};
     return line.Fault(StrCat("\"prefix\" has ", sum, " tokens; expected at most ",
                              request.prompt_tokens, ", those of the prompt"));
+  }
+
+  // What a name stands for, or the number itself, as a saved trace has it.
+  static Result<uint64_t> ContentOfItem(const TraceLine& line, const Json& item) {
+    if (item.contains("id") == item.contains("content")) {
+      return line.Fault("\"prefix\": expected either \"id\" or \"content\"");
+    }
+    if (item.contains("id")) {
+      if (!item["id"].is_string()) return line.Fault("\"prefix\": \"id\" must be a text");
+      return ContentOf("prefix", item["id"].get<std::string>());
+    }
+    const Json& content = item["content"];
+    if (content.is_number_unsigned() && content.get<uint64_t>() <= kMostContent) {
+      return content.get<uint64_t>();
+    }
+    return line.Fault(StrCat("\"prefix\": \"content\" is ", Quoted(content.dump()),
+                             "; expected a whole number of 0 .. ", kMostContent));
   }
 };
 
@@ -387,7 +404,7 @@ std::string WriteTrace(const Trace& trace) {
                  {"prompt_tokens", request.prompt_tokens},
                  {"answer_tokens", request.answer_tokens}};
     for (const TokenRun& run : request.prefix) {
-      json["prefix"].push_back({{"id", StrCat(run.content)}, {"tokens", run.tokens}});
+      json["prefix"].push_back({{"content", run.content}, {"tokens", run.tokens}});
     }
     if (request.conversation >= 0) json["conversation"] = StrCat(request.conversation);
     text += CanonicalJson(json) + "\n";
