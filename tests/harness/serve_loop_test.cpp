@@ -20,7 +20,8 @@ class ServeLoopTest : public ::testing::Test {
  protected:
   static constexpr int64_t kMostPasses = 3'000'000;  // more is going on for ever
 
-  ServeOutcome Serve(const std::string& policy, ServeLimits limits = {.max_batch = 4}) {
+  ServeOutcome Serve(const std::string& policy, ServeLimits limits = {.max_batch = 4},
+                     int64_t most_passes = kMostPasses) {
     ServeBytes bytes;
     bytes.prefill = bytes.full = [](int64_t tokens) { return tokens * 100; };
     bytes.held = [](int64_t, int64_t total) { return total * 100; };
@@ -33,7 +34,7 @@ class ServeLoopTest : public ::testing::Test {
     const ServePolicy chosen = *FindServePolicy(policy);
     ServeLoop loop(trace_, chosen, limits, bytes, worker);
     int64_t asked = 0;
-    Result<ServeOutcome> outcome = loop.Run([&asked] { return ++asked > kMostPasses; });
+    Result<ServeOutcome> outcome = loop.Run([&] { return ++asked > most_passes; });
     EXPECT_TRUE(outcome.ok()) << outcome.error().message;
     return std::move(outcome).value();
   }
@@ -65,6 +66,17 @@ TEST_F(ServeLoopTest, PassesAreSharedAndIdleTimeIsSkipped) {
   EXPECT_EQ(outcome.seconds, 991);
   EXPECT_EQ(outcome.most_held, 2);
   EXPECT_EQ(outcome.prompt_rows, 705);
+}
+
+TEST_F(ServeLoopTest, WhoWaitsAtAnInterruptionWasNotServed) {
+  Add(0, 10, 2);
+  Add(0, 10, 50);
+  Add(0, 10, 3);
+  const ServeMetrics metrics = MeasureServed(Serve("fcfs", {.max_batch = 2}, 4));
+  EXPECT_EQ(metrics.served, 1);
+  EXPECT_EQ(metrics.failed, 0);
+  EXPECT_EQ(metrics.tokens_out, 2);
+  EXPECT_GE(metrics.e2e_s.p50, 2);
 }
 
 TEST_F(ServeLoopTest, DecodingWaitsForWholePrompts) {

@@ -584,6 +584,7 @@ Status ServeLoop::Finish(int64_t r) {
     CountHost(*host);
     KVG_TRY(FitKept());
   }
+  ResultOf(r).served = true;
   End(r);
   return {};
 }

@@ -89,7 +89,8 @@ class ServeWorker {
 };
 
 struct ServedRequest {
-  std::string failure = {};                       // "": it was served
+  std::string failure = {};                       // "": nothing kept it from being served
+  bool served = false;                            // to the last token
   double arrived_s = 0, first_s = 0, last_s = 0;  // a turn arrives after the turn before has ended
   int64_t prompt_tokens = 0;                      // history included
   int64_t answer_tokens = 0;

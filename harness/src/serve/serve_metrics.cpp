@@ -27,7 +27,7 @@ ServeMetrics MeasureServed(const ServeOutcome& outcome) {
       ++metrics.failed;
       continue;
     }
-    if (request.answer_tokens == 0) continue;  // the run was cancelled before
+    if (!request.served) continue;  // the run was cancelled before
     ++metrics.served;
     metrics.tokens_in += request.prompt_tokens;
     metrics.tokens_out += request.answer_tokens;
