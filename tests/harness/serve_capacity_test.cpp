@@ -306,6 +306,31 @@ TEST_F(CapacityTest, CompressionHoldsMoreSequences) {
   EXPECT_LT(few->sequence_bytes, 0.5 * full->sequence_bytes);
 }
 
+TEST_F(CapacityTest, NoRequestMayAskForTheLongestPromptAndTheLongestAnswer) {
+  Trace trace;
+  trace.requests = {{.prompt_tokens = 900, .answer_tokens = 2},
+                    {.prompt_tokens = 40, .answer_tokens = 1260}};
+  const ChosenMethod snapkv = ChooseFor("snapkv", "50%");
+  const Result<CapacityResult> small = Measure(snapkv, "fcfs", trace, 2, 1000);
+  ASSERT_TRUE(small.ok()) << small.error().message;
+  const std::string least = "expected at least ";
+  const size_t begin = small->refused.find(least) + least.size();
+  CapacityCase of;
+  of.chosen = &snapkv;
+  of.policy = PolicyOf("fcfs");
+  of.max_batch = 2;
+  of.memory_bytes =
+      *ParseBytes(small->refused.substr(begin, small->refused.find(" (", begin) - begin));
+  const Result<CapacityResult> each = MeasureCapacity(of, trace, *tiny_.model);
+  ASSERT_TRUE(each.ok()) << each.error().message;
+  ExpectServed(*each);
+  // For the two lengths together, a request that there is not, it would not be enough.
+  trace.requests.push_back({.prompt_tokens = 900, .answer_tokens = 400});
+  const Result<CapacityResult> both = MeasureCapacity(of, trace, *tiny_.model);
+  ASSERT_TRUE(both.ok()) << both.error().message;
+  EXPECT_THAT(both->refused, HasSubstr("while its prompt of 900 tokens is read"));
+}
+
 TEST_F(CapacityTest, WhatCannotBeServedIsSaid) {
   Trace trace = GenerateTrace(MixOf(3));
   trace.requests[1].prompt_tokens = 4000;  // the model has 2048 positions

@@ -4,6 +4,9 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <optional>
+#include <set>
+#include <utility>
 
 #include "core/clock.h"
 #include "core/strings.h"
@@ -20,9 +23,9 @@ constexpr int64_t kMostBatch = 1024;  // where the memory alone decides
 // rounded within as much (runner/block_pool.h).
 constexpr int64_t kSlabShare = 16;
 
-// What the longest request of a trace asks for: its prompt with all turns before it, and in all.
-SampleLength LongestOf(const Trace& trace, int64_t most_tokens) {
-  SampleLength longest;
+// What each request of a trace asks for: its prompt with all turns before it, and in all.
+std::set<std::pair<int64_t, int64_t>> LengthsOf(const Trace& trace, int64_t most_tokens) {
+  std::set<std::pair<int64_t, int64_t>> lengths;
   std::map<int64_t, int64_t> history;
   for (const TraceRequest& request : trace.requests) {
     int64_t prompt = request.prompt_tokens;
@@ -34,6 +37,15 @@ SampleLength LongestOf(const Trace& trace, int64_t most_tokens) {
     const int64_t total = prompt + request.answer_tokens;
     // One that the model cannot hold fails by itself.
     if (most_tokens > 0 && total > most_tokens) continue;
+    lengths.insert({prompt, total});
+  }
+  return lengths;
+}
+
+// As long as the longest prompt, and the longest in all, which may be two requests.
+SampleLength LongestOf(const Trace& trace, int64_t most_tokens) {
+  SampleLength longest;
+  for (const auto& [prompt, total] : LengthsOf(trace, most_tokens)) {
     longest.prefill = std::max(longest.prefill, prompt);
     longest.total = std::max(longest.total, total);
   }
@@ -175,14 +187,35 @@ Result<CapacityPlan> PlanCapacity(const CapacityCase& of, const Trace& trace,
                                       .budget = of.chosen->budget,
                                       .model = &model,
                                       .original = &model};
+  struct Need {
+    int64_t held = 0, beside = 0, prompt = 0;
+  };
+  const auto need_of = [](const ServeBytes& bytes, int64_t prompt, int64_t total) {
+    const int64_t held = bytes.held(prompt, total), prefill = bytes.prefill(prompt);
+    return Need{held, bytes.unchanged ? std::max<int64_t>(prefill - held, 0) : prefill, prompt};
+  };
+  std::optional<Need> most;  // of one request; the same for every batch
   const auto fit = [&](int64_t batch) -> Status {
     PlannedBytes planned(contender, OptionsOf(batch));
     const ServeBytes bytes = planned.Functions();
     plan.working_bytes = SequencePlan(contender, OptionsOf(batch)).WorkingBytes(longest.total);
-    const int64_t held = bytes.held(longest.prefill, longest.total);
-    const int64_t prefill = bytes.prefill(longest.prefill);
     plan.cache_bytes = of.memory_bytes - model.weight_bytes - plan.working_bytes;
-    const int64_t beside = bytes.unchanged ? std::max<int64_t>(prefill - held, 0) : prefill;
+    const Need both = need_of(bytes, longest.prefill, longest.total);
+    if (plan.cache_bytes >= both.held + both.beside) {
+      plan.planned_held = (plan.cache_bytes - both.beside) / std::max<int64_t>(both.held, 1);
+      return {};
+    }
+    // No request may ask for both.
+    if (!most) {
+      most = Need();
+      for (const auto& length : LengthsOf(trace, PositionsOf(*model.config))) {
+        const Need need = need_of(bytes, length.first, length.second);
+        if (need.held + need.beside > most->held + most->beside) most = need;
+      }
+      // What is kept of a prompt may be less than what is kept of as long an answer.
+      if (most->held + most->beside > both.held + both.beside) most = both;
+    }
+    const int64_t held = most->held, beside = most->beside;
     if (plan.cache_bytes < held + beside) {
       plan.planned_held = 0;
       return ResourceError(
@@ -191,9 +224,9 @@ Result<CapacityPlan> PlanCapacity(const CapacityCase& of, const Trace& trace,
                  RoundedUp(model.weight_bytes + plan.working_bytes + held + beside), " (weights ",
                  HumanBytes(model.weight_bytes), ", working memory ",
                  HumanBytes(plan.working_bytes), ", a sequence ", HumanBytes(held + beside),
-                 " while its prompt of ", longest.prefill, " tokens is read)"));
+                 " while its prompt of ", most->prompt, " tokens is read)"));
     }
-    plan.planned_held = (plan.cache_bytes - beside) / std::max<int64_t>(held, 1);
+    plan.planned_held = 1;
     return {};
   };
   if (of.memory_bytes == 0) {
@@ -209,13 +242,13 @@ Result<CapacityPlan> PlanCapacity(const CapacityCase& of, const Trace& trace,
   }
   // Working memory grows with the batch, so as many as fit beside what they need themselves.
   if (of.max_batch == 0) {
-    int64_t least = 1, most = kMostBatch;
-    while (least < most) {
-      const int64_t middle = (least + most + 1) / 2;
+    int64_t least = 1, largest = kMostBatch;
+    while (least < largest) {
+      const int64_t middle = (least + largest + 1) / 2;
       if (fit(middle).ok() && plan.planned_held >= middle) {
         least = middle;
       } else {
-        most = middle - 1;
+        largest = middle - 1;
       }
     }
     plan.max_batch = least;
