@@ -109,6 +109,14 @@ TEST_F(CapacityRunTest, RefusesWhatCannotBe) {
     bad(StrCat("--turns 2 ", flag, " nan"), StrCat(flag, ": Value nan is not finite"));
   }
   bad("--pause inf", "--pause: Value inf is not finite");
+  const std::string range = " is not in the range 0 .. 18446744073709551615";
+  bad("--seed -1", StrCat("--seed: Value -1", range));
+  bad("--seed 18446744073709551616", StrCat("--seed: Value 18446744073709551616", range));
+  bad("--requests 9223372036854775808",
+      "--requests: Value 9223372036854775808 is not in the range");
+  const Outcome weights = Do("bench capacity config.json --weights random:18446744073709551616");
+  EXPECT_EQ(weights.exit_code, 2);
+  EXPECT_THAT(weights.err, HasSubstr("has a seed past the range; expected 0 .. 18446744073709551"));
   Write("late.jsonl", "{\"at_s\": -1, \"prompt_tokens\": 4, \"answer_tokens\": 2}\n");
   bad("--trace late.jsonl", "late.jsonl: line 1: 'at_s' is -1 s; expected 0 or more");
   Write("long.jsonl",

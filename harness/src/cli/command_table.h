@@ -43,7 +43,8 @@ void AddJsonFlag(CLI::App& command, bool& json);
 // Paths that do not exist are searched among what comes with the program (FindShipped).
 void SearchShipped(CLI::Option* option);
 void AddModelFlags(CLI::App& command, ModelFlags& flags);
-// Numbers of all commands are finite: "nan" would lie in every range.
+// Numbers of all commands are finite, as "nan" would lie in every range, and whole ones are those
+// that were typed.
 void CheckNumbers(CLI::App& app);
 
 // Commands about models, methods, tasks and this machine; about results; about what others have

@@ -43,7 +43,12 @@ Result<ModelOptions> ParseModelOptions(const ModelFlags& flags) {
     const std::string_view text = flags.weights;
     const char* end = text.data() + text.size();
     const bool prefixed = text.starts_with(kPrefix) && text.size() > kPrefix.size();
-    if (!prefixed || std::from_chars(text.data() + kPrefix.size(), end, seed).ptr != end) {
+    const auto read = std::from_chars(prefixed ? text.data() + kPrefix.size() : end, end, seed);
+    if (prefixed && read.ec == std::errc::result_out_of_range) {
+      return BadInput(StrCat("--weights: ", Quoted(flags.weights),
+                             " has a seed past the range; expected 0 .. ", ~uint64_t{0}));
+    }
+    if (!prefixed || read.ptr != end) {
       return BadInput(StrCat("--weights: ", Quoted(flags.weights),
                              " is not known; expected file or random:SEED, e.g. random:1"));
     }
