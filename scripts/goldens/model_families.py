@@ -618,8 +618,10 @@ row("bamba",
     base("BambaForCausalLM", "bamba", num_hidden_layers=3, attn_layer_indices=[1], partial_rotary_factor=0.5,
          num_logits_to_keep=1, z_loss_coefficient=0.0, attention_dropout=0.0, **MAMBA),
     turning_dims=4,
-    note="Mamba-2 layers around one that attends; two groups of B and C; half of each head turns, as in the authors' code "
-    "and in transformers 4: 5.2 turns all of it, so the oracle has that patched.",
+    norm_groups=2,
+    note="Mamba-2 layers around one that attends; two groups of B and C, by which gated rows are normed, as in the "
+    "authors' code and in transformers 5.24; half of each head turns, as there and in transformers 4. 5.2 norms all of "
+    "a row at once and turns all of a head, so the oracle has both patched.",
     ablate={"all layers turn slower": setter(rope_theta=1000000.0)})
 GRANITE4 = dict(num_hidden_layers=3, attention_bias=False, layer_types=["mamba", "attention", "mamba"],
                 position_embedding_type="nope", embedding_multiplier=12.0, residual_multiplier=0.22,

@@ -119,6 +119,7 @@ TEST(ConfigFamilies, LayersOfConstantState) {
   ExpectRefused(With(bamba, {{"attn_layer_indices", nullptr}}), "attn_layer_indices", "no cache");
   ExpectRefused(With(bamba, {{"mamba_d_head", 8}}), "mamba_n_heads", "64 columns");
   ExpectRefused(With(bamba, {{"mamba_n_groups", 3}}), "mamba_n_groups", "divisor");
+  EXPECT_EQ(Parse(bamba).state->norm_groups, 2);
   ExpectRefused(With(bamba, {{"time_step_limit", {1, "x"}}}), "time_step_limit", "two numbers");
   const Json limit = {0.5, {{"__float__", "Infinity"}}};
   EXPECT_EQ(Parse(With(bamba, {{"time_step_limit", limit}})).state->least_step, 0.5);

@@ -126,6 +126,8 @@ StateConfig ReadMamba2(ConfigReader& reader, const Mamba2Keys& keys, const Model
   state.kind = StateConfig::Kind::kMamba2;
   state.heads = reader.Int(keys.heads, 128, 1, kMostHeads);
   state.key_heads = reader.Int(keys.groups, keys.default_groups, 1, kMostHeads);
+  // By group, as the authors' code norms; transformers before 5.24 norms all of a row at once.
+  state.norm_groups = state.key_heads;
   state.key_dim = reader.Int(keys.state, keys.default_state, 1, kMostHeadDim);
   state.conv_width = reader.Int(keys.conv, 4, 1, 64);
   int64_t width = config.hidden_size * reader.Int(keys.expand, 2, 1, 64);

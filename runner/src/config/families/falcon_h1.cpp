@@ -64,7 +64,6 @@ void ReadFalconH1(ConfigReader& reader, ModelConfig& config) {
   state.output_bias = reader.Bool("projectors_bias", false);
   state.norm = reader.Bool("mamba_rms_norm", false);
   state.norm_first = reader.Bool("mamba_norm_before_gate", true);
-  state.norm_groups = state.key_heads;
   config.state = state;
   for (LayerConfig& layer : config.layers) layer.state = true;
   ReadH1Multipliers(reader, config);

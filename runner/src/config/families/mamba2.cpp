@@ -8,23 +8,20 @@ namespace {
 
 void ReadMamba2Alone(ConfigReader& reader, ModelConfig& config) {
   ReadMambaParts(reader, /*tied=*/false, 0, 2, 1, config);
-  StateConfig state = ReadMamba2(reader,
-                                 {.heads = "num_heads",
-                                  .head_dim = "head_dim",
-                                  .groups = "n_groups",
-                                  .state = "state_size",
-                                  .conv = "conv_kernel",
-                                  .conv_bias = "use_conv_bias",
-                                  .bias = "use_bias",
-                                  .expand = "expand",
-                                  .chunk = "chunk_size",
-                                  .default_head_dim = 64,
-                                  .default_state = 128,
-                                  .default_groups = 8},
-                                 config);
-  // By group, as the authors' code norms; transformers norms all of a row at once.
-  state.norm_groups = state.key_heads;
-  config.state = state;
+  config.state = ReadMamba2(reader,
+                            {.heads = "num_heads",
+                             .head_dim = "head_dim",
+                             .groups = "n_groups",
+                             .state = "state_size",
+                             .conv = "conv_kernel",
+                             .conv_bias = "use_conv_bias",
+                             .bias = "use_bias",
+                             .expand = "expand",
+                             .chunk = "chunk_size",
+                             .default_head_dim = 64,
+                             .default_state = 128,
+                             .default_groups = 8},
+                            config);
   // Mamba-1 projects steps from so many columns; this one has them at once.
   reader.Ignore({"time_step_rank"});
 }

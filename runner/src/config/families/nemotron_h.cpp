@@ -99,7 +99,6 @@ void ReadNemotronState(ConfigReader& reader, ModelConfig& config) {
                                   .default_state = 128,
                                   .default_groups = 8},
                                  config);
-  state.norm_groups = state.key_heads;
   reader.Neutral("mamba_hidden_act", std::string_view("silu"));
   state.activation = Activation::kSilu;
   reader.Neutral("mamba_proj_bias", false);
