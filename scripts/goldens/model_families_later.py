@@ -48,3 +48,15 @@ row("ministral3",
                               llama_4_scaling_beta=0.4)),
     note="YaRN; queries are longer from each tenth position on.",
     ablate={"queries do not grow": lambda c: c["rope_parameters"].update(llama_4_scaling_beta=0.0)})
+MINIMAX = dict(head_dim=12, intermediate_size=12, num_local_experts=6, num_experts_per_tok=2, rope_theta=5000000,
+               attn_type_list=[1, 1], qk_norm_type="per_layer", use_qk_norm=True, use_routing_bias=True,
+               scoring_func="sigmoid", shared_intermediate_size=0, router_aux_loss_coef=0.001, router_jitter_noise=0.0,
+               output_router_logits=False)
+row("minimax_m2",
+    base("MiniMaxM2ForCausalLM", "minimax_m2", rotary_dim=6, **MINIMAX),
+    as_hf=(base("MiniMaxM2ForCausalLM", "minimax_m2", partial_rotary_factor=0.5, **MINIMAX), lambda weights, c: weights),
+    expert_gain=0.6,
+    router_gap=0.01,
+    note="Corrected sigmoids, whose corrections lie beside the router; queries and keys are normed over all heads; "
+    "half of each head turns, which 5.2 does not read of rotary_dim: it is given as partial_rotary_factor there.",
+    ablate={"all of a head turns": setter(partial_rotary_factor=1.0)})

@@ -126,6 +126,7 @@ inline const std::vector<std::pair<std::string, std::string>> kGoldenFamilies = 
     {"mamba2", "mamba2"},
     {"minicpm", "minicpm"},
     {"minicpm3", "minicpm3"},
+    {"minimax_m2", "minimax_m2"},
     {"ministral3", "ministral3"},
     {"mixtral", "mixtral"},
     {"mpt", "mpt"},

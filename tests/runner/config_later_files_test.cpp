@@ -105,6 +105,21 @@ TEST(ConfigLaterFiles, QueriesThatGrow) {
   EXPECT_EQ(inner.vision_family, "mistral3");
 }
 
+TEST(ConfigLaterFiles, DimsThatTurn) {
+  const Json golden = Golden("minimax_m2");
+  EXPECT_EQ(Parse(golden).rope->rotary_dim, 6);
+  Json later = golden;
+  later.erase("rotary_dim");
+  EXPECT_EQ(Parse(later).rope->rotary_dim, Parse(later).key_dim);
+  later["partial_rotary_factor"] = 0.5;
+  EXPECT_EQ(Parse(later).rope->rotary_dim, 6);
+  ExpectRefused(With(golden, {{"rotary_dim", 14}}), "rotary_dim", "head_dim (12)");
+  ExpectRefused(With(golden, {{"attn_type_list", {1, 0}}}), "attn_type_list");
+  ExpectRefused(With(golden, {{"num_experts_per_tok", 1}}), "num_experts_per_tok");
+  ExpectRefused(With(golden, {{"use_qk_norm", false}}), "use_qk_norm");
+  ExpectRefused(With(golden, {{"shared_intermediate_size", 8}}), "shared_intermediate_size");
+}
+
 TEST(ConfigLaterFiles, ReleasesWithIndexersSayWhyTheyAreNotRun) {
   for (const std::string type : {"axk2", "dots3_note", "glm5_next", "hy_v4", "minimax_m3_vl",
                                  "mistral_large4", "qwen4_exp"}) {

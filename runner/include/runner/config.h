@@ -51,6 +51,7 @@ struct TensorNames {
   std::string_view gate_up = "";     // one matrix instead of the two
   std::string_view mixture = "mlp";  // the scope of a mixture of experts
   std::string_view router = "gate";
+  std::string_view correction = "gate.e_score_correction_bias";  // of its sigmoids
   std::string_view expert_gate = "gate_proj", expert_up = "up_proj", expert_down = "down_proj";
   std::string_view shared_experts = "shared_experts";
   // The shared expert lies beside the mixture, under the names of a dense MLP.

@@ -148,8 +148,7 @@ void DescribeMixture(const ModelConfig& config, const Scope& beside, LayerSpec& 
   layer.router =
       scope.Linear({{names.router, moe.experts}}, config.hidden_size, config.router_bias);
   if (moe.sigmoid && !moe.weighs_inputs) {
-    layer.router_correction =
-        scope.Zeros(StrCat(names.router, ".e_score_correction_bias"), moe.experts);
+    layer.router_correction = scope.Zeros(names.correction, moe.experts);
   }
   const Scope::MlpNames expert = {names.expert_gate, names.expert_up, names.expert_down, ""};
   for (int64_t e = 0; e < moe.experts; ++e) {
