@@ -60,3 +60,28 @@ row("minimax_m2",
     note="Corrected sigmoids, whose corrections lie beside the router; queries and keys are normed over all heads; "
     "half of each head turns, which 5.2 does not read of rotary_dim: it is given as partial_rotary_factor there.",
     ablate={"all of a head turns": setter(partial_rotary_factor=1.0)})
+
+
+def exaone_names(weights, c):
+    """Llama's tensors as the authors' files have them."""
+    names = {"model.embed_tokens.": "transformer.wte.", "model.norm.": "transformer.ln_f.", "model.layers.":
+             "transformer.h.", "input_layernorm": "ln_1", "post_attention_layernorm": "ln_2", "self_attn.o_proj":
+             "self_attn.out_proj", "self_attn": "attn.attention", "gate_proj": "c_fc_0", "up_proj": "c_fc_1",
+             "down_proj": "c_proj"}
+    out = {}
+    for key, value in weights.items():
+        for old, new in names.items():
+            key = key.replace(old, new)
+        out[key] = value
+    return out
+
+
+LLAMA3 = dict(rope_scaling=dict(rope_type="llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
+                                original_max_position_embeddings=64))
+row("exaone",
+    base("ExaoneForCausalLM", "exaone", activation_function="silu", hidden_act=..., num_layers=2,
+         num_hidden_layers=..., layer_norm_epsilon=1e-5, rms_norm_eps=..., embed_dropout=0.0, attention_dropout=0.0,
+         head_dim=12, pad_token_id=0, **LLAMA3),
+    as_hf=(base("LlamaForCausalLM", "llama", attention_bias=False, head_dim=12, **LLAMA3), exaone_names),
+    note="Llama's mathematics under GPT-2's names; head_dim 12.",
+    ablate={"no scaling": setter(rope_scaling=None)})

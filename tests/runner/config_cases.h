@@ -98,6 +98,7 @@ inline const std::vector<std::pair<std::string, std::string>> kGoldenFamilies = 
     {"deepseek_v3", "deepseek_v3"},
     {"dots1", "dots1"},
     {"ernie4_5", "ernie4_5"},
+    {"exaone", "exaone"},
     {"exaone4", "exaone4"},
     {"falcon", "falcon"},
     {"falcon_h1", "falcon_h1"},

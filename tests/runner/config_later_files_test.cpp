@@ -120,6 +120,14 @@ TEST(ConfigLaterFiles, DimsThatTurn) {
   ExpectRefused(With(golden, {{"shared_intermediate_size", 8}}), "shared_intermediate_size");
 }
 
+TEST(ConfigLaterFiles, LlamaUnderOtherNames) {
+  Json json = Golden("exaone");
+  EXPECT_EQ(Parse(json).layer_count(), 2);
+  EXPECT_EQ(Parse(json).tensor_names.attention, "attn.attention");
+  json.erase("intermediate_size");
+  EXPECT_EQ(Parse(json).ffn_size, 4 * Parse(json).hidden_size);
+}
+
 TEST(ConfigLaterFiles, ReleasesWithIndexersSayWhyTheyAreNotRun) {
   for (const std::string type : {"axk2", "dots3_note", "glm5_next", "hy_v4", "minimax_m3_vl",
                                  "mistral_large4", "qwen4_exp"}) {
