@@ -85,3 +85,15 @@ row("exaone",
     as_hf=(base("LlamaForCausalLM", "llama", attention_bias=False, head_dim=12, **LLAMA3), exaone_names),
     note="Llama's mathematics under GPT-2's names; head_dim 12.",
     ablate={"no scaling": setter(rope_scaling=None)})
+row("nemotron",
+    base("NemotronForCausalLM", "nemotron", hidden_act="relu2", head_dim=12, norm_eps=1e-5, rms_norm_eps=...,
+         attention_bias=False, mlp_bias=False, intermediate_size=64, partial_rotary_factor=0.5, kv_channels=12,
+         rope_percent=0.5),
+    norms_from_one=True,
+    note="LayerNorms whose weights are stored less one; an MLP without gate whose ReLU is squared; half of each head "
+    "turns.",
+    ablate={"all of a head turns": setter(partial_rotary_factor=1.0)})
+row("olmo",
+    base("OlmoForCausalLM", "olmo", attention_bias=False, clip_qkv=1.5, rms_norm_eps=..., pad_token_id=1),
+    note="LayerNorms without weights; queries, keys and values are clipped.",
+    ablate={"nothing is clipped": setter(clip_qkv=None)})

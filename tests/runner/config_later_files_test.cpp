@@ -120,6 +120,19 @@ TEST(ConfigLaterFiles, DimsThatTurn) {
   ExpectRefused(With(golden, {{"shared_intermediate_size", 8}}), "shared_intermediate_size");
 }
 
+TEST(ConfigLaterFiles, NormsOfFewerWeights) {
+  const Json nemotron = Golden("nemotron"), olmo = Golden("olmo");
+  EXPECT_TRUE(Parse(nemotron).norm_from_one && Parse(nemotron).norm_weight);
+  EXPECT_EQ(Parse(nemotron).rope->rotary_dim, 6);
+  ExpectRefused(With(nemotron, {{"hidden_act", "gelu"}}), "hidden_act");
+  ExpectRefused(With(nemotron, {{"kv_channels", 16}}), "kv_channels");
+  ExpectRefused(With(nemotron, {{"rope_percent", 1.0}}), "rope_percent");
+  EXPECT_FALSE(Parse(olmo).norm_weight || Parse(olmo).norm_bias);
+  EXPECT_EQ(Parse(olmo).qkv_limit, 1.5f);
+  EXPECT_EQ(Parse(With(olmo, {{"clip_qkv", nullptr}})).qkv_limit, 0.0f);
+  ExpectRefused(With(olmo, {{"rms_norm_eps", 1e-6}}), "rms_norm_eps");
+}
+
 TEST(ConfigLaterFiles, LlamaUnderOtherNames) {
   Json json = Golden("exaone");
   EXPECT_EQ(Parse(json).layer_count(), 2);

@@ -312,6 +312,8 @@ struct ModelConfig {
   bool post_norm = false;  // norm after the residual add (opt-350m)
   bool final_norm = true;
   bool norm_bias = true;        // of LayerNorms
+  bool norm_weight = true;      // of LayerNorms; OLMo's have none
+  bool norm_from_one = false;   // LayerNorms' weights are stored less one (Nemotron)
   bool embedding_norm = false;  // on what is looked up, BLOOM
   bool input_norms = true;
   bool output_norms = false;  // on what attention and the MLP add, Gemma-2

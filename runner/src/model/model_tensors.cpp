@@ -54,14 +54,15 @@ class Scope {
 
   NormSpec Norm(std::string_view name, int64_t size) const {
     NormSpec spec;
-    const bool zero_based = config_.norm == NormKind::kRmsOffsetOne;
+    const bool layer = config_.norm == NormKind::kLayer;
+    spec.from_one = layer && config_.norm_from_one;
+    const bool zero_based = config_.norm == NormKind::kRmsOffsetOne || spec.from_one;
     spec.weight = {StrCat(prefix_, name, ".weight"),
                    {size},
                    zero_based ? TensorSpec::Init::kZeros : TensorSpec::Init::kOnes,
                    0};
-    if (config_.norm == NormKind::kLayer && config_.norm_bias) {
-      spec.bias = Zeros(StrCat(name, ".bias"), size);
-    }
+    if (layer && !config_.norm_weight) spec.weight.name.clear();
+    if (layer && config_.norm_bias) spec.bias = Zeros(StrCat(name, ".bias"), size);
     return spec;
   }
 

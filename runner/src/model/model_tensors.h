@@ -27,11 +27,12 @@ struct LinearSpec {
   bool transposed = false;  // the one part is stored as [columns, rows]
 };
 
-// A norm; an absent one has an empty weight name.
+// A norm; the weight of an absent one has no shape.
 struct NormSpec {
-  TensorSpec weight;
+  TensorSpec weight;                    // without a name: ones
   TensorSpec bias;                      // LayerNorm only
   std::vector<TensorSpec> others = {};  // weights of further heads, behind that of the first
+  bool from_one = false;                // what is stored is the weight less one
 };
 
 struct MlpSpec {

@@ -159,14 +159,18 @@ Status WeightLoader::LoadBiases(const LinearSpec& spec, Linear& out) {
 }
 
 Status WeightLoader::Load(const NormSpec& spec, Norm& out) {
-  if (spec.weight.name.empty()) return {};
+  if (spec.weight.shape.empty()) return {};
   int64_t first = 1;
   for (const int64_t d : spec.weight.shape) first *= d;
   const int64_t size = first * (1 + std::ssize(spec.others));
   out.memory = ops_.memory->Allocate(2 * size * SizeOf(DType::kF32));
   const Tensor both = out.memory.As(DType::kF32, {2, size});
   out.weight = both[0];
-  KVG_TRY(LoadVector(spec.weight, out.weight.Slice(0, first)));
+  if (spec.weight.name.empty()) {
+    ops_.rows->Fill(1.0f, out.weight);
+    return {};
+  }
+  KVG_TRY(LoadVector(spec.weight, out.weight.Slice(0, first), spec.from_one ? 1.0f : 0.0f));
   int64_t at = first;
   for (const TensorSpec& other : spec.others) {
     KVG_TRY(LoadVector(other, out.weight.Slice(at, at + first)));
@@ -542,9 +546,12 @@ Status WeightLoader::LoadNumbers(const TensorSpec& spec, DType rounded, std::vec
   return {};
 }
 
-Status WeightLoader::LoadVector(const TensorSpec& spec, Tensor out) {
+Status WeightLoader::LoadVector(const TensorSpec& spec, Tensor out, float added) {
   std::vector<float> numbers;
   KVG_TRY(LoadNumbers(spec, numbers));
+  if (added != 0.0f) {
+    for (float& x : numbers) x = Rounded(dtype_, x + added);
+  }
   ops_.memory->Copy(View(numbers, {std::ssize(numbers)}), out);
   bytes_ += out.SizeBytes();
   return {};

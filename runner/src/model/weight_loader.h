@@ -80,7 +80,7 @@ class WeightLoader {
   // Numbers of the host as a vector of the device.
   void Put(const std::vector<float>& numbers, Norm& out);
   // Norm weights and biases are few: kept f32, but rounded to the model's dtype like all weights.
-  Status LoadVector(const TensorSpec& spec, Tensor out);
+  Status LoadVector(const TensorSpec& spec, Tensor out, float added = 0.0f);
   // The blocks of a matrix; nothing where it has none, where they are not kept, or where a scale
   // may make numbers that are not finite: then Load of the numbers says which.
   Result<std::optional<WeightBlocks>> SureBlocksOf(const TensorSpec& spec) const;
