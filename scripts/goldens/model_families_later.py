@@ -3,7 +3,7 @@
 
 import torch
 
-from model_families import base, row, setter
+from model_families import LAYER_NORM, base, row, setter
 
 row("arcee",
     base("ArceeForCausalLM", "arcee", hidden_act="relu2", head_dim=12, attention_bias=False, mlp_bias=True,
@@ -97,3 +97,14 @@ row("olmo",
     base("OlmoForCausalLM", "olmo", attention_bias=False, clip_qkv=1.5, rms_norm_eps=..., pad_token_id=1),
     note="LayerNorms without weights; queries, keys and values are clipped.",
     ablate={"nothing is clipped": setter(clip_qkv=None)})
+row("jais2",
+    base("Jais2ForCausalLM", "jais2", hidden_act="relu2", head_dim=12, intermediate_size=64, attention_bias=True,
+         mlp_bias=True, rope_theta=500000.0, **LAYER_NORM),
+    note="LayerNorms and biases; an MLP without gate whose ReLU is squared; head_dim 12.",
+    ablate={"another base": setter(rope_theta=10000.0)})
+row("youtu",
+    base("YoutuForCausalLM", "youtu", attention_bias=False, mlp_bias=False, kv_lora_rank=12, num_key_value_heads=4,
+         q_lora_rank=16, qk_nope_head_dim=12, qk_rope_head_dim=4, v_head_dim=16, rope_interleave=True,
+         rope_scaling=None, rope_theta=1600000, embedding_initializer_range=0.04, tie_word_embeddings=True),
+    note="Latent attention as deepseek_v3, and no experts; tied.",
+    ablate={"another base": setter(rope_theta=10000.0)})

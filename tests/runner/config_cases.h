@@ -120,6 +120,7 @@ inline const std::vector<std::pair<std::string, std::string>> kGoldenFamilies = 
     {"granitemoeshared", "granitemoeshared"},
     {"helium", "helium"},
     {"internlm2", "internlm2"},
+    {"jais2", "jais2"},
     {"jamba", "jamba"},
     {"lckv-llama", "lckv_cla"},
     {"llama4_text", "llama4_text"},
@@ -152,6 +153,7 @@ inline const std::vector<std::pair<std::string, std::string>> kGoldenFamilies = 
     {"smollm3", "smollm3"},
     {"stablelm", "stablelm"},
     {"starcoder2", "starcoder2"},
-    {"yoco", "yoco"}};
+    {"yoco", "yoco"},
+    {"youtu", "youtu"}};
 
 }  // namespace kvgauge
