@@ -111,6 +111,9 @@ TEST_F(CapacityRunTest, RefusesWhatCannotBe) {
   bad("--pause inf", "--pause: Value inf is not finite");
   const std::string range = " is not in the range 0 .. 18446744073709551615";
   bad("--seed -1", StrCat("--seed: Value -1", range));
+  const Outcome run = Do("run quickstart --seed -1");
+  EXPECT_EQ(run.exit_code, 2);
+  EXPECT_THAT(run.err, HasSubstr("--seed: Value -1 is too small"));
   bad("--seed 18446744073709551616", StrCat("--seed: Value 18446744073709551616", range));
   bad("--requests 9223372036854775808",
       "--requests: Value 9223372036854775808 is not in the range");

@@ -382,7 +382,8 @@ void AddRunFlags(CLI::App& command, RunOptions& options) {
   command.add_option("--limit", options.limit, "the first so many samples of each task at most")
       ->check(CLI::PositiveNumber);
   command.add_option("--samples", options.samples, "only these, by position from 0: 0-9,17");
-  command.add_option("--seed", options.seeds, "other seeds than the configuration's, repeatable");
+  command.add_option("--seed", options.seeds, "other seeds than the configuration's, repeatable")
+      ->check(CLI::NonNegativeNumber);
   command.add_option("--temperature", options.temperature, "draw answers at it; 0: greedy")
       ->check(CLI::NonNegativeNumber);
   command.add_option("--top-p", options.top_p, "nucleus sampling, with a temperature");

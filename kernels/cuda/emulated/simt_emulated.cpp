@@ -116,8 +116,8 @@ struct BlockState {
   bool backwards = false;
 };
 
-// Of this OS thread, from its first launch on: the check for the first would cost more than many
-// device functions do.
+// The state of this OS thread, from its first launch on. Asking each time whether it is there would
+// cost more than many device functions do.
 constinit thread_local BlockState* block_state = nullptr;
 BlockState& Block() { return *block_state; }
 void MakeBlock() {
