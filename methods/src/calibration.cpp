@@ -29,7 +29,9 @@ std::string DirectoryIn(const StageChoice& choice, std::string_view name) {
 // Tables whose name says what they hold, whatever the stage: directions are orthonormal, and what
 // lies along them is no negative number. Whether a table has the model's shape is for the stage.
 Status CheckDirections(const Calibration& calibration) {
-  for (const auto& [name, table] : calibration.tables) {
+  for (const auto& entry : calibration.tables) {
+    const std::string& name = entry.first;
+    const auto& table = entry.second;
     const auto named = [&](std::string_view what) { return name.find(what) != std::string::npos; };
     const std::string owner = StrCat(calibration.path, ": table '", name, "'");
     const size_t rank = table.shape.size();
