@@ -289,8 +289,8 @@ AtLeastKernel(const int32_t* x, int32_t least, int32_t* out, int64_t n) {
 
 template <class Unit>
 bool Fits(int64_t row_bytes, const Tensor& a, const Tensor& b) {
-  const auto size = static_cast<int64_t>(sizeof(Unit));
-  const auto fits = [size](const Tensor& t) {
+  constexpr auto size = static_cast<int64_t>(sizeof(Unit));
+  const auto fits = [](const Tensor& t) {
     return reinterpret_cast<uintptr_t>(t.data) % sizeof(Unit) == 0 &&
            (t.shape[0] <= 1 || t.stride[0] * SizeOf(t.dtype) % size == 0);
   };
@@ -327,9 +327,9 @@ class DeviceSelect final : public SelectOps {
   template <class Unit>
   void MoveUnits(bool gather, int64_t row_bytes, const Tensor& source, const Tensor& index,
                  const Tensor& out) {
-    const auto size = static_cast<int64_t>(sizeof(Unit));
+    constexpr auto size = static_cast<int64_t>(sizeof(Unit));
     const int64_t units = row_bytes / size, rows = index.shape[0];
-    const auto stride = [size](const Tensor& t) { return t.stride[0] * SizeOf(t.dtype) / size; };
+    const auto stride = [](const Tensor& t) { return t.stride[0] * SizeOf(t.dtype) / size; };
     const LaunchShape shape = {.grid_x = CeilDiv(rows * units, kBlockThreads),
                                .threads = kBlockThreads};
     if (gather) {

@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <optional>
 
+#include "core/files.h"
 #include "core/json.h"
 #include "core/strings.h"
 #include "methods/method.h"
