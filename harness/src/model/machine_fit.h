@@ -17,8 +17,8 @@ struct MachineFit {
   std::string place;         // the memory that is meant: the machine's, or a device's
   int64_t memory_bytes = 0;  // 0: the backend is not here
   int64_t weight_bytes = 0;  // as they are held
-  int64_t full_cache_tokens =
-      0;                // of one sequence, beside the weights; at most the model's positions
+  // Entries that one sequence may have beside the weights; at most the positions of the model.
+  int64_t full_cache_tokens = 0;
   std::string why_not;  // empty: it runs
 };
 

@@ -59,6 +59,12 @@ void ReadLatentScale(ConfigReader& reader, ModelConfig& config) {
   config.attention_scale = static_cast<float>(scale);
 }
 
+void ReadLatentRope(ConfigReader& reader, ModelConfig& config) {
+  reader.Neutral("rope_interleave", true);
+  ReadRope(reader, {.head_dim = config.mla->rope_dim, .layout = RopeLayout::kInterleaved}, config);
+  ReadLatentScale(reader, config);
+}
+
 MoeConfig ReadDeepseekExperts(ConfigReader& reader, const ExpertKeys& keys, int64_t shared,
                               int64_t dense_layers, ModelConfig& config) {
   MoeConfig moe = ReadExpertSizes(reader, keys, config);

@@ -17,6 +17,9 @@ void ReadLatentAttention(ConfigReader& reader, const LatentDefaults& defaults, M
 // The scale of attention. Precondition: heads and rope are read.
 void ReadLatentScale(ConfigReader& reader, ModelConfig& config);
 
+// How pairs side by side turn, and the scale of attention. Precondition: heads are read.
+void ReadLatentRope(ConfigReader& reader, ModelConfig& config);
+
 // Sizes of experts, shared ones, and which layers are mixtures; dense_layers where no file says
 // it.
 MoeConfig ReadDeepseekExperts(ConfigReader& reader, const ExpertKeys& keys, int64_t shared,

@@ -10,6 +10,18 @@ void ReadGraniteMultipliers(ConfigReader& reader, ModelConfig& config) {
   config.logit_multiplier = 1.0f / ReadMultiplier(reader, "logits_scaling", 1.0);
 }
 
+void ReadGraniteSparse(ConfigReader& reader, ModelConfig& config) {
+  ReadSizes(reader, SizeKeys{}, 2048, config);
+  ReadHeads(reader, {}, config);
+  ReadNormEps(reader, 1e-6, config);
+  ReadActivation(reader, "hidden_act", "silu", config);
+  ReadTokenIds(reader, {.bos = 1, .eos = {2}}, config);
+  config.tied_head = reader.Bool("tie_word_embeddings", false);
+  config.qkv_bias = config.output_bias = reader.Bool("attention_bias", false);
+  ReadGraniteMultipliers(reader, config);
+  reader.Ignore({"output_router_logits", "router_aux_loss_coef"});
+}
+
 void ReadGraniteExperts(ConfigReader& reader, int64_t shared_ffn_size, ModelConfig& config) {
   config.tensor_names.mixture = "block_sparse_moe";
   config.tensor_names.router = "router.layer";

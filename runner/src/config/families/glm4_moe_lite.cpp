@@ -30,9 +30,7 @@ void ReadGlm4MoeLite(ConfigReader& reader, ModelConfig& config) {
   ReadActivation(reader, "hidden_act", "silu", config);
   ReadTokenIds(reader, {.bos = 0, .eos = {1}}, config);
   config.tied_head = reader.Bool("tie_word_embeddings", false);
-  reader.Neutral("rope_interleave", true);
-  ReadRope(reader, {.head_dim = config.mla->rope_dim, .layout = RopeLayout::kInterleaved}, config);
-  ReadLatentScale(reader, config);
+  ReadLatentRope(reader, config);
   MoeConfig moe = ReadDeepseekExperts(reader,
                                       {.experts = "n_routed_experts",
                                        .default_experts = 64,

@@ -21,15 +21,8 @@ void ReadGraniteHybrid(ConfigReader& reader, ModelConfig& config) {
   config.tensor_names.gate_up = "input_linear";
   config.tensor_names.down = "output_linear";
   config.tensor_names.state = "mamba";
-  ReadSizes(reader, SizeKeys{}, 2048, config);
+  ReadGraniteSparse(reader, config);
   config.ffn_size = reader.Int("shared_intermediate_size", 1024, 1, kMostFfn);
-  ReadHeads(reader, {}, config);
-  ReadNormEps(reader, 1e-6, config);
-  ReadActivation(reader, "hidden_act", "silu", config);
-  ReadTokenIds(reader, {.bos = 1, .eos = {2}}, config);
-  config.tied_head = reader.Bool("tie_word_embeddings", false);
-  config.qkv_bias = config.output_bias = reader.Bool("attention_bias", false);
-  ReadGraniteMultipliers(reader, config);
   const std::string turns = reader.Text("position_embedding_type", "nope");
   if (turns == "rope") {
     ReadRope(reader, {.head_dim = config.key_dim}, config);
@@ -40,8 +33,7 @@ void ReadGraniteHybrid(ConfigReader& reader, ModelConfig& config) {
   ReadStateLayers(reader, "mamba", kMostLayers + 1, config);
   config.state = ReadMamba2(reader, {}, config);
   ReadHybridExperts(reader, config);
-  reader.Ignore(
-      {"output_router_logits", "router_aux_loss_coef", "normalization_function", "init_method"});
+  reader.Ignore({"normalization_function", "init_method"});
 }
 
 }  // namespace

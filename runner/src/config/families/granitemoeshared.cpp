@@ -6,21 +6,13 @@ namespace kvgauge {
 namespace {
 
 void ReadGraniteMoeShared(ConfigReader& reader, ModelConfig& config) {
-  ReadSizes(reader, SizeKeys{}, 2048, config);
-  ReadHeads(reader, {}, config);
-  ReadNormEps(reader, 1e-6, config);
-  ReadActivation(reader, "hidden_act", "silu", config);
-  ReadTokenIds(reader, {.bos = 1, .eos = {2}}, config);
-  config.tied_head = reader.Bool("tie_word_embeddings", false);
-  config.qkv_bias = config.output_bias = reader.Bool("attention_bias", false);
-  ReadGraniteMultipliers(reader, config);
+  ReadGraniteSparse(reader, config);
   ReadRope(reader, {.head_dim = config.key_dim}, config);
   CheckLayerTypes(reader, config);
   config.tensor_names.mlp = "shared_mlp";
   config.tensor_names.gate_up = "input_linear";
   config.tensor_names.down = "output_linear";
   ReadGraniteExperts(reader, reader.Int("shared_intermediate_size", 0, 0, kMostFfn), config);
-  reader.Ignore({"output_router_logits", "router_aux_loss_coef"});
 }
 
 }  // namespace

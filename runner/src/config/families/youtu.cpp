@@ -12,9 +12,7 @@ void ReadYoutu(ConfigReader& reader, ModelConfig& config) {
   ReadActivation(reader, "hidden_act", "silu", config);
   ReadTokenIds(reader, {.bos = 128000, .eos = {128001}}, config);
   config.tied_head = reader.Bool("tie_word_embeddings", true);
-  reader.Neutral("rope_interleave", true);
-  ReadRope(reader, {.head_dim = config.mla->rope_dim, .layout = RopeLayout::kInterleaved}, config);
-  ReadLatentScale(reader, config);
+  ReadLatentRope(reader, config);
   CheckLayerTypes(reader, config);
   reader.Neutral("attention_bias", false);
   reader.Neutral("mlp_bias", false);

@@ -14,8 +14,9 @@ namespace {
 
 // What is no number at all is left to the parser.
 std::string WhyNotFinite(const std::string& text) {
-  double value = 0;
-  if (!CLI::detail::lexical_cast(text, value) || std::isfinite(value)) return "";
+  char* end = nullptr;
+  const double value = std::strtod(text.c_str(), &end);
+  if (end == text.c_str() || *end != '\0' || std::isfinite(value)) return "";
   return StrCat("Value ", text, " is not finite");
 }
 
