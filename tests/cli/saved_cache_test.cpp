@@ -21,11 +21,31 @@ class SavedCacheCliTest : public ProgramTest {
   static std::string Prompt() {
     return StrCat(" --prompt-file '", Reference("ref-gqa"), "/demo/long.txt'");
   }
-  nlohmann::json Answer(const std::string& arguments) const {
+  nlohmann::json Answer(const std::string& arguments, const char* model = "ref-gqa") const {
     const Outcome outcome =
-        Run(StrCat("generate '", Reference("ref-gqa"), "' --ignore-stop --json ", arguments));
+        Run(StrCat("generate '", Reference(model), "' --ignore-stop --json ", arguments));
     EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
     return outcome.exit_code == 0 ? nlohmann::json::parse(outcome.out) : nlohmann::json();
+  }
+  // Seven tokens and 33 more of another process are 40 of one; `again` is said once more on going
+  // on.
+  void GoesOnBitForBit(const char* model, const std::string& prompt, const std::string& method,
+                       const std::string& again) const {
+    const nlohmann::json whole =
+        Answer(StrCat(prompt, " --max-new-tokens 40 --save-cache whole.kvc ", method), model);
+    const nlohmann::json first =
+        Answer(StrCat(prompt, " --max-new-tokens 7 --save-cache first.kvc ", method), model);
+    const nlohmann::json second = Answer(
+        StrCat("--max-new-tokens 33 --load-cache first.kvc --save-cache both.kvc ", again), model);
+    ASSERT_TRUE(whole.is_object() && first.is_object() && second.is_object());
+    nlohmann::json ids = first["ids"];
+    ids.insert(ids.end(), second["ids"].begin(), second["ids"].end());
+    EXPECT_EQ(ids, whole["ids"]);
+    EXPECT_EQ(second["loaded_cache"]["tokens"], first["saved_cache"]["tokens"]);
+    EXPECT_EQ(Pages("both.kvc"), Pages("whole.kvc"));
+    EXPECT_LT(first["saved_cache"]["file_bytes"], first["saved_cache"]["cache_bytes"]);
+    EXPECT_EQ(first["saved_cache"]["file_bytes"],
+              static_cast<int64_t>(std::filesystem::file_size(Path("first.kvc"))));
   }
   // The pages of a saved cache: all but its header, which says how long the answer may become.
   std::string Pages(const std::string& name) const {
@@ -45,21 +65,27 @@ TEST_F(SavedCacheCliTest, AnotherProcessGoesOnBitForBit) {
   for (const char* method : {"", "--method snapkv_kivi --budget 50%", "--method gear",
                              "--method shadowkv_keys", "--method cachegen"}) {
     SCOPED_TRACE(method);
-    const nlohmann::json whole =
-        Answer(StrCat(Prompt(), " --max-new-tokens 40 --save-cache whole.kvc ", method));
-    const nlohmann::json first =
-        Answer(StrCat(Prompt(), " --max-new-tokens 7 --save-cache first.kvc ", method));
-    const nlohmann::json second =
-        Answer("--max-new-tokens 33 --load-cache first.kvc --save-cache both.kvc");
-    ASSERT_TRUE(whole.is_object() && first.is_object() && second.is_object());
-    nlohmann::json ids = first["ids"];
-    ids.insert(ids.end(), second["ids"].begin(), second["ids"].end());
-    EXPECT_EQ(ids, whole["ids"]);
-    EXPECT_EQ(second["loaded_cache"]["tokens"], first["saved_cache"]["tokens"]);
-    EXPECT_EQ(Pages("both.kvc"), Pages("whole.kvc"));
-    EXPECT_LT(first["saved_cache"]["file_bytes"], first["saved_cache"]["cache_bytes"]);
-    EXPECT_EQ(first["saved_cache"]["file_bytes"],
-              static_cast<int64_t>(std::filesystem::file_size(Path("first.kvc"))));
+    GoesOnBitForBit("ref-gqa", Prompt(), method, "");
+  }
+}
+
+TEST_F(SavedCacheCliTest, AModelThatAMethodMadeOverGoesOnByThatMethod) {
+  for (const char* method : {"--method palu_4bit", "--method xquant", "--method cla"}) {
+    SCOPED_TRACE(method);
+    GoesOnBitForBit("ref-gqa", Prompt(), method, method);
+  }
+  GoesOnBitForBit("ref-mla", Prompt(), "--method mla_latent", "--method mla_latent");
+}
+
+TEST_F(SavedCacheCliTest, PicturesAreInTheCache) {
+  for (const char* model : {"ref-vlm", "ref-vlm-mrope"}) {
+    SCOPED_TRACE(model);
+    const std::string demo = Reference("ref-vlm") + "/demo/";
+    const std::string prompt =
+        StrCat(" --image '", demo, "1.png' --image '", demo, "2.png' --image '", demo,
+               "3.png' --prompt-file '", demo, "page.txt'");
+    GoesOnBitForBit(model, prompt, "--method q8_0", "");
+    GoesOnBitForBit(model, prompt, "--method visionzip", "");
   }
 }
 
@@ -102,7 +128,18 @@ TEST_F(SavedCacheCliTest, WhatCannotBeSavedOrContinuedSaysSo) {
   refuse("--method qaq", "store.qaq puts entries into classes");
   ASSERT_TRUE(Answer(Prompt() + " --max-new-tokens 3 --save-cache a.kvc").is_object());
   Refused(StrCat("--load-cache a.kvc", Prompt()), HasSubstr("leave out --prompt"));
-  Refused("--load-cache a.kvc --method snapkv", HasSubstr("leave out --method"));
+  Refused(
+      "--load-cache a.kvc --method snapkv",
+      HasSubstr("a.kvc: the cache goes on as it was stored, without a method; leave snapkv out"));
+  ASSERT_TRUE(Answer(Prompt() + " --max-new-tokens 3 --save-cache made_over.kvc --method palu")
+                  .is_object());
+  Refused("--load-cache made_over.kvc",
+          HasSubstr("made_over.kvc: method palu changed the model of this cache; name the method "
+                    "again"));
+  Refused("--load-cache made_over.kvc --method palu --set prepare.key_ratio=0.25",
+          HasSubstr("this is another method, or has other parameters"));
+  Refused("--load-cache made_over.kvc --method palu --budget 10%",
+          HasSubstr("was stored at a budget of none: leave out --budget"));
   Refused("--load-cache nowhere.kvc", HasSubstr("nowhere.kvc"));
 }
 

@@ -200,15 +200,15 @@ Result<Answered> AnswerPrompt(const GenerateFlags& flags, const std::optional<Ch
     ++count;
     return !stops.found();
   };
-  if (!chosen) {
-    std::optional<KvCache> fresh;
-    if (resumed == nullptr) {
-      fresh.emplace(model.NewCache(std::ssize(prompt.ids) + options.max_new_tokens));
-      resumed = &*fresh;
-    }
+  if (resumed != nullptr) {
     KVG_ASSIGN(answered.result,
-               GenerateFrom(model, prompt.Of(model.config()), *resumed, options, on_token));
+               GenerateFrom(model, SequenceOf(prompt.ids, *resumed), *resumed, options, on_token));
     if (ended) ended(answered.result.ids, *resumed);
+  } else if (!chosen) {
+    KvCache cache = model.NewCache(std::ssize(prompt.ids) + options.max_new_tokens);
+    KVG_ASSIGN(answered.result,
+               GenerateFrom(model, prompt.Of(model.config()), cache, options, on_token));
+    if (ended) ended(answered.result.ids, cache);
   } else {
     double first_s = 0;
     const auto timed = [&](int32_t id) {
@@ -317,10 +317,24 @@ Status CheckLoadFlags(const GenerateFlags& flags) {
         "--load-cache goes on with the tokens of its file: leave out --prompt, "
         "--prompt-file, --ids-file and --system");
   }
-  if (!flags.method.method.empty()) {
-    return BadInput("--load-cache goes on with the cache as it was stored: leave out --method");
-  }
   return {};
+}
+
+// The method, its budget and its parameters. What was stored has its budget in the file.
+Result<std::optional<ChosenMethod>> MethodOf(const GenerateFlags& flags, const SavedCache* saved) {
+  std::optional<ChosenMethod> chosen;
+  if (!flags.method.method.empty()) {
+    KVG_ASSIGN(chosen, ChooseMethod(flags.method));
+  }
+  if (saved == nullptr) return chosen;
+  KVG_TRY(CheckLoadedFor(*saved, chosen ? &chosen->method : nullptr, flags.load_cache));
+  if (!chosen) return chosen;
+  if (flags.method.budget != MethodFlags().budget && flags.method.budget != saved->budget) {
+    return BadInput(StrCat("--load-cache ", flags.load_cache, " was stored at a budget of ",
+                           saved->budget, ": leave out --budget"));
+  }
+  KVG_ASSIGN(chosen->budget, Budget::Parse(saved->budget));
+  return chosen;
 }
 
 }  // namespace
@@ -353,12 +367,12 @@ Status RunGenerate(const GenerateFlags& flags) {
   ModelFlags divided = flags.model;
   divided.divides = true;
   LoadedModel loaded;
-  std::optional<ChosenMethod> chosen;
-  if (flags.method.method.empty()) {
-    KVG_ASSIGN(loaded, LoadModel(divided));
-  } else {
-    KVG_ASSIGN(chosen, ChooseMethod(flags.method));
+  KVG_ASSIGN(const std::optional<ChosenMethod> chosen,
+             MethodOf(flags, file ? &file->saved : nullptr));
+  if (chosen) {
     KVG_ASSIGN(loaded, LoadModelFor(*chosen, divided, std::ssize(ids)));
+  } else {
+    KVG_ASSIGN(loaded, LoadModel(divided));
   }
   Model& model = *loaded.model;
   const auto prompt_tokens = static_cast<int64_t>(ids.size());
@@ -383,7 +397,8 @@ Status RunGenerate(const GenerateFlags& flags) {
   std::optional<KvCache> resumed;
   if (file) {
     const double begin = NowSeconds();
-    KVG_ASSIGN(resumed, LoadCache(file->saved, model, planned, flags.load_cache));
+    KVG_ASSIGN(resumed, LoadCache(file->saved, model, chosen ? &chosen->method : nullptr, planned,
+                                  flags.load_cache));
     file->facts.seconds += NowSeconds() - begin;
     file->saved.bytes = {};
   }
@@ -401,6 +416,7 @@ Status RunGenerate(const GenerateFlags& flags) {
       if (!saved.ok() || !file) return;
       saved->method = file->saved.method;
       saved->budget = file->saved.budget;
+      saved->loaded_for = file->saved.loaded_for;
     };
   }
   KVG_ASSIGN(Answered answered, AnswerPrompt(flags, chosen, model, tokenizer.get(), prompt, options,

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "methods/method.h"
 #include "runner/kv_cache.h"
 #include "runner/model.h"
+#include "runner/prompt.h"
 
 namespace kvgauge {
 
@@ -20,6 +22,7 @@ struct SavedCache {
   std::string model;   // Model::fingerprint
   std::string method;  // Method::ToJson as text; empty: none
   std::string budget;
+  std::string loaded_for;      // id of a method by which the model was made over; empty: none
   int64_t planned_length = 0;  // the cache's
   std::vector<int32_t> ids;    // of the sequence; the last one is yet to be read
   std::string bytes;           // KvCache::Serialize
@@ -29,10 +32,17 @@ struct SavedCache {
 Status CheckSavable(const Method* method, const KvCache& cache);
 Result<SavedCache> SaveCache(const Model& model, const Method* method, const std::string& budget,
                              const std::vector<int32_t>& ids, const KvCache& cache);
+// Whether a model that was loaded for this method (null: none) is that of the cache: where a method
+// made the model over, it is needed again, the same in all parameters. `origin` begins every
+// message.
+Status CheckLoadedFor(const SavedCache& saved, const Method* method, const std::string& origin);
 // A cache of this model that holds what was saved, for a sequence of up to `length` tokens; bytes
-// may come from anywhere. `origin` begins every message.
-Result<KvCache> LoadCache(const SavedCache& saved, Model& model, int64_t length,
-                          const std::string& origin);
+// may come from anywhere.
+Result<KvCache> LoadCache(const SavedCache& saved, Model& model, const Method* method,
+                          int64_t length, const std::string& origin);
+// The tokens of a loaded cache and behind it, where it says that they stand. What a prompt showed
+// beside tokens is in the cache, and not here.
+Prompt SequenceOf(std::span<const int32_t> ids, const KvCache& cache);
 
 std::string PackSaved(const SavedCache& saved);
 Result<SavedCache> UnpackSaved(std::string_view file, const std::string& origin);

@@ -6,12 +6,13 @@
 #include "core/entropy.h"
 #include "core/json.h"
 #include "core/strings.h"
+#include "runner/compressor.h"
 #include "src/cache/bytes.h"
 
 namespace kvgauge {
 namespace {
 
-constexpr std::string_view kSavedMagic = "kvgsave1";
+constexpr std::string_view kSavedMagic = "kvgsave2";
 constexpr int64_t kMostSavedHeaderBytes = int64_t{1} << 20;
 constexpr size_t kBlockBytes = size_t{1} << 17;
 
@@ -74,6 +75,7 @@ Result<SavedHeader> ParseSavedHeader(std::string_view text, const SavedReader& r
   KVG_TRY(take_text("model", &saved->model));
   KVG_TRY(take_text("method", &saved->method));
   KVG_TRY(take_text("budget", &saved->budget));
+  KVG_TRY(take_text("loaded_for", &saved->loaded_for));
   KVG_TRY(take_number("planned_length", &saved->planned_length));
   if (saved->planned_length > INT32_MAX) return wrong("planned_length", "at most 2147483647");
   SavedHeader header;
@@ -95,14 +97,7 @@ std::string ModelOf(const Model& model) {
 }  // namespace
 
 Status CheckSavable(const Method* method, const KvCache& cache) {
-  if (cache.mla_latent()) {
-    return Unsupported("a cache of the model's own latents cannot be saved");
-  }
-  if (cache.rope_places() != nullptr) {
-    return Unsupported("a cache of a prompt with pictures cannot be saved");
-  }
   if (method == nullptr) return {};
-  if (method->prepare) return OfStage(*method, *method->prepare, "changes the weights");
   if (method->read) return OfStage(*method, *method->read, "chooses what is read at each step");
   const Pipeline stages = MakePipeline(*method);
   if (stages.trigger != nullptr && stages.trigger->in_decode()) {
@@ -126,7 +121,10 @@ Result<SavedCache> SaveCache(const Model& model, const Method* method, const std
   }
   SavedCache saved;
   saved.model = ModelOf(model);
-  if (method != nullptr) saved.method = CanonicalJson(method->ToJson());
+  if (method != nullptr) {
+    saved.method = CanonicalJson(method->ToJson());
+    if (method->prepare || cache.mla_latent()) saved.loaded_for = method->id;
+  }
   saved.budget = budget;
   saved.planned_length = cache.planned_length();
   saved.ids = ids;
@@ -134,13 +132,34 @@ Result<SavedCache> SaveCache(const Model& model, const Method* method, const std
   return saved;
 }
 
-Result<KvCache> LoadCache(const SavedCache& saved, Model& model, int64_t length,
-                          const std::string& origin) {
+Status CheckLoadedFor(const SavedCache& saved, const Method* method, const std::string& origin) {
+  if (saved.loaded_for.empty()) {
+    if (method == nullptr) return {};
+    return BadInput(StrCat(origin, ": the cache goes on as it was stored, without a method; leave ",
+                           method->id, " out"));
+  }
+  if (method == nullptr) {
+    return BadInput(StrCat(origin, ": method ", saved.loaded_for,
+                           " changed the model of this cache; name the method again, with the "
+                           "parameters of then"));
+  }
+  const std::string own = CanonicalJson(method->ToJson());
+  if (own == saved.method) return {};
+  return BadInput(StrCat(origin, ": method ", saved.loaded_for,
+                         " changed the model of this cache, and this is another method, or has "
+                         "other parameters: then ",
+                         saved.method, ", now ", own));
+}
+
+Result<KvCache> LoadCache(const SavedCache& saved, Model& model, const Method* method,
+                          int64_t length, const std::string& origin) {
+  KVG_TRY(CheckLoadedFor(saved, method, origin));
   if (const std::string own = ModelOf(model); saved.model != own) {
     return BadInput(StrCat(origin, ": the cache is of the model with fingerprint ",
                            Quoted(saved.model), "; this one has ", Quoted(own)));
   }
-  KvCache cache = model.NewCache(std::max(saved.planned_length, length));
+  const bool latents = method != nullptr && KeepsModelLatents(*method, model.checkpoint_shape());
+  KvCache cache = model.NewCache(std::max(saved.planned_length, length), model.pools(), latents);
   if (length > saved.planned_length) {
     // Keys are stored as they were rotated.
     const KvCache planned = model.NewCache(saved.planned_length);
@@ -166,6 +185,17 @@ Result<KvCache> LoadCache(const SavedCache& saved, Model& model, int64_t length,
   return cache;
 }
 
+Prompt SequenceOf(std::span<const int32_t> ids, const KvCache& cache) {
+  Prompt prompt = Prompt::FromTokens(ids);
+  const RopePlaces* places = cache.rope_places();
+  if (places == nullptr) return prompt;
+  for (int64_t i = 0; i < prompt.size(); ++i) {
+    prompt.positions[static_cast<size_t>(i)].rope_position = places->At(i);
+  }
+  prompt.next_rope_position = places->At(prompt.size())[0];
+  return prompt;
+}
+
 std::string PackSaved(const SavedCache& saved) {
   std::string raw;
   PutArray(raw, saved.ids);
@@ -173,6 +203,7 @@ std::string PackSaved(const SavedCache& saved) {
   const Json header = {{"model", saved.model},
                        {"method", saved.method},
                        {"budget", saved.budget},
+                       {"loaded_for", saved.loaded_for},
                        {"planned_length", saved.planned_length},
                        {"bytes", std::ssize(raw)}};
   const std::string text = CanonicalJson(header);
