@@ -71,25 +71,35 @@ void DecodeTrees(const RecordView& view, const CodedLayout& layout, uint8_t* pag
   const int blocks = view.dim / kTreeBlock;
   const record::TreeLevel levels[] = {record::LevelOfTree(2), record::LevelOfTree(3),
                                       record::LevelOfTree(4)};
+  float cosines[16], sines[16];
+  for (uint32_t code = 0; code < 16; ++code) {
+    cosines[code] = record::SectorCosine(code);
+    sines[code] = record::SectorSine(code);
+  }
   for (int e = 0; e < kRecordPage; ++e) {
     const uint8_t* one = record::RecordAt(view, page, e);
     for (int block = 0; block < blocks; ++block) {
       const uint8_t* codes = one + 2 * blocks;
       const int64_t bit = int64_t{block} * kTreeBits;
       float radii[kTreeBlock] = {F16ToF32(record::HalfAt(one + 2 * block))};
+      // The codes of a block: four bits for each pair, and two for each angle above them.
+      const uint32_t sectors[] = {record::FieldAt(codes, bit, 16),
+                                  record::FieldAt(codes, bit + 16, 16)};
+      const int above = record::LevelBit(2);
+      const uint32_t angles = record::FieldAt(codes, bit + above, kTreeBits - above);
       for (int level = 4, count = 1; level >= 2; --level, count *= 2) {
         for (int i = count - 1; i >= 0; --i) {
-          const uint32_t code = record::FieldAt(codes, bit + record::LevelBit(level) + 2 * i, 2);
+          const uint32_t code = angles >> (record::LevelBit(level) - above + 2 * i) & 3u;
           const float radius = radii[i];
           radii[2 * i] = radius * levels[level - 2].cosines[code];
           radii[2 * i + 1] = radius * levels[level - 2].sines[code];
         }
       }
       for (int i = kTreeBlock / 2 - 1; i >= 0; --i) {
-        const uint32_t code = record::FieldAt(codes, bit + 4 * i, 4);
+        const uint32_t code = sectors[i / 4] >> (4 * (i % 4)) & 15u;
         const int d = block * kTreeBlock + 2 * i;
-        Put(layout, tile, e, d, radii[i] * record::SectorCosine(code));
-        Put(layout, tile, e, d + 1, radii[i] * record::SectorSine(code));
+        Put(layout, tile, e, d, radii[i] * cosines[code]);
+        Put(layout, tile, e, d + 1, radii[i] * sines[code]);
       }
     }
   }
@@ -175,6 +185,83 @@ void DecodeSketches(const RecordView& view, const CodedLayout& layout, uint8_t* 
         Put(layout, tile, e, 8 * b + i, levels[eight & mask] + sketched);
       }
     }
+  }
+}
+
+// A whole entry to where it lies in the tile.
+void PutEntry(const CodedLayout& layout, float* tile, int entry, const float* numbers, int dim) {
+  for (int d = 0; d < dim; ++d) Put(layout, tile, entry, d, numbers[d]);
+}
+
+void DecodeClusters(const RecordView& view, const CodedLayout& layout, uint8_t* page, float* tile) {
+  int group[kMostRecordDims];
+  for (int d = 0; d < view.dim; ++d) group[d] = static_cast<int>(view.table[d]);
+  std::vector<float> steps(static_cast<size_t>(view.stages)), lows(steps.size());
+  float numbers[kMostRecordDims];
+  for (int e = 0; e < kRecordPage; ++e) {
+    const uint8_t* one = record::RecordAt(view, page, e);
+    for (int g = 0; g < view.stages; ++g) {
+      steps[static_cast<size_t>(g)] = record::OfByte<HostMath>(one[g]);
+      lows[static_cast<size_t>(g)] = record::OfByte<HostMath>(one[view.stages + g]);
+    }
+    const uint8_t* codes = one + ScaleBytesOf(view);
+    for (int d = 0; d < view.dim; ++d) {
+      const uint32_t code = record::FieldAt(codes, int64_t{d} * view.bits, view.bits);
+      const float product = steps[static_cast<size_t>(group[d])] * static_cast<float>(code);
+      numbers[d] = product + lows[static_cast<size_t>(group[d])];
+    }
+    PutEntry(layout, tile, e, numbers, view.dim);
+  }
+}
+
+// Adds a word to `sum`: its first numbers of all pairs and then its second ones.
+void AddCommuting(const RecordView& view, int stage, uint32_t code, float* sum) {
+  const int half = view.bits / 2, pairs = view.dim / 2;
+  const float* const of_stage = view.table + ((int64_t{stage} << half) * view.dim);
+  const float* const a = of_stage + int64_t{code >> half} * view.dim;
+  const float* const b = of_stage + int64_t{code & ((1u << half) - 1u)} * view.dim;
+  for (int pair = 0; pair < pairs; ++pair) {
+    sum[pair] = sum[pair] + (a[pair] - b[pairs + pair]);
+    sum[pairs + pair] = sum[pairs + pair] + (b[pair] + a[pairs + pair]);
+  }
+}
+
+// Word after word of an entry, so that a code is read once and words are added whole.
+void DecodeVectors(const RecordView& view, const CodedLayout& layout, uint8_t* page, float* tile) {
+  const int width = view.group, pairs = view.dim / 2;
+  float sum[kMostRecordDims], numbers[kMostRecordDims];
+  for (int e = 0; e < kRecordPage; ++e) {
+    const uint8_t* one = record::RecordAt(view, page, e);
+    const uint8_t* codes = one + ScaleBytesOf(view);
+    std::fill_n(sum, view.dim, 0.0f);
+    for (int stage = 0; stage < view.stages; ++stage) {
+      for (int run = 0; run < view.runs; ++run) {
+        const uint32_t code =
+            record::FieldAt(codes, record::VectorBit(view, stage, run), view.bits);
+        if (view.commuting) {
+          AddCommuting(view, stage, code, sum);
+          continue;
+        }
+        const int64_t word = ((int64_t{stage} * view.runs + run) << view.bits) + code;
+        const float* const from = view.table + word * width;
+        float* const to = sum + int64_t{run} * width;
+        for (int d = 0; d < width; ++d) to[d] = to[d] + from[d];
+      }
+    }
+    if (view.scaled) {
+      const float scale = F16ToF32(record::HalfAt(one));
+      for (int d = 0; d < view.dim; ++d) sum[d] = scale * sum[d];
+    }
+    if (!view.commuting) {
+      PutEntry(layout, tile, e, sum, view.dim);
+      continue;
+    }
+    for (int pair = 0; pair < pairs; ++pair) {
+      const int d = record::FirstOfPair(view, pair);
+      numbers[d] = sum[pair];
+      numbers[d + view.apart] = sum[pairs + pair];
+    }
+    PutEntry(layout, tile, e, numbers, view.dim);
   }
 }
 
@@ -272,6 +359,8 @@ void DecodeRecords(const RecordView& view, const CodedLayout& layout, const void
   if (view.kind == KvCodecKind::kSketched && view.dim % 8 == 0) {
     return DecodeSketches(view, layout, bytes, tile);
   }
+  if (view.kind == KvCodecKind::kClusters) return DecodeClusters(view, layout, bytes, tile);
+  if (view.kind == KvCodecKind::kVectors) return DecodeVectors(view, layout, bytes, tile);
   for (int e = 0; e < kRecordPage; ++e) {
     for (int d = 0; d < view.dim; ++d) {
       Put(layout, tile, e, d, record::RecordNumber<HostMath>(view, bytes, e, d));
