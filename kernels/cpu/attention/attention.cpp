@@ -145,7 +145,31 @@ void CpuAttention::PackBlock(const Call& call, const Block& block, bool exact, c
 void CpuAttention::ScoreSpan(const Call& call, const Block& block, const Piece& piece, int64_t span,
                              const Chosen* chosen, const Scratch& scratch) const {
   const int64_t end = piece.PageEnd(span);
-  for (int64_t p = piece.PageBegin(span); p < end; ++p) {
+  int64_t p = piece.PageBegin(span);
+  const KvCoded& coded = piece.segment->keys;
+  const int64_t run_end = EndOfRun(block, piece, piece.keys, coded.entries, p, end);
+  if (run_end > p) {
+    Next after[kPagesPerSpan];
+    for (int64_t i = p; i < run_end; ++i) {
+      after[i - p] = NextAfter(call, piece, span, nullptr, i, /*values=*/false);
+    }
+    const Rows queries = RowsFor(call, piece, PageSource::kCodes, scratch);
+    MultiplyCodes(call, *piece.key_plan,
+                  {.pages = coded.pages.codes + p,
+                   .after = after,
+                   .count = static_cast<int>(run_end - p),
+                   .a = reinterpret_cast<const float*>(queries.data),
+                   .a_stride = queries.stride,
+                   .a_page = 0,
+                   .rows = call.group,
+                   .accumulate = false,
+                   .out = scratch.scores + (p * kEntries - span * kSpan),
+                   .out_stride = kSpan,
+                   .out_page = kEntries},
+                  scratch);
+    p = run_end;
+  }
+  for (; p < end; ++p) {
     if (!PageIsRead(call, piece, p)) continue;
     const auto column = static_cast<int>(p * kEntries - span * kSpan);
     if (chosen != nullptr && !chosen->Holds(column)) continue;
@@ -234,7 +258,31 @@ void CpuAttention::WeighSpan(const Call& call, const Block& block, const Piece& 
   std::memset(values, 0,
               sizeof(float) * static_cast<size_t>(block.count * call.group * out_stride));
   const int64_t end = piece.PageEnd(span);
-  for (int64_t p = piece.PageBegin(span); p < end; ++p) {
+  const auto next_after = [&](int64_t page) {
+    const Next next = NextAfter(call, piece, span, chosen, page, /*values=*/true);
+    return next.data == nullptr ? NextUnit(call, scratch.following) : next;
+  };
+  int64_t p = piece.PageBegin(span);
+  const int64_t run_end = EndOfRun(block, piece, piece.values, segment.values.entries, p, end);
+  if (run_end > p) {
+    Next after[kPagesPerSpan];
+    for (int64_t i = p; i < run_end; ++i) after[i - p] = next_after(i);
+    MultiplyCodes(call, *piece.value_plan,
+                  {.pages = segment.values.pages.codes + p,
+                   .after = after,
+                   .count = static_cast<int>(run_end - p),
+                   .a = scratch.scores + (p * kEntries - span * kSpan),
+                   .a_stride = kSpan,
+                   .a_page = kEntries,
+                   .rows = call.group,
+                   .accumulate = true,
+                   .out = values,
+                   .out_stride = out_stride,
+                   .out_page = 0},
+                  scratch);
+    p = run_end;
+  }
+  for (; p < end; ++p) {
     const auto column = static_cast<int>(p * kEntries - span * kSpan);
     if (chosen != nullptr && !chosen->Holds(column)) continue;
     const Range seeing = piece.sight.Rows(p * kEntries, (p + 1) * kEntries, block.count);
@@ -242,11 +290,21 @@ void CpuAttention::WeighSpan(const Call& call, const Block& block, const Piece& 
     const int rows = static_cast<int>((seeing.end - seeing.begin) * call.group);
     const int64_t weight = row * kSpan + (chosen == nullptr ? column : chosen->Place(column));
     float* out = values + row * out_stride;
-    Next next = NextAfter(call, piece, span, chosen, p, /*values=*/true);
-    if (next.data == nullptr) next = NextUnit(call, scratch.following);
+    const Next next = next_after(p);
     if (piece.values == PageSource::kCodes && (p + 1) * kEntries <= segment.values.entries) {
-      MultiplyCodes(call, *piece.value_plan, segment.values.pages.codes[p], next,
-                    scratch.scores + weight, kSpan, rows, true, out, out_stride, scratch);
+      MultiplyCodes(call, *piece.value_plan,
+                    {.pages = segment.values.pages.codes + p,
+                     .after = &next,
+                     .count = 1,
+                     .a = scratch.scores + weight,
+                     .a_stride = kSpan,
+                     .a_page = 0,
+                     .rows = rows,
+                     .accumulate = true,
+                     .out = out,
+                     .out_stride = out_stride,
+                     .out_page = 0},
+                    scratch);
       continue;
     }
     if (!plain) {

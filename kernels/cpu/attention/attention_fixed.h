@@ -89,7 +89,7 @@ struct FixedRows {
 
   [[gnu::always_inline]] void FindUnits() {
     float most[4];
-    OfLanes(V::MaxLanes, V::MaxLanesOf4, largest, most);
+    OfLanes(V::MaxLanes, V::MaxLanesOf2, V::MaxLanesOf4, largest, most);
 #pragma GCC unroll 4
     for (int r = 0; r < kRows; ++r) {
       // What is too small to have an inverse is nothing. A NaN that `largest` has lost is in the
@@ -140,17 +140,19 @@ struct FixedRows {
 
   [[gnu::always_inline]] void PutConstants() {
     float of_rows[4];
-    OfLanes(V::SumLanes, V::SumLanesOf4, sum, of_rows);
+    OfLanes(V::SumLanes, V::SumLanesOf2, V::SumLanesOf4, sum, of_rows);
 #pragma GCC unroll 4
     for (int r = 0; r < kRows; ++r) constants[r] = of_rows[r];
   }
 
  private:
-  template <class One, class Four>
-  [[gnu::always_inline]] static void OfLanes([[maybe_unused]] One one, [[maybe_unused]] Four four,
-                                             F (&lanes)[4], float* to) {
+  template <class One, class Two, class Four>
+  [[gnu::always_inline]] static void OfLanes([[maybe_unused]] One one, [[maybe_unused]] Two two,
+                                             [[maybe_unused]] Four four, F (&lanes)[4], float* to) {
     if constexpr (kRows == 1) {
       *to = one(lanes[0]);
+    } else if constexpr (kRows == 2) {
+      two(lanes[0], lanes[1], to);
     } else {
 #pragma GCC unroll 4
       for (int r = kRows; r < 4; ++r) lanes[r] = lanes[0];

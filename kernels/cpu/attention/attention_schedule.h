@@ -121,6 +121,19 @@ struct Next {
   int64_t bytes = 0;
 };
 
+// Pages of codes that the same rows meet, one after the other.
+struct CodeRun {
+  const void* const* pages;
+  const Next* after;         // what is multiplied after each
+  int count;                 // 1 at least
+  const float* a;            // that the first page meets
+  int64_t a_stride, a_page;  // from row to row, from page to page
+  int rows;
+  bool accumulate;
+  float* out;
+  int64_t out_stride, out_page;
+};
+
 struct Piece;
 
 // The page of keys that a thread's next unit begins with; no piece: none, or it has been fetched.
@@ -409,7 +422,8 @@ class CpuAttention final : public AttentionOps {
   }
   static void FetchLists(const Piece& piece, int64_t page);
   // Page `index` of what a span reads: its pages of keys, its pages of values, the next one's keys.
-  static Next NextOf(const Call& call, const Piece& piece, int64_t span, int64_t index) {
+  [[gnu::always_inline]] static Next NextOf(const Call& call, const Piece& piece, int64_t span,
+                                            int64_t index) {
     const int64_t begin = piece.PageBegin(span), pages = piece.PageEnd(span) - begin;
     if (index < pages) return NextKeys(call, piece, begin + index);
     if (index < 2 * pages) return NextValues(call, piece, begin + index - pages);
@@ -418,8 +432,8 @@ class CpuAttention final : public AttentionOps {
   }
   // What comes after a page of keys or values, so far ahead as their kind needs; chosen: null where
   // all pages are read.
-  static Next NextAfter(const Call& call, const Piece& piece, int64_t span, const Chosen* chosen,
-                        int64_t page, bool values) {
+  [[gnu::always_inline]] static Next NextAfter(const Call& call, const Piece& piece, int64_t span,
+                                               const Chosen* chosen, int64_t page, bool values) {
     const PageSource source = values ? piece.values : piece.keys;
     const int64_t ahead = source == PageSource::kCodes ? kCodesAhead : 1;
     if (chosen != nullptr) return NextChosen(call, piece, span, *chosen, page, values, ahead);
@@ -503,9 +517,16 @@ class CpuAttention final : public AttentionOps {
   // Float pages as panels: themselves, or in scratch where they are kept by_entry.
   const void* KeyPanel(const Piece& piece, int64_t page, const Scratch& scratch) const;
   static const char* ValuePanels(const Piece& piece, int64_t page, const Scratch& scratch);
-  void MultiplyCodes(const Call& call, const StreamPlan& plan, const void* page, const Next& after,
-                     const float* a, int64_t a_stride, int rows, bool accumulate, float* out,
-                     int64_t out_stride, const Scratch& scratch) const;
+  // The first page from `page` on that is not multiplied in one run with it: pages of codes that
+  // all rows of the block see and read. `coded`: entries that have codes.
+  static int64_t EndOfRun(const Block& block, const Piece& piece, PageSource source, int64_t coded,
+                          int64_t page, int64_t end) {
+    const bool all = block.count == 1 && piece.segment->read == nullptr;
+    return source == PageSource::kCodes && all ? std::clamp(coded / kEntries, page, end) : page;
+  }
+  void MultiplyCodes(const Call& call, const StreamPlan& plan, const CodeRun& run,
+                     const Scratch& scratch) const;
+  void MultiplyNumbers(const StreamPlan& plan, const CodeRun& run, const Scratch& scratch) const;
   void MultiplyNumbers(const StreamPlan& plan, const void* page, const Next& after, const float* a,
                        int64_t a_stride, int rows, bool accumulate, float* out, int64_t out_stride,
                        const Scratch& scratch) const;

@@ -221,8 +221,18 @@ void CpuAttention::ScorePage(const Call& call, const Piece& piece, int64_t page,
     MultiplyPage(call, KeyPanel(piece, page, scratch), next.data, piece.stored.key_steps,
                  kPanelWidth, a, queries.stride, rows, false, scores, stride, scratch.page);
   } else if (source == PageSource::kCodes) {
-    MultiplyCodes(call, *piece.key_plan, segment.keys.pages.codes[page], next,
-                  reinterpret_cast<const float*>(a), queries.stride, rows, false, scores, stride,
+    MultiplyCodes(call, *piece.key_plan,
+                  {.pages = segment.keys.pages.codes + page,
+                   .after = &next,
+                   .count = 1,
+                   .a = reinterpret_cast<const float*>(a),
+                   .a_stride = queries.stride,
+                   .a_page = 0,
+                   .rows = rows,
+                   .accumulate = false,
+                   .out = scores,
+                   .out_stride = stride,
+                   .out_page = 0},
                   scratch);
   } else {
     const float* tile = KeyTile(call, piece, page, next, scratch);
@@ -232,63 +242,78 @@ void CpuAttention::ScorePage(const Call& call, const Piece& piece, int64_t page,
   }
 }
 
-// Rows times a page of codes. Each group's scales go into the rows, its zeros into a constant.
-void CpuAttention::MultiplyCodes(const Call& call, const StreamPlan& plan, const void* page,
-                                 const Next& after, const float* a, int64_t a_stride, int rows,
-                                 bool accumulate, float* out, int64_t out_stride,
+// Rows times pages of codes. Each group's scales go into the rows, its zeros into a constant.
+void CpuAttention::MultiplyCodes(const Call& call, const StreamPlan& plan, const CodeRun& run,
                                  const Scratch& scratch) const {
-  if (plan.numbers) {
-    return MultiplyNumbers(plan, page, after, a, a_stride, rows, accumulate, out, out_stride,
-                           scratch);
-  }
+  if (plan.numbers) return MultiplyNumbers(plan, run, scratch);
   const CodedLayout& layout = plan.codec.layout;
-  // What products do not fetch with their steps: as many lines as scales have, for pages alike.
-  const auto lines = static_cast<unsigned>(after.bytes) / 64;
-  const Next next = FetchFirst(after, lines % (static_cast<unsigned>(layout.steps) / 4));
-  const auto* bytes = static_cast<const char*>(page);
-  const auto* scales = reinterpret_cast<const uint16_t*>(bytes + layout.scale_offset);
-  const auto* zeros = reinterpret_cast<const uint16_t*>(bytes + layout.zero_offset);
   const int fixed = kernels_.fixed_codes && call.layout.dtype != DType::kF32 ? 1 : 0;
-  const int64_t group_stride = int64_t{rows} * layout.steps;
-  kernels_.fold[fixed]({.scales = scales,
-                        .zeros = layout.zero_offset == 0 ? nullptr : zeros,
-                        .scale_stride = layout.scale_stride,
-                        .groups = layout.groups,
-                        .steps = layout.steps,
-                        .middle = plan.middle,
-                        .code_middle = plan.code_middle,
-                        .largest = plan.largest,
-                        .unit = 1.0f / plan.largest,
-                        .a = a,
-                        .a_stride = a_stride,
-                        .rows = rows,
-                        .folded = scratch.folded,
-                        .folded_stride = layout.steps,
-                        .group_stride = group_stride,
-                        .constants = scratch.constants,
-                        .units = scratch.units,
-                        .products = scratch.products});
-  kernels_.coded_product[fixed][layout.bits - 2](
-      {.codes = bytes,
-       .top_codes = bytes + layout.high_offset,
-       .pairs = layout.steps / 2,
-       .vectors = layout.vectors,
-       .group_vectors = layout.groups == 1 ? layout.vectors : layout.group / kCodeLanes,
-       .table = plan.table,
-       .a = scratch.folded,
-       .a_stride = layout.steps,
-       .group_stride = group_stride,
-       .rows = rows,
-       .constants = scratch.constants,
-       .units = scratch.units,
-       .next = static_cast<const char*>(next.data),
-       .next_bytes = next.bytes,
-       .out = out,
-       .out_stride = out_stride,
-       .accumulate = accumulate});
+  const int64_t group_stride = int64_t{run.rows} * layout.steps;
+  FoldArgs fold = {.scales = nullptr,
+                   .zeros = nullptr,
+                   .scale_stride = layout.scale_stride,
+                   .groups = layout.groups,
+                   .steps = layout.steps,
+                   .middle = plan.middle,
+                   .code_middle = plan.code_middle,
+                   .largest = plan.largest,
+                   .unit = 1.0f / plan.largest,
+                   .a = run.a,
+                   .a_stride = run.a_stride,
+                   .rows = run.rows,
+                   .folded = scratch.folded,
+                   .folded_stride = layout.steps,
+                   .group_stride = group_stride,
+                   .constants = scratch.constants,
+                   .units = scratch.units,
+                   .products = scratch.products};
+  CodedProductArgs args = {
+      .codes = nullptr,
+      .top_codes = nullptr,
+      .pairs = layout.steps / 2,
+      .vectors = layout.vectors,
+      .group_vectors = layout.groups == 1 ? layout.vectors : layout.group / kCodeLanes,
+      .table = plan.table,
+      .a = scratch.folded,
+      .a_stride = layout.steps,
+      .group_stride = group_stride,
+      .rows = run.rows,
+      .constants = scratch.constants,
+      .units = scratch.units,
+      .next = nullptr,
+      .next_bytes = 0,
+      .out = run.out,
+      .out_stride = run.out_stride,
+      .accumulate = run.accumulate};
+  const auto fold_rows = kernels_.fold[fixed];
+  const auto multiply = kernels_.coded_product[fixed][layout.bits - 2];
+  for (int i = 0; i < run.count; ++i) {
+    const auto* page = static_cast<const char*>(run.pages[i]);
+    const Next& next = run.after[i];
+    fold.scales = reinterpret_cast<const uint16_t*>(page + layout.scale_offset);
+    if (layout.zero_offset != 0) {
+      fold.zeros = reinterpret_cast<const uint16_t*>(page + layout.zero_offset);
+    }
+    fold_rows(fold);
+    args.codes = page;
+    args.top_codes = page + layout.high_offset;
+    args.next = static_cast<const char*>(next.data);
+    args.next_bytes = next.bytes;
+    multiply(args);
+    fold.a += run.a_page;
+    args.out += run.out_page;
+  }
 }
 
-// Rows times a page of codes that stand for numbers. Scales of steps go into the rows.
+// Rows times pages of codes that stand for numbers. Scales of steps go into the rows.
+void CpuAttention::MultiplyNumbers(const StreamPlan& plan, const CodeRun& run,
+                                   const Scratch& scratch) const {
+  for (int i = 0; i < run.count; ++i) {
+    MultiplyNumbers(plan, run.pages[i], run.after[i], run.a + i * run.a_page, run.a_stride,
+                    run.rows, run.accumulate, run.out + i * run.out_page, run.out_stride, scratch);
+  }
+}
+
 void CpuAttention::MultiplyNumbers(const StreamPlan& plan, const void* page, const Next& after,
                                    const float* a, int64_t a_stride, int rows, bool accumulate,
                                    float* out, int64_t out_stride, const Scratch& scratch) const {

@@ -210,6 +210,8 @@ struct Avx2Vector {
   }
 
   // Four at a time, to [4].
+  static void SumLanesOf2(F a, F b, float* out) { out[0] = SumLanes(a), out[1] = SumLanes(b); }
+  static void MaxLanesOf2(F a, F b, float* out) { out[0] = MaxLanes(a), out[1] = MaxLanes(b); }
   static void SumLanesOf4(F a, F b, F c, F d, float* out) {
     out[0] = SumLanes(a), out[1] = SumLanes(b), out[2] = SumLanes(c), out[3] = SumLanes(d);
   }

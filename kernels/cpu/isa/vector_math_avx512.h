@@ -254,7 +254,13 @@ struct Avx512Vector {
     return _mm_cvtss_f32(_mm_max_ss(x, _mm_movehdup_ps(x)));
   }
 
-  // Four at a time, to [4].
+  // Two and four at a time.
+  static void SumLanesOf2(F a, F b, float* out) {
+    LanesOf2(a, b, out, [](__m256 x, __m256 y) { return _mm256_add_ps(x, y); });
+  }
+  static void MaxLanesOf2(F a, F b, float* out) {
+    LanesOf2(a, b, out, [](__m256 x, __m256 y) { return _mm256_max_ps(x, y); });
+  }
   static void SumLanesOf4(F a, F b, F c, F d, float* out) {
     LanesOf4(a, b, c, d, out, [](F x, F y) { return Add(x, y); });
   }
@@ -303,6 +309,16 @@ struct Avx512Vector {
   }
 
  private:
+  template <class Join>
+  static void LanesOf2(F a, F b, float* out, Join join) {
+    const __m256 a8 = join(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1));
+    const __m256 b8 = join(_mm512_castps512_ps256(b), _mm512_extractf32x8_ps(b, 1));
+    __m256 x = join(_mm256_permute2f128_ps(a8, b8, 0x20), _mm256_permute2f128_ps(a8, b8, 0x31));
+    x = join(x, _mm256_permute_ps(x, 0x4e));
+    x = join(x, _mm256_permute_ps(x, 0xb1));
+    out[0] = _mm256_cvtss_f32(x);
+    out[1] = _mm_cvtss_f32(_mm256_extractf128_ps(x, 1));
+  }
   template <class Join>
   static void LanesOf4(F a, F b, F c, F d, float* out, Join join) {
     const F ab = join(_mm512_shuffle_f32x4(a, b, 0x44), _mm512_shuffle_f32x4(a, b, 0xee));
