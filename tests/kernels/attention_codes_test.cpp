@@ -193,6 +193,70 @@ TEST(AttentionCodes, NumbersMakeOneChain) {
   }
 }
 
+// Scales that are taken as they lie in a page are those that were made f32 before.
+TEST(AttentionCodes, ByteScalesAreThoseOfFloats) {
+  constexpr int kSteps = 64, kGroups = 4, kStride = 80, kMostRows = 5, kColumns = 64;
+  constexpr float kFixed = 0.37f;
+  std::vector<uint8_t> codes;
+  std::vector<float> scales;
+  for (int i = 0; i < kGroups * kStride; ++i) {
+    codes.push_back(static_cast<uint8_t>(i % 127));  // all that are numbers and not negative
+    scales.push_back(NumberOfFloat8(codes.back(), 3) * kFixed);
+  }
+  const ByteScales bytes = {codes.data(), 0x1p8f * kFixed};
+  const std::vector<float> a = RandomValues(kMostRows * kSteps, 1);
+  std::vector<uint8_t> page(2 * kSteps * kColumns);
+  Rng rng(2, 2);
+  for (uint8_t& byte : page) byte = static_cast<uint8_t>(rng.NextBelow(256));
+  alignas(64) float table[16] = {0,     0.5f,  1,  1.5f,  2,  3,  4,  6,
+                                 -0.0f, -0.5f, -1, -1.5f, -2, -3, -4, -6};
+  for (const Isa isa : SupportedIsas()) {
+    const AttentionKernels& kernels = AttentionKernelsOf(isa);
+    if (!kernels.byte_scales) continue;
+    for (int rows = 1; rows <= kMostRows; ++rows) {
+      const auto scale = [&](bool by_bytes) {
+        std::vector<float> folded(static_cast<size_t>(kGroups * rows * kSteps));
+        kernels.scale_rows({.scales = by_bytes ? nullptr : scales.data(),
+                            .bytes = by_bytes ? bytes : ByteScales{},
+                            .scale_stride = kStride,
+                            .groups = kGroups,
+                            .steps = kSteps,
+                            .a = a.data(),
+                            .a_stride = kSteps,
+                            .rows = rows,
+                            .folded = folded.data()});
+        return folded;
+      };
+      EXPECT_TRUE(SameBits(scale(true), scale(false))) << NameOf(isa) << ", " << rows << " rows";
+      for (const NumberForm form :
+           {NumberForm::kByte, NumberForm::kTable, NumberForm::kShortTable}) {
+        const auto multiply = [&](bool by_bytes) {
+          std::vector<float> out(static_cast<size_t>(rows * kColumns));
+          NumberProductArgs args = {};
+          args.codes = reinterpret_cast<const char*>(page.data());
+          args.pairs = kSteps / 2;
+          args.vectors = args.vectors_of_rows = kColumns / kCodeLanes;
+          args.table = table;
+          args.offset = 128;
+          args.a = a.data();
+          args.a_stride = kSteps;
+          args.rows = rows;
+          args.scales = by_bytes ? nullptr : scales.data();
+          if (by_bytes) args.bytes = bytes;
+          args.scale_stride = kStride;
+          args.group_pairs = kSteps / 2 / kGroups;
+          args.out = out.data();
+          args.out_stride = kColumns;
+          kernels.number_product[static_cast<size_t>(form)](args);
+          return out;
+        };
+        EXPECT_TRUE(SameBits(multiply(true), multiply(false)))
+            << NameOf(isa) << ", form " << static_cast<int>(form) << ", " << rows << " rows";
+      }
+    }
+  }
+}
+
 // Raised rows are exact, or refused: where they are too large, and where denormals count as 0.
 TEST(AttentionCodes, RowsAreRaisedWhereThatIsExact) {
   constexpr int kSteps = 50;

@@ -243,9 +243,16 @@ struct CodedProductArgs {
   bool accumulate;
 };
 
+// Scales of e4m3, none negative, as they lie in a page: each is 2^-8 times `unit` times its number.
+struct ByteScales {
+  const uint8_t* codes;
+  float unit;
+};
+
 // folded[g][r][c] = a[r][c] * scales[g][c].
 struct ScaleRowsArgs {
   const float* scales;
+  ByteScales bytes;  // where `scales` is null; `steps` is a multiple of 64 then
   int64_t scale_stride;
   int groups, steps;
   const float* a;
@@ -279,7 +286,8 @@ struct NumberProductArgs {
   int64_t a_stride, rows_stride;
   int vectors_of_rows;  // vectors of columns that meet the same rows
   int rows;
-  const float* scales;  // of columns; null: 1
+  const float* scales;  // of columns; null: those in `bytes`, or 1 where they are null, too
+  ByteScales bytes;
   int64_t scale_stride;
   int group_pairs;   // pairs of steps that share scales
   const char* next;  // what is wanted next, prefetched meanwhile; or null
@@ -327,6 +335,7 @@ struct AttentionKernels {
   // First index: rows folded to f32, to fixed point (with fixed_codes). Second: bits - 2.
   void (*fold[2])(const FoldArgs& args);
   void (*coded_product[2][3])(const CodedProductArgs& args);
+  bool byte_scales;  // scale_rows takes some, and number_product of all forms but kE4M3's
   void (*scale_rows)(const ScaleRowsArgs& args);
   // False where products of raised rows, number_product[kRaisedE4M3], would differ from those of
   // the rows; null: rows are not raised.

@@ -14,8 +14,40 @@
 
 namespace kvgauge {
 
+// Scales of bytes: what ReadScales would make of them, without going through memory.
+template <class V>
+[[gnu::always_inline]] inline typename V::F LoadScales(const ByteScales& bytes, int64_t at) {
+  return V::Mul(V::LoadE4M3(bytes.codes + at), V::Set(bytes.unit));
+}
+
+template <class V>
+void ScaleRowsByBytes(const ScaleRowsArgs& args) {
+  constexpr int kMost = 4;  // vectors of scales at a time
+  float* out = args.folded;
+  for (int g = 0; g < args.groups; ++g, out += args.rows * args.steps) {
+    for (int s = 0; s < args.steps; s += kMost * V::kLanes) {
+      typename V::F scale[kMost];
+#pragma GCC unroll 4
+      for (int v = 0; v < kMost; ++v) {
+        scale[v] = LoadScales<V>(args.bytes, g * args.scale_stride + s + v * V::kLanes);
+      }
+      for (int r = 0; r < args.rows; ++r) {
+        const float* a = args.a + r * args.a_stride + s;
+        float* to = out + r * args.steps + s;
+#pragma GCC unroll 4
+        for (int v = 0; v < kMost; ++v) {
+          V::Store(to + v * V::kLanes, V::Mul(V::Load(a + v * V::kLanes), scale[v]));
+        }
+      }
+    }
+  }
+}
+
 template <class V>
 void ScaleRows(const ScaleRowsArgs& args) {
+  if constexpr (V::kLoadsE4M3) {
+    if (args.scales == nullptr) return ScaleRowsByBytes<V>(args);
+  }
   constexpr int kMost = 4;  // vectors of scales at a time
   float* out = args.folded;
   for (int g = 0; g < args.groups; ++g, out += args.rows * args.steps) {
@@ -289,6 +321,7 @@ template <class V, class P, int kRows, bool kShared>
   }
   float* const out = args.out + row * out_stride + vector * kCodeLanes;
   const float* scales = args.scales == nullptr ? nullptr : args.scales + vector * kCodeLanes;
+  int64_t bytes_at = vector * kCodeLanes;
   bool adds = args.accumulate;
   for (int first = 0; first < args.pairs; first += args.group_pairs) {
     const int last = first + args.group_pairs < args.pairs ? first + args.group_pairs : args.pairs;
@@ -338,6 +371,8 @@ template <class V, class P, int kRows, bool kShared>
         if (scales != nullptr) {
           scale = V::Load(scales + column);
           if constexpr (P::kUnit != 1.0f) scale = V::Mul(scale, V::Set(P::kUnit));
+        } else if constexpr (V::kLoadsE4M3 && P::kUnit == 1.0f) {
+          if (args.bytes.codes != nullptr) scale = LoadScales<V>(args.bytes, bytes_at + column);
         }
 #pragma GCC unroll 4
         for (int r = 0; r < kRows; ++r) {
@@ -349,6 +384,7 @@ template <class V, class P, int kRows, bool kShared>
     }
     adds = true;
     if (scales != nullptr) scales += args.scale_stride;
+    bytes_at += args.scale_stride;
   }
 }
 

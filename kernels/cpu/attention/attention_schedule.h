@@ -527,9 +527,6 @@ class CpuAttention final : public AttentionOps {
   void MultiplyCodes(const Call& call, const StreamPlan& plan, const CodeRun& run,
                      const Scratch& scratch) const;
   void MultiplyNumbers(const StreamPlan& plan, const CodeRun& run, const Scratch& scratch) const;
-  void MultiplyNumbers(const StreamPlan& plan, const void* page, const Next& after, const float* a,
-                       int64_t a_stride, int rows, bool accumulate, float* out, int64_t out_stride,
-                       const Scratch& scratch) const;
 
   void Absorb(const Call& call, const Piece& piece, int64_t rows, const Scratch& scratch) const;
   void ExpandPage(const Call& call, const void* page, int steps, int width, float* out) const;

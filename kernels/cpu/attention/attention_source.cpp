@@ -308,73 +308,86 @@ void CpuAttention::MultiplyCodes(const Call& call, const StreamPlan& plan, const
 // Rows times pages of codes that stand for numbers. Scales of steps go into the rows.
 void CpuAttention::MultiplyNumbers(const StreamPlan& plan, const CodeRun& run,
                                    const Scratch& scratch) const {
-  for (int i = 0; i < run.count; ++i) {
-    MultiplyNumbers(plan, run.pages[i], run.after[i], run.a + i * run.a_page, run.a_stride,
-                    run.rows, run.accumulate, run.out + i * run.out_page, run.out_stride, scratch);
-  }
-}
-
-void CpuAttention::MultiplyNumbers(const StreamPlan& plan, const void* page, const Next& after,
-                                   const float* a, int64_t a_stride, int rows, bool accumulate,
-                                   float* out, int64_t out_stride, const Scratch& scratch) const {
   const CodedLayout& layout = plan.codec.layout;
-  NumberProductArgs args = {.codes = static_cast<const char*>(page),
+  const bool own_scales = layout.scale != ScaleType::kNone;
+  const bool by_bytes =
+      kernels_.byte_scales && layout.scale == ScaleType::kE4M3 && layout.steps % 64 == 0;
+  const bool some = own_scales || plan.codec.fixed_scales != nullptr;
+  const bool scaled = some && plan.step_scales;
+  const float* scales = own_scales ? scratch.code_scales : plan.codec.fixed_scales;
+  if (by_bytes) scales = nullptr;
+  ScaleRowsArgs scale = {.scales = scales,
+                         .bytes = {nullptr, 0x1p8f * plan.codec.fixed_scale},
+                         .scale_stride = layout.scale_stride,
+                         .groups = plan.ScaleGroups(),
+                         .steps = layout.steps,
+                         .a = run.a,
+                         .a_stride = run.a_stride,
+                         .rows = run.rows,
+                         .folded = scratch.folded};
+  NumberProductArgs args = {.codes = nullptr,
                             .pairs = layout.steps / 2,
                             .vectors = layout.vectors,
                             .table = plan.codec.table,
                             .offset = plan.codec.offset,
-                            .a = a,
-                            .a_stride = a_stride,
+                            .a = scratch.folded,
+                            .a_stride = layout.steps,
                             .rows_stride = 0,
                             .vectors_of_rows = layout.vectors,
-                            .rows = rows,
-                            .scales = nullptr,
+                            .rows = run.rows,
+                            .scales = scaled ? nullptr : scales,
+                            .bytes = {},
                             .scale_stride = layout.scale_stride,
                             .group_pairs = layout.steps / 2,
-                            .next = static_cast<const char*>(after.data),
-                            .next_bytes = after.bytes,
-                            .out = out,
-                            .out_stride = out_stride,
-                            .accumulate = accumulate};
-  const float* scales = plan.codec.fixed_scales;
-  if (layout.scale != ScaleType::kNone) {
-    const Next next = FetchFirst(after, after.bytes / 64 % args.pairs);
+                            .next = nullptr,
+                            .next_bytes = 0,
+                            .out = run.out,
+                            .out_stride = run.out_stride,
+                            .accumulate = run.accumulate};
+  if (scaled) {
+    args.rows_stride = int64_t{run.rows} * layout.steps;
+    if (layout.groups > 1) args.vectors_of_rows = layout.group / kCodeLanes;
+  } else if (some && layout.groups > 1) {
+    args.group_pairs = layout.group / 2;
+  }
+  const bool raises = plan.form == NumberForm::kE4M3 && kernels_.raise_rows != nullptr;
+  for (int i = 0; i < run.count; ++i) {
+    const auto* page = static_cast<const char*>(run.pages[i]);
+    Next next = run.after[i];
+    if (own_scales) {
+      next = FetchFirst(next, next.bytes / 64 % args.pairs);
+      if (by_bytes) {
+        scale.bytes.codes = reinterpret_cast<const uint8_t*>(page) + layout.scale_offset;
+        if (!scaled) args.bytes = scale.bytes;
+      } else {
+        codec_kernels_.scales(plan.codec, page, scratch.code_scales);
+      }
+    }
+    if (scaled) kernels_.scale_rows(scale);
+    NumberForm form = plan.form;
+    bool as_given = !scaled;
+    if (raises) {
+      const RaiseRowsArgs raise = {.a = scaled ? scratch.folded : scale.a,
+                                   .a_stride = scaled ? layout.steps : run.a_stride,
+                                   .rows = scaled ? run.rows * plan.ScaleGroups() : run.rows,
+                                   .steps = layout.steps,
+                                   .raised = scratch.folded};
+      if (kernels_.raise_rows(raise)) {
+        form = NumberForm::kRaisedE4M3;
+        as_given = false;
+      } else if (scaled) {
+        kernels_.scale_rows(scale);  // they were raised where they lay
+      }
+    }
+    args.a = as_given ? scale.a : scratch.folded;
+    args.a_stride = as_given ? run.a_stride : layout.steps;
+    args.codes = page;
     args.next = static_cast<const char*>(next.data);
     args.next_bytes = next.bytes;
-    codec_kernels_.scales(plan.codec, page, scratch.code_scales);
-    scales = scratch.code_scales;
+    kernels_.number_product[static_cast<int>(form)](args);
+    scale.a += run.a_page;
+    args.out += run.out_page;
   }
-  const bool scaled = scales != nullptr && plan.step_scales;
-  const auto scale_rows = [&] {
-    kernels_.scale_rows({scales, layout.scale_stride, plan.ScaleGroups(), layout.steps, a, a_stride,
-                         rows, scratch.folded});
-  };
-  if (scaled) {
-    scale_rows();
-    args.a = scratch.folded;
-    args.a_stride = layout.steps;
-    args.rows_stride = int64_t{rows} * layout.steps;
-    if (layout.groups > 1) args.vectors_of_rows = layout.group / kCodeLanes;
-  } else if (scales != nullptr) {
-    args.scales = scales;
-    if (layout.groups > 1) args.group_pairs = layout.group / 2;
-  }
-  NumberForm form = plan.form;
-  if (form == NumberForm::kE4M3 && kernels_.raise_rows != nullptr) {
-    const RaiseRowsArgs raise = {.a = args.a,
-                                 .a_stride = args.a_stride,
-                                 .rows = scaled ? rows * plan.ScaleGroups() : rows,
-                                 .steps = layout.steps,
-                                 .raised = scratch.folded};
-    if (kernels_.raise_rows(raise)) {
-      form = NumberForm::kRaisedE4M3;
-      args.a = scratch.folded;
-      args.a_stride = layout.steps;
-    } else if (scaled) {
-      scale_rows();  // they were raised where they lay
-    }
-  }
-  kernels_.number_product[static_cast<int>(form)](args);
 }
 
 // Keys that are not rotated are never rebuilt: q . (B l) = (B^T q) . l.

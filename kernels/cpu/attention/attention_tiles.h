@@ -456,6 +456,7 @@ constexpr AttentionKernels MakeAttentionKernels() {
     k.coded_product[1][1] = &FixedProduct<V, 3>;
     k.coded_product[1][2] = &FixedProduct<V, 4>;
   }
+  k.byte_scales = V::kLoadsE4M3;
   k.scale_rows = &ScaleRows<V>;
   SetNumbers<V, Float8Numbers<V, 3>>(k, NumberForm::kE4M3);
   SetNumbers<V, Float8Numbers<V, 2>>(k, NumberForm::kE5M2);

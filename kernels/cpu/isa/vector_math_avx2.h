@@ -17,6 +17,7 @@ struct Avx2Vector {
   static constexpr bool kHasBf16Dot = false;
   static constexpr bool kHasWordTable = false;
   static constexpr bool kHalvesInRegisters = false;
+  static constexpr bool kLoadsE4M3 = false;
   static constexpr bool kHasWordDot = true;
 
   static F Set(float x) { return _mm256_set1_ps(x); }

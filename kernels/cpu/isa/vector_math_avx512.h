@@ -41,6 +41,7 @@ struct Avx512Vector {
   static constexpr bool kHasWordDot = true;
   static constexpr bool kHasWordTable = true;
   static constexpr bool kHalvesInRegisters = false;
+  static constexpr bool kLoadsE4M3 = true;
 
   static F Set(float x) { return _mm512_set1_ps(x); }
   static F Load(const float* p) { return _mm512_loadu_ps(p); }
@@ -152,6 +153,11 @@ struct Avx512Vector {
     const __m512i shifted =
         _mm512_maddubs_epi16(_mm512_set1_epi16(odd == 0 ? 0x80 : int16_t(0x8000)), codes);
     return (U)_mm512_and_si512(shifted, _mm512_set1_epi16(static_cast<int16_t>(0xbf80u)));
+  }
+  // 2^-8 times numbers of e4m3, none of them negative.
+  static F LoadE4M3(const uint8_t* p) {
+    const __m128i codes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+    return _mm512_cvtph_ps(_mm256_slli_epi16(_mm256_cvtepu8_epi16(codes), 7));
   }
   // Two floats, again and again.
   static F SetPair(const float* p) {

@@ -21,6 +21,7 @@ struct PortableVector {
   static constexpr bool kHasBf16Dot = false;
   static constexpr bool kHasWordTable = false;
   static constexpr bool kHalvesInRegisters = false;
+  static constexpr bool kLoadsE4M3 = false;
   static constexpr bool kHasWordDot = false;
 
   static F Set(float x) { return F{x, x, x, x}; }
