@@ -12,6 +12,7 @@
 #include "conformance/masking.h"
 #include "methods/condensing_thin.h"
 #include "support/compare.h"
+#include "support/visual_rows.h"
 
 namespace kvgauge {
 namespace {
@@ -43,16 +44,13 @@ EngineSample VisualSample(uint64_t seed, int64_t new_tokens = 5) {
   end.grid = {1, 1, 1};
   end.embedding_row = 132;
   sample.turns[0].spans = {picture, video, end};
-  auto visuals = std::make_shared<SampleVisuals>();
-  visuals->hidden_size = kWidth;
-  visuals->rows = RandomValues(133 * kWidth, seed + 1, 1.0f);
-  sample.visuals = visuals;
+  sample.visuals = VisualsOf(RandomValues(133 * kWidth, seed + 1, 1.0f), kWidth);
   return sample;
 }
 
 Prompt PromptOf(const Model& model, const EngineSample& sample) {
   Prompt prompt;
-  prompt.embeddings = View(sample.visuals->rows, {sample.visuals->count(), kWidth});
+  sample.visuals->ShowIn(prompt);
   prompt.Append(sample.turns[0].ids, sample.turns[0].spans, !model.config().rope->sections.empty());
   return prompt;
 }

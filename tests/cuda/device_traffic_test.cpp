@@ -11,6 +11,8 @@
 #include "images/preprocess.h"
 #include "kernels/block_products.h"
 #include "runner/vision.h"
+#include "support/compare.h"
+#include "support/visual_rows.h"
 
 namespace kvgauge {
 namespace {
@@ -235,45 +237,125 @@ TEST_F(DeviceTraffic, RowsThatLeaveAPrefillStayOnTheDevice) {
   }
 }
 
-// The rows of a picture come to the host once, which keeps them for all methods and samples. A
-// stage that chooses among them does so there, by what it asked for of all tiles together. What it
-// keeps stays on the device; what it mixes is mixed on the host.
-TEST_F(DeviceTraffic, PicturesComeToTheHost) {
-  const std::string checkpoint = std::string(KVG_TEST_DATA) + "/golden/vision/llava_next";
-  const Result<Json> config = ReadJsonFile(checkpoint + "/preprocessor_config.json");
-  ASSERT_TRUE(config.ok());
-  const Result<PixelValues> pixels =
-      Preprocess(*ReadPreprocessor(*config, "config"), Drawn(56, 40, 11));
-  ASSERT_TRUE(pixels.ok()) << pixels.error().message;
-  const auto tower =
-      VisionTower::Load(checkpoint, {.dtype = DType::kF32, .random_seed = {}}, *tiny_.ops);
-  ASSERT_TRUE(tower.ok()) << tower.error().message;
-  int64_t shown = 0;  // rows
-  const auto traffic = [&](const See* see) {
+// The tower of a family on the device, and a picture that it sees.
+struct Eyes {
+  std::unique_ptr<VisionTower> tower;
+  PixelValues pixels;
+
+  Eyes(const std::string& family, Ops& ops, int width, int height) {
+    const std::string checkpoint = std::string(KVG_TEST_DATA) + "/golden/vision/" + family;
+    const Result<Json> config = ReadJsonFile(checkpoint + "/preprocessor_config.json");
+    KVG_CHECK(config.ok(), family);
+    pixels = *Preprocess(*ReadPreprocessor(*config, "config"), Drawn(width, height, 11));
+    tower = *VisionTower::Load(checkpoint, {.dtype = DType::kF32, .random_seed = {}}, ops);
+  }
+
+  // What it takes to see it. The rows are left in `shown`.
+  Traffic Of(const See* see, VisualFeatures& shown) const {
     const Traffic before = TrafficSoFar();
-    const auto seen = (*tower)->Encode({&*pixels, 1}, Modality::kImage, nullptr, see);
+    Result<std::vector<VisualFeatures>> seen =
+        tower->Encode({&pixels, 1}, Modality::kImage, nullptr, see);
     EXPECT_TRUE(seen.ok()) << seen.error().message;
-    shown = (*seen)[0].count();
-    return TrafficSoFar() - before;
-  };
-  const VisionSpec& spec = (*tower)->spec();
+    const Traffic traffic = TrafficSoFar() - before;
+    shown = std::move((*seen)[0]);
+    return traffic;
+  }
+};
+
+// No row of a picture comes to the host that no stage asks for. A stage that chooses among them
+// does so there, by what it asked for of all tiles together. What it keeps stays on the device;
+// what it mixes is mixed on the host.
+TEST_F(DeviceTraffic, PicturesStayOnTheDevice) {
+  const Eyes eyes("llava_next", *tiny_.ops, 56, 40);
+  const VisionSpec& spec = eyes.tower->spec();
   constexpr int64_t kTiles = 5;
   const int64_t patches = kTiles * spec.tower.grid_rows() * spec.tower.grid_columns();
   const int64_t row_bytes = 4 * spec.hidden_size;
-  const Traffic whole = traffic(nullptr);
-  EXPECT_EQ(whole.downloads, 1);
-  EXPECT_EQ(whole.download_bytes, row_bytes * patches);
+  VisualFeatures shown;
+  const Traffic whole = eyes.Of(nullptr, shown);
+  EXPECT_EQ(whole.downloads, 0);
+  EXPECT_FALSE(shown.rows.on_host());
+  EXPECT_EQ(shown.rows.bytes(), row_bytes * shown.layout.rows);
+
+  // It needs no number, only the picture's seed.
+  const Method drawn = LoadShipped("random_see");
+  EXPECT_EQ(eyes.Of(MakePipeline(drawn).see.get(), shown).downloads, 0);
+  EXPECT_EQ(shown.rows.bytes(), row_bytes * shown.count());
 
   const Method kept = LoadShipped("holov");
-  const Traffic few = traffic(MakePipeline(kept).see.get());
-  // The attention of all tiles, the rows that it compares, and what is left.
-  EXPECT_EQ(few.downloads, 3);
-  EXPECT_LE(few.download_bytes,
-            4 * spec.tower.heads * (patches + kTiles) + row_bytes * (patches + shown));
+  const Traffic few = eyes.Of(MakePipeline(kept).see.get(), shown);
+  // The attention of all tiles, and the rows that it compares.
+  EXPECT_EQ(few.downloads, 2);
+  EXPECT_LE(few.download_bytes, 4 * spec.tower.heads * (patches + kTiles) + row_bytes * patches);
 
   const Method mixed = LoadShipped("visionzip", {"see.dominant=6", "see.contextual=3"});
-  // The attention of all tiles, their keys, the rows that are mixed, and what is left.
-  EXPECT_EQ(traffic(MakePipeline(mixed).see.get()).downloads, 4);
+  // The attention of all tiles, their keys, and the rows that are mixed.
+  EXPECT_EQ(eyes.Of(MakePipeline(mixed).see.get(), shown).downloads, 3);
+}
+
+// Squares of rows, and what the text model's first layers are shown of earlier ones.
+TEST_F(DeviceTraffic, PicturesWithDeepRowsStayOnTheDevice) {
+  const Eyes eyes("qwen3_vl", *tiny_.ops, 50, 40);
+  const auto layers = std::ssize(eyes.tower->spec().deepstack);
+  ASSERT_GT(layers, 0);
+  VisualFeatures shown;
+  EXPECT_EQ(eyes.Of(nullptr, shown).downloads, 0);
+  EXPECT_EQ(std::ssize(shown.rows.tables()), 1 + layers);
+  // What is kept is gathered.
+  const Method kept = LoadShipped("random_see");
+  EXPECT_EQ(eyes.Of(MakePipeline(kept).see.get(), shown).downloads, 0);
+  EXPECT_LT(shown.count(), shown.layout.rows);
+}
+
+// Rows of the text model are between those of the tower where a canvas of tiles is shrunk: the host
+// computes them.
+TEST_F(DeviceTraffic, RowsBetweenThoseOfATowerComeToTheHost) {
+  const Eyes eyes("llava_onevision", *tiny_.ops, 55, 57);
+  VisualFeatures shown;
+  // The canvas of 8 x 8 rows is shown as 5 x 5.
+  EXPECT_EQ(eyes.Of(nullptr, shown).downloads, 1);
+  EXPECT_EQ(shown.layout.rows, 16 + 5 * 6);
+  EXPECT_FALSE(shown.rows.on_host());
+  const Eyes small("llava_onevision", *tiny_.ops, 56, 28);
+  EXPECT_EQ(small.Of(nullptr, shown).downloads, 0);
+  EXPECT_EQ(shown.layout.rows, 16 + 4 * 9);
+}
+
+// A prefill takes rows from where they are: nothing of them is sent, and the answer has the bits
+// that it has with rows of the host.
+TEST_F(DeviceTraffic, PrefillsReadRowsOfTheDevice) {
+  const int64_t width = tiny_.model->config().hidden_size;
+  const std::vector<float> numbers = RandomValues(40 * width, 5, 1.0f);
+  EngineSample sample = Sample(100, 8);
+  sample.turns[0].spans = {
+      {.first = 10, .count = 24, .index = 0, .grid = {1, 4, 6}},
+      {.first = 60, .count = 16, .index = 1, .grid = {1, 4, 4}, .embedding_row = 24}};
+  const int64_t steps = sample.turns[0].max_new_tokens;
+  std::vector<std::vector<double>> answers;
+  std::vector<Traffic> traffic;
+  for (MemoryOps* memory : {&HostMemory(), tiny_.ops->memory.get()}) {
+    sample.visuals = VisualsOf(numbers, width, *memory);
+    EXPECT_EQ(sample.visuals->parts[0].rows->on_host(), memory == &HostMemory());
+    sample.turns[0].forced = RandomIds(steps, 3);
+    Traffic last;
+    for (const bool warm : {false, true}) {
+      const Traffic before = TrafficSoFar();
+      const Status done =
+          Engine({contenders_[1]}, {}).Run({&sample, 1}, [&](const CellResult& cell) {
+            EXPECT_TRUE(cell.status.ok()) << cell.status.error().message;
+            if (warm) answers.push_back(cell.turns[0].log_probs);
+            return Status();
+          });
+      EXPECT_TRUE(done.ok());
+      last = TrafficSoFar() - before;
+    }
+    traffic.push_back(last);
+  }
+  ASSERT_EQ(answers.size(), 2u);
+  EXPECT_EQ(answers[0], answers[1]);
+  EXPECT_EQ(traffic[0].downloads, traffic[1].downloads);
+  EXPECT_EQ(traffic[0].uploads - traffic[1].uploads, 2) << "runs of rows";
+  EXPECT_EQ(traffic[0].upload_bytes - traffic[1].upload_bytes, 40 * width * 4);
 }
 
 // Which operations ask the device for a number, as docs/cuda.md lists them, and what it leaves to

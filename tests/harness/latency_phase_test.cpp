@@ -15,6 +15,7 @@
 #include "runner/engine.h"
 #include "support/scratch_directory.h"
 #include "support/tiny_models.h"
+#include "support/visual_rows.h"
 
 namespace kvgauge {
 namespace {
@@ -148,12 +149,12 @@ TEST(LatencyOfPictures, AnswersAreThoseOfTheEngine) {
     SCOPED_TRACE(kind);
     const TinyModel tiny = MakeTinyModel(kind);
     const int64_t width = tiny.model->config().hidden_size;
-    auto visuals = std::make_shared<SampleVisuals>();
-    visuals->hidden_size = width;
+    std::vector<float> rows;
     Rng rng(7, 0);
     for (int64_t i = 0; i < 40 * width; ++i) {
-      visuals->rows.push_back(static_cast<float>(rng.NextDouble() - 0.5));
+      rows.push_back(static_cast<float>(rng.NextDouble() - 0.5));
     }
+    const std::shared_ptr<const SampleVisuals> visuals = VisualsOf(rows, width);
     LatencyTokens prompt = *SeededPrompts(60, 3)(200, 0);
     prompt.visuals = visuals;
     prompt.spans = {{.first = 10, .count = 24, .index = 0, .grid = {1, 4, 6}},
@@ -423,10 +424,9 @@ LatencyTokens ShowsTwo() {
   LatencyTokens tokens({1, 2, 99, 99, 99, 3, 4, 99, 99, 5, 6});
   tokens.spans = {{.first = 2, .count = 3, .index = 0, .grid = {1, 1, 3}},
                   {.first = 7, .count = 2, .index = 1, .grid = {1, 1, 2}, .embedding_row = 3}};
-  SampleVisuals visuals;
-  visuals.hidden_size = 2;
-  for (int i = 0; i < 10; ++i) visuals.rows.push_back(static_cast<float>(i));
-  tokens.visuals = std::make_shared<SampleVisuals>(visuals);
+  std::vector<float> rows;
+  for (int i = 0; i < 10; ++i) rows.push_back(static_cast<float>(i));
+  tokens.visuals = VisualsOf(rows, 2);
   tokens.vision_s = 5;
   return tokens;
 }
@@ -436,7 +436,7 @@ TEST(LatencyPrompts, ShowWholePicturesOnly) {
   const LatencyPrompt prompts = SamplePrompts({ShowsTwo()});
   const LatencyTokens same = *prompts(11, 0);
   EXPECT_EQ(same.ids, ShowsTwo().ids);
-  EXPECT_EQ(same.visuals->rows, ShowsTwo().visuals->rows);
+  EXPECT_EQ(NumbersOf(*same.visuals), NumbersOf(*ShowsTwo().visuals));
   EXPECT_DOUBLE_EQ(same.vision_s, 5);
 
   // The text between the pictures is left out.
@@ -452,7 +452,7 @@ TEST(LatencyPrompts, ShowWholePicturesOnly) {
   ASSERT_EQ(second.spans.size(), 1u);
   EXPECT_EQ(second.spans[0].first, 3);
   EXPECT_EQ(second.spans[0].index, 0);
-  EXPECT_THAT(second.visuals->rows, ElementsAre(6, 7, 8, 9));
+  EXPECT_THAT(NumbersOf(*second.visuals), ElementsAre(6, 7, 8, 9));
   EXPECT_DOUBLE_EQ(second.vision_s, 2);
 
   // None fits: text takes the place.
@@ -473,10 +473,10 @@ TEST(LatencyPrompts, ShowWholePicturesOnly) {
 // picture, whichever of them a prompt has room for.
 TEST(LatencyPrompts, KnowWhatStagesLeave) {
   LatencyTokens sample = ShowsTwo();
-  const auto left = [](std::vector<int32_t> places, std::vector<float> rows) {
+  const auto left = [](std::vector<int32_t> places, const std::vector<float>& rows) {
     auto features = std::make_shared<VisualFeatures>();
     features->places = std::move(places);
-    features->rows = std::move(rows);
+    features->rows = VisualRows(HostMemory(), rows, 2);
     return LatencyPicture::Left{features, 0.5};
   };
   sample.pictures = {{3, {left({1}, {20, 21})}}, {2, {left({0}, {30, 31})}}};
@@ -484,13 +484,13 @@ TEST(LatencyPrompts, KnowWhatStagesLeave) {
   const LatencyTokens both = *prompts(11, 0);
   ASSERT_EQ(both.left.size(), 1u);
   EXPECT_THAT(both.left[0]->ids, ElementsAre(1, 2, 99, 3, 4, 99, 5, 6));
-  EXPECT_THAT(both.left[0]->visuals->rows, ElementsAre(20, 21, 30, 31));
+  EXPECT_THAT(NumbersOf(*both.left[0]->visuals), ElementsAre(20, 21, 30, 31));
   EXPECT_DOUBLE_EQ(both.left[0]->vision_s, 1);
   EXPECT_EQ(both.left[0]->now[9], 6) << "where the text behind the second picture is";
   EXPECT_EQ(both.left[0]->now[11], 8);
   const LatencyTokens second = *prompts(7, 0);
   EXPECT_THAT(second.left[0]->ids, ElementsAre(1, 2, 4, 99, 5, 6));
-  EXPECT_THAT(second.left[0]->visuals->rows, ElementsAre(30, 31));
+  EXPECT_THAT(NumbersOf(*second.left[0]->visuals), ElementsAre(30, 31));
   EXPECT_EQ(second.left[0]->spans[0].embedding_row, 0);
   EXPECT_TRUE(prompts(5, 0)->left.empty()) << "no picture, nothing to leave";
 }

@@ -12,6 +12,7 @@
 #include "runner/engine.h"
 #include "runner/tokenizer.h"
 #include "runner/weights.h"
+#include "support/visual_rows.h"
 
 namespace kvgauge {
 namespace {
@@ -62,8 +63,7 @@ class PerfectEyes : public ::testing::Test {
   EngineSample Feed(const Sample& page, std::vector<int32_t>& answer) const {
     EngineSample sample;
     sample.id = page.id;
-    auto visuals = std::make_shared<SampleVisuals>();
-    visuals->hidden_size = width_;
+    std::vector<float> rows;
     std::vector<int32_t>& ids = sample.context;
     ids = *tokenizer_->Encode("Story:");
     size_t from = 6;
@@ -81,7 +81,7 @@ class PerfectEyes : public ::testing::Test {
       for (const std::string& word : picture.words) {
         const float* values =
             word.empty() ? blank_.data() : &embeddings_[static_cast<size_t>(IdOf(word) * width_)];
-        visuals->rows.insert(visuals->rows.end(), values, values + width_);
+        rows.insert(rows.end(), values, values + width_);
         ids.push_back(0);
         ++row;
       }
@@ -92,7 +92,7 @@ class PerfectEyes : public ::testing::Test {
     AppendText(page.questions[0].answers[0], answer);
     turn.max_new_tokens = std::ssize(answer);
     sample.turns = {turn};
-    sample.visuals = visuals;
+    sample.visuals = VisualsOf(rows, width_);
     return sample;
   }
 

@@ -12,6 +12,7 @@
 #include "src/model/visual_input.h"
 #include "src/run/sample_visuals.h"
 #include "support/test_ops.h"
+#include "support/visual_rows.h"
 
 namespace kvgauge {
 namespace {
@@ -57,7 +58,7 @@ TEST_F(PictureFeaturesTest, EachPictureIsSeenOnce) {
   const std::vector<FeatureResult> got = features.Get(first, *tower_);
   ASSERT_TRUE(got[0].ok() && got[1].ok() && got[2].ok());
   EXPECT_EQ(*got[0], *got[2]) << "one content, one feature";
-  EXPECT_NE((*got[0])->features.rows, (*got[1])->features.rows);
+  EXPECT_NE(NumbersOf((*got[0])->features.rows), NumbersOf((*got[1])->features.rows));
   EXPECT_EQ(features.encoded(), 2);
   EXPECT_EQ(loads, 2);
   EXPECT_GT((*got[0])->seconds, 0);
@@ -70,14 +71,22 @@ TEST_F(PictureFeaturesTest, EachPictureIsSeenOnce) {
 
   // Rows do not depend on the pictures beside them.
   PictureFeatures alone(preprocessor_, 0);
-  EXPECT_EQ((*alone.Get({{{&blue, 1}}}, *tower_)[0])->features.rows, (*got[1])->features.rows);
+  EXPECT_EQ(NumbersOf((*alone.Get({{{&blue, 1}}}, *tower_)[0])->features.rows),
+            NumbersOf((*got[1])->features.rows));
   EXPECT_EQ(alone.bytes(), 0) << "nothing is kept where nothing may be";
 
-  const auto joined = JoinFeatures(FeaturesLeft(nullptr, {}, std::vector{*got[1], *got[0]}),
-                                   tower_->spec().hidden_size);
+  const auto joined = JoinRows(*FeaturesLeft(nullptr, {}, std::vector{*got[1], *got[0]}, *tower_),
+                               tower_->spec().hidden_size);
   EXPECT_EQ(joined->count(), 32);
-  EXPECT_TRUE(std::equal((*got[1])->features.rows.begin(), (*got[1])->features.rows.end(),
-                         joined->rows.begin()));
+  ASSERT_EQ(joined->parts.size(), 2u);
+  EXPECT_EQ(joined->parts[0].rows.get(), &(*got[1])->features.rows) << "shared, not copied";
+  // What a sample shows is counted with the sample, once.
+  HeldRows shown;
+  for (int i = 0; i < 2; ++i) shown.Add(joined.get());
+  const int64_t small = features.bytes() - shown.bytes();
+  EXPECT_EQ(shown.bytes(), 32 * tower_->spec().hidden_size * 4);
+  EXPECT_EQ(features.BytesBeside({}), features.bytes());
+  EXPECT_EQ(features.BytesBeside(shown), small) << "copies that reports show";
 }
 
 TEST_F(PictureFeaturesTest, TheLeastRecentlyUsedAreGivenUp) {
@@ -134,7 +143,7 @@ TEST_F(PictureFeaturesTest, PixelsWaitInBatches) {
   EXPECT_EQ(all.most_pixel_bytes(), 12 * kPicture);
   for (size_t i = 0; i < one.size(); ++i) {
     ASSERT_TRUE(one[i].ok());
-    EXPECT_EQ((*one[i])->features.rows, (*other[i])->features.rows);
+    EXPECT_EQ(NumbersOf((*one[i])->features.rows), NumbersOf((*other[i])->features.rows));
   }
 }
 

@@ -8,6 +8,7 @@
 #include "src/run/picture_features.h"
 #include "src/run/sample_visuals.h"
 #include "support/test_ops.h"
+#include "support/visual_rows.h"
 
 namespace kvgauge {
 namespace {
@@ -113,9 +114,9 @@ std::shared_ptr<const VisualFeatures> OfNumbers(const std::vector<VisualBlock>& 
                                                 const std::vector<float>& numbers) {
   auto visual = std::make_shared<VisualFeatures>();
   visual->layout = {std::ssize(numbers), blocks};
-  visual->rows = numbers;
-  visual->deepstack = {numbers};
-  for (float& number : visual->deepstack[0]) number *= 10;
+  std::vector<float> deep = numbers;
+  for (float& number : deep) number *= 10;
+  visual->rows = VisualRows(HostMemory(), numbers, 1, {deep});
   return visual;
 }
 
@@ -125,11 +126,11 @@ TEST(JoinFrames, AVideoKeepsItsFirstsAndWhatIsNoFrame) {
       OfNumbers({{.kind = VisualBlock::Kind::kVideo, .first = 0, .rows = 6, .grid = {3, 1, 2}},
                  {.kind = VisualBlock::Kind::kNewline, .first = 6, .rows = 1}},
                 {1, 2, 3, 6, 5, 9, 7});
-  const auto left = JoinFrames(InPairs(), {{video}}, {{-1}});
+  const auto left = *JoinFrames(InPairs(), {{video}}, {{-1}}, HostMemory());
   ASSERT_EQ(left.size(), 1u);
   EXPECT_THAT(left[0]->places, ElementsAre(0, 1, 4, 5, 6));
-  EXPECT_THAT(left[0]->rows, ElementsAre(2, 4, 5, 9, 7));
-  EXPECT_THAT(left[0]->deepstack[0], ElementsAre(20, 40, 50, 90, 70));
+  EXPECT_THAT(NumbersOf(left[0]->rows), ElementsAre(2, 4, 5, 9, 7));
+  EXPECT_THAT(NumbersOf(left[0]->rows, 1), ElementsAre(20, 40, 50, 90, 70));
   EXPECT_EQ(left[0]->count(), 5);
   EXPECT_EQ(video->count(), 7) << "others show it whole";
 }
@@ -145,23 +146,20 @@ TEST(JoinFrames, PicturesThatAreNoFramesOfOneVideoStay) {
       OfNumbers(two, {7, 8}), OfNumbers(two, {9, 10}),  OfNumbers(other, {1, 1}),
       OfNumbers(two, {1, 1}), OfNumbers(two, {11, 12}), OfNumbers(two, {13, 16})};
   // A picture, one frame of a video, two of the next, one of another shape and its neighbours.
-  const auto left =
-      JoinFrames(InPairs(), pictures, std::vector<int32_t>{-1, 0, 1, 1, -1, 2, 2, 3, 3});
+  const auto left = *JoinFrames(InPairs(), pictures,
+                                std::vector<int32_t>{-1, 0, 1, 1, -1, 2, 2, 3, 3}, HostMemory());
   const auto gone = [&](size_t i) { return left[i]->gone; };
   for (const size_t same : {0u, 1u, 4u, 5u, 6u}) EXPECT_EQ(left[same], pictures[same]) << same;
   EXPECT_FALSE(gone(2));
   EXPECT_TRUE(gone(3));
   EXPECT_TRUE(gone(8));
   EXPECT_EQ(left[3]->count(), 0);
-  EXPECT_THAT(left[2]->rows, ElementsAre(6, 7));
-  EXPECT_THAT(left[7]->rows, ElementsAre(12, 14));
-  EXPECT_THAT(left[7]->deepstack[0], ElementsAre(120, 140));
-  std::vector<const VisualFeatures*> shown;
-  for (const auto& one : left) shown.push_back(one.get());
-  const auto joined = JoinRows(shown, 1);
+  EXPECT_THAT(NumbersOf(left[2]->rows), ElementsAre(6, 7));
+  EXPECT_THAT(NumbersOf(left[7]->rows), ElementsAre(12, 14));
+  EXPECT_THAT(NumbersOf(left[7]->rows, 1), ElementsAre(120, 140));
+  const auto joined = JoinRows(left, 1);
   EXPECT_EQ(joined->count(), 14);
-  EXPECT_EQ(joined->deepstack.size(), 1u);
-  EXPECT_EQ(joined->deepstack[0].size(), 14u);
+  EXPECT_EQ(NumbersOf(*joined, 1).size(), 14u);
 }
 
 // Keeps every patch, in order.
@@ -229,8 +227,10 @@ TEST(SeeInTowers, WhatIsKeptHasTheBitsOfTheWhole) {
     const KeepAll all(eyes, spec.merge * spec.merge);
     const auto same = (*tower)->Encode(pixels, Modality::kImage, nullptr, &all);
     ASSERT_TRUE(plain.ok() && same.ok());
-    EXPECT_EQ((*same)[1].rows, (*plain)[1].rows);
-    EXPECT_EQ((*same)[1].deepstack, (*plain)[1].deepstack);
+    const std::vector<float> whole = NumbersOf((*plain)[1].rows);
+    for (size_t table = 0; table <= spec.deepstack.size(); ++table) {
+      EXPECT_EQ(NumbersOf((*same)[1].rows, table), NumbersOf((*plain)[1].rows, table)) << table;
+    }
     EXPECT_EQ((*same)[1].count(), (*plain)[1].layout.rows);
 
     const Result<Method> method = LoadMethod("random_see", KVG_SOURCE_DIR "/configs/methods", {});
@@ -244,10 +244,10 @@ TEST(SeeInTowers, WhatIsKeptHasTheBitsOfTheWhole) {
     ASSERT_GT(left.places.size(), 0u);
     ASSERT_LT(left.count(), left.layout.rows);
     const int64_t width = (*tower)->spec().hidden_size;
+    const std::vector<float> rows = NumbersOf(left.rows);
     for (size_t i = 0; i < left.places.size(); ++i) {
-      const auto want = (*plain)[1].rows.begin() + left.places[i] * width;
-      EXPECT_TRUE(
-          std::equal(want, want + width, left.rows.begin() + static_cast<int64_t>(i) * width))
+      const auto want = whole.begin() + left.places[i] * width;
+      EXPECT_TRUE(std::equal(want, want + width, rows.begin() + static_cast<int64_t>(i) * width))
           << i;
     }
   }
@@ -288,14 +288,14 @@ TEST(SeeInTowers, MixesBehindTheProjector) {
     const int64_t width = (*tower)->spec().hidden_size;
     const VisualFeatures& seen = (*mixed)[0];
     ASSERT_GE(seen.count(), 2);
-    const std::vector<float>& rows = (*plain)[0].rows;
+    const std::vector<float> rows = NumbersOf((*plain)[0].rows), shown = NumbersOf(seen.rows);
     for (int64_t i = 0; i < seen.count(); ++i) {
       const int32_t place = seen.places[static_cast<size_t>(i)];
       ASSERT_EQ(place, 2 * i);
       for (int64_t c = 0; c < width; ++c) {
         const size_t at = static_cast<size_t>(place * width + c);
         const double mean = (double{rows[at]} + double{rows[at + static_cast<size_t>(width)]}) / 2;
-        ASSERT_NEAR(double{seen.rows[static_cast<size_t>(i * width + c)]}, mean, 1e-6) << i;
+        ASSERT_NEAR(double{shown[static_cast<size_t>(i * width + c)]}, mean, 1e-6) << i;
       }
     }
   }
@@ -326,6 +326,7 @@ TEST(SeeInTowers, TilesOfACanvasStandInItsOrder) {
   ASSERT_EQ(seen.count(), 80);
   ASSERT_EQ(seen.layout.rows, 70);
   const int64_t width = spec.hidden_size;
+  const std::vector<float> whole = NumbersOf((*plain)[0].rows), shown = NumbersOf(seen.rows);
   int64_t placed = 0;
   int32_t last = -1;
   for (int64_t i = 0; i < seen.count(); ++i) {
@@ -334,8 +335,8 @@ TEST(SeeInTowers, TilesOfACanvasStandInItsOrder) {
     ++placed;
     EXPECT_GT(place, last);
     last = place;
-    const auto want = (*plain)[0].rows.begin() + place * width;
-    EXPECT_TRUE(std::equal(want, want + width, seen.rows.begin() + i * width)) << i;
+    const auto want = whole.begin() + place * width;
+    EXPECT_TRUE(std::equal(want, want + width, shown.begin() + i * width)) << i;
   }
   EXPECT_EQ(placed, 64);
 }

@@ -25,6 +25,7 @@
 #include "support/compare.h"
 #include "support/fixtures.h"
 #include "support/test_ops.h"
+#include "support/visual_rows.h"
 
 namespace kvgauge {
 namespace {
@@ -338,10 +339,7 @@ EngineSample PicturedSample(const Json& one, const WeightSource& expected, int64
     std::swap(sample.context_spans, turn.spans);
   }
   sample.turns = {turn};
-  auto visuals = std::make_shared<SampleVisuals>();
-  visuals->hidden_size = hidden_size;
-  visuals->rows = ReadFixture<float>(expected, "rows", DType::kF32);
-  sample.visuals = visuals;
+  sample.visuals = VisualsOf(ReadFixture<float>(expected, "rows", DType::kF32), hidden_size);
   return sample;
 }
 

@@ -14,6 +14,7 @@
 #include "runner/vision.h"
 #include "runner/weights.h"
 #include "support/fixtures.h"
+#include "support/visual_rows.h"
 
 namespace kvgauge {
 namespace {
@@ -138,22 +139,25 @@ TEST_P(FramesGolden, JoinsFramesAsTheOracle) {
   };
   auto video = std::make_shared<VisualFeatures>();
   video->layout = shape(VisualBlock::Kind::kVideo, static_cast<int32_t>(count));
-  video->rows = frames;
+  const int64_t width = static_cast<int64_t>(numbers) / rows;
+  video->rows = VisualRows(HostMemory(), frames, width);
   std::vector<std::shared_ptr<const VisualFeatures>> pictures;
   for (const std::span<const float> frame : view.frames) {
     auto picture = std::make_shared<VisualFeatures>();
     picture->layout = shape(VisualBlock::Kind::kWhole, 1);
-    picture->rows.assign(frame.begin(), frame.end());
+    picture->rows = VisualRows(HostMemory(), {frame.begin(), frame.end()}, width);
     pictures.push_back(std::move(picture));
   }
-  std::vector<float> shown, as_pictures;
-  for (const auto& left : JoinFrames(see, {{video}}, {{-1}})) shown = left->rows;
+  std::vector<float> as_pictures;
+  const auto of_video = *JoinFrames(see, {{video}}, {{-1}}, HostMemory());
+  const std::vector<float> shown = NumbersOf(of_video.at(0)->rows);
   const std::vector<int32_t> one_video(pictures.size(), 0);
-  const auto left = JoinFrames(see, pictures, one_video);
+  const auto left = *JoinFrames(see, pictures, one_video, HostMemory());
   ASSERT_EQ(left.size(), pictures.size());
   for (size_t i = 0; i < left.size(); ++i) {
     EXPECT_EQ(left[i]->gone, first[i] != static_cast<int32_t>(i)) << i;
-    as_pictures.insert(as_pictures.end(), left[i]->rows.begin(), left[i]->rows.end());
+    const std::vector<float> own = NumbersOf(left[i]->rows);
+    as_pictures.insert(as_pictures.end(), own.begin(), own.end());
   }
   EXPECT_EQ(shown, as_pictures);
   ASSERT_EQ(shown.size(), expected.size());

@@ -53,7 +53,7 @@ TEST(ChunkPrefillTest, ATemplateStandsBehindTheLastPicture) {
     std::vector<int32_t> ids = RandomIds(tokens, 3);
     for (const int64_t at : question) ids[static_cast<size_t>(at)] ^= 1;
     Prompt prompt;
-    prompt.embeddings = View(rows, {60, model.config().hidden_size});
+    prompt.embeddings = {{View(rows, {60, model.config().hidden_size})}};
     prompt.Append(ids, std::span(&video, 1), true);
     KvCache cache = model.NewCache(tokens);
     Compressor compressor(model, method, {Budget::Kind::kEntries, 50});

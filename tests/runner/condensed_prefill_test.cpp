@@ -128,7 +128,7 @@ TEST(CondensedPrefillTest, TheTokensOfTheStageStayInThePlaceOfAChunk) {
     const std::vector<float> embeddings = StageOf(made).Embeddings(model.shape());
     const std::unique_ptr<RowAdapters> adapters = StageOf(made).Load(model.shape(), model.ops());
     Prompt read = Prompt::FromTokens(std::span(ids).first(static_cast<size_t>(chunk)));
-    read.embeddings = View(embeddings, {3, 64});
+    read.embeddings = {{View(embeddings, {3, 64})}};
     for (int32_t i = 0; i < 3; ++i) {
       const auto at = static_cast<int32_t>(chunk) + i;
       read.positions.push_back({.embedding_row = i, .rope_position = {at, at, at}});

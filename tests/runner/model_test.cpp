@@ -241,7 +241,7 @@ TEST_F(ModelTest, EmbeddingsCanStandForTokens) {
     mixed.positions[at].modality = Modality::kImage;
     rows.insert(rows.end(), row, row + 48);
   }
-  mixed.embeddings = View(rows, {2, 48});
+  mixed.embeddings = {{View(rows, {2, 48})}};
   std::vector<std::vector<float>> results;
   for (const Prompt* prompt : {&tokens, &mixed}) {
     KvCache cache = (*model)->NewCache(12);

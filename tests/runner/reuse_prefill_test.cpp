@@ -536,7 +536,7 @@ TEST(ReusePrefillTest, RefusesWhatCannotBeReused) {
   const TinyModel tiny = MakeTinyModel("gqa", 1, {}, kReuseLayers);
   const std::vector<float> rows = RandomValues(10 * 64, 5, 1.0f);
   Prompt prompt;
-  prompt.embeddings = View(rows, {10, 64});
+  prompt.embeddings = {{View(rows, {10, 64})}};
   VisualSpan picture;
   picture.first = 3;
   picture.count = 10;

@@ -227,7 +227,7 @@ TEST(ThinPrefillTest, FastVLetsRowsOfPicturesGo) {
   Model& model = *tiny.model;
   const std::vector<float> rows = RandomValues(30 * 64, 5, 1.0f);
   Prompt prompt;
-  prompt.embeddings = View(rows, {30, 64});
+  prompt.embeddings = {{View(rows, {30, 64})}};
   VisualSpan picture;
   picture.first = 10;
   picture.count = 30;
@@ -258,7 +258,7 @@ TEST(ThinPrefillTest, DartKeepsRowsOfPicturesForItsPivots) {
   const TinyModel tiny = MakeTinyModel("gqa", 1, {}, kThinLayers);
   const std::vector<float> rows = RandomValues(30 * 64, 5, 1.0f);
   Prompt prompt;
-  prompt.embeddings = View(rows, {30, 64});
+  prompt.embeddings = {{View(rows, {30, 64})}};
   const VisualSpan picture = {.first = 10, .count = 30, .grid = {1, 5, 6}};
   prompt.Append(RandomIds(70, 6), std::vector<VisualSpan>{picture}, false);
   const Thinned thinned(*tiny.model, Shipped("dart", {"thin.drop=0.5"}), prompt);
@@ -281,7 +281,7 @@ TEST(ThinPrefillTest, SelectiveContextReadsAShorterPrompt) {
     VisualSpan picture = {.first = 300, .count = 30, .grid = {1, 5, 6}};
     const auto prompt_of = [&](const std::vector<int32_t>& tokens) {
       Prompt prompt;
-      prompt.embeddings = View(rows, {30, 64});
+      prompt.embeddings = {{View(rows, {30, 64})}};
       prompt.Append(tokens, std::vector<VisualSpan>{picture}, std::string(kind) == "three_axes");
       return prompt;
     };

@@ -94,13 +94,9 @@ class VisionModelGolden : public ::testing::TestWithParam<std::string> {
     auto visuals = std::make_shared<SampleVisuals>();
     visuals->hidden_size = model_->config().hidden_size;
     std::vector<ShownVisual> shown;
-    for (const VisualFeatures& one : Need(tower_->Encode(Pixels(c), modality))) {
-      visuals->rows.insert(visuals->rows.end(), one.rows.begin(), one.rows.end());
-      visuals->deepstack.resize(one.deepstack.size());
-      for (size_t i = 0; i < one.deepstack.size(); ++i) {
-        visuals->deepstack[i].insert(visuals->deepstack[i].end(), one.deepstack[i].begin(),
-                                     one.deepstack[i].end());
-      }
+    for (VisualFeatures& one : Need(tower_->Encode(Pixels(c), modality))) {
+      const int64_t count = one.rows.count();
+      visuals->Append(std::make_shared<const VisualRows>(std::move(one.rows)), 0, count);
       shown.push_back({.modality = modality, .layout = one.layout});
     }
     EngineSample sample;
@@ -116,12 +112,8 @@ class VisionModelGolden : public ::testing::TestWithParam<std::string> {
   }
 
   Prompt PromptOf(const EngineSample& sample) {
-    const SampleVisuals& visuals = *sample.visuals;
     Prompt prompt;
-    prompt.embeddings = View(visuals.rows, {visuals.count(), visuals.hidden_size});
-    for (const std::vector<float>& layer : visuals.deepstack) {
-      prompt.deepstack.push_back(View(layer, {visuals.count(), visuals.hidden_size}));
-    }
+    sample.visuals->ShowIn(prompt);
     const ModelConfig& config = model_->config();
     prompt.Append(sample.turns[0].ids, sample.turns[0].spans,
                   config.rope && !config.rope->sections.empty());

@@ -174,7 +174,7 @@ class ThreeAxes : public ::testing::Test {
     model_ = *std::move(model);
     rows_ = RandomValues(24 * 32, 5, 0.5f);
     const VisualSpan picture = {.first = 3, .count = 24, .grid = {1, 4, 6}};
-    prompt_.embeddings = View(rows_, {24, 32});
+    prompt_.embeddings = {{View(rows_, {24, 32})}};
     prompt_.Append(IdsAround(24, 90), std::span(&picture, 1), true);
   }
 

@@ -42,7 +42,7 @@ class VisualView : public ::testing::Test {
     end.grid = {1, 1, 1};
     end.embedding_row = 12;
     spans_ = {picture, video, end};
-    prompt_.embeddings = View(rows_, {13, kHidden});
+    prompt_.embeddings = {{View(rows_, {13, kHidden})}};
     prompt_.Append(RandomIds(kTokens, 2), spans_, false);
   }
 

@@ -186,12 +186,12 @@ class Phase {
     const Ops& ops = lines_[full_].model->ops();
     if (options_.max_memory_bytes == 0 && ops.memory->FreeBytes() == 0) return;
     const Result<LatencyTokens> prompt = prompt_(length.context, length.next_round);
-    const bool shows = prompt.ok() && prompt->visuals != nullptr;
-    int64_t visual_bytes = shows ? prompt->visuals->bytes() : 0;
-    for (size_t i = 0; shows && i < prompt->left.size(); ++i) {
-      const auto& left = prompt->left[i]->visuals;
-      if (left != nullptr) visual_bytes += left->bytes();
+    HeldRows shown;
+    if (prompt.ok()) {
+      shown.Add(prompt->visuals.get());
+      for (const auto& left : prompt->left) shown.Add(left->visuals.get());
     }
+    const int64_t visual_bytes = shown.bytes();
     for (size_t i = 0; i < lines_.size(); ++i) {
       const size_t line = (full_ + i) % lines_.size();  // the full cache first
       const bool wanted = line == full_ ? Measurements(length) > 0 : length.missing[line] > 0;

@@ -66,14 +66,14 @@ std::vector<Piece> TakeEnd(std::vector<Piece>& pieces, size_t& begin, size_t& en
 }
 
 void AppendRows(const SampleVisuals& from, int64_t first, int64_t count, SampleVisuals& to) {
-  const int64_t width = from.hidden_size;
-  to.hidden_size = width;
-  const auto copy = [&](const std::vector<float>& rows, std::vector<float>& out) {
-    out.insert(out.end(), rows.begin() + first * width, rows.begin() + (first + count) * width);
-  };
-  copy(from.rows, to.rows);
-  to.deepstack.resize(from.deepstack.size());
-  for (size_t i = 0; i < from.deepstack.size(); ++i) copy(from.deepstack[i], to.deepstack[i]);
+  to.hidden_size = from.hidden_size;
+  const int64_t end = first + count;
+  int64_t at = 0;
+  for (const SampleVisuals::Part& part : from.parts) {
+    const int64_t begin = std::max(first, at), stop = std::min(end, at + part.count);
+    to.Append(part.rows, part.first + begin - at, stop - begin);
+    at += part.count;
+  }
 }
 
 // Which picture of a sample has that row.
@@ -92,18 +92,11 @@ LatencyTokens LeftOf(const LatencyTokens& whole, const std::vector<const Latency
   left.spans = whole.spans;
   auto visuals = std::make_shared<SampleVisuals>();
   visuals->hidden_size = whole.visuals->hidden_size;
-  visuals->deepstack.resize(whole.visuals->deepstack.size());
   std::vector<SeenVisual> seen;
   for (const LatencyPicture* picture : pictures) {
     const LatencyPicture::Left& of = picture->left[number];
     seen.push_back({picture->rows, of.features->places, of.features->gone});
-    const auto append = [](const std::vector<float>& rows, std::vector<float>& out) {
-      out.insert(out.end(), rows.begin(), rows.end());
-    };
-    append(of.features->rows, visuals->rows);
-    for (size_t i = 0; i < visuals->deepstack.size(); ++i) {
-      append(of.features->deepstack[i], visuals->deepstack[i]);
-    }
+    visuals->Append({of.features, &of.features->rows}, 0, of.features->rows.count());
     left.vision_s += of.vision_s;
   }
   // All frames of a piece that begins within a video may have joined one before it.

@@ -48,7 +48,8 @@ class PromptEyes {
       KVG_ASSIGN(tower_,
                  LoadTower({.model = model_.path, .dtype = model_.dtype, .weights = model_.weights},
                            ops_, behind_));
-      features_.emplace(*eyes.preprocessor(), KeptFeatureBytes(plan_.config->max_memory_bytes));
+      features_.emplace(*eyes.preprocessor(),
+                        KeptFeatureBytes(plan_.config->max_memory_bytes, ops_));
     }
     std::vector<PictureRequest> requests;
     for (const Picture& picture : sample.pictures) {
@@ -60,8 +61,9 @@ class PromptEyes {
       prompt.vision_s += (*feature)->seconds;
       own.push_back(*std::move(feature));
     }
-    prompt.visuals =
-        JoinFeatures(FeaturesLeft(nullptr, sample.pictures, own), tower_->spec().hidden_size);
+    KVG_ASSIGN(const std::vector<std::shared_ptr<const VisualFeatures>> whole,
+               FeaturesLeft(nullptr, sample.pictures, own, *tower_));
+    prompt.visuals = JoinRows(whole, tower_->spec().hidden_size);
     for (const auto& feature : own) prompt.pictures.push_back({feature->features.count()});
     for (const SeeKey& key : keys_) {
       std::vector<std::shared_ptr<const PictureFeature>> seen;
@@ -69,8 +71,8 @@ class PromptEyes {
         if (!feature.ok()) return feature.error().Wrap(StrCat("sample ", sample.id));
         seen.push_back(*std::move(feature));
       }
-      const std::vector<std::shared_ptr<const VisualFeatures>> left =
-          FeaturesLeft(key.stage, sample.pictures, seen);
+      KVG_ASSIGN(const std::vector<std::shared_ptr<const VisualFeatures>> left,
+                 FeaturesLeft(key.stage, sample.pictures, seen, *tower_));
       for (size_t i = 0; i < left.size(); ++i) {
         prompt.pictures[i].left.push_back({left[i], seen[i]->seconds});
       }

@@ -404,15 +404,12 @@ Result<VisualPrompt> EncodeVisuals(VisualInput& input, const VisualFlags& flags,
     features.push_back(std::make_shared<const VisualFeatures>(std::move(one)));
   }
   if (see != nullptr && see->sees().frames) {
-    features = JoinFrames(*see, features, std::vector<int32_t>(features.size(), -1));
+    KVG_ASSIGN(features, JoinFrames(*see, features, std::vector<int32_t>(features.size(), -1),
+                                    *loaded.ops->memory));
   }
-  std::vector<const VisualFeatures*> all;
   std::vector<SeenVisual> seen;
-  for (const auto& one : features) {
-    all.push_back(one.get());
-    seen.push_back({one->layout.rows, one->places, one->gone});
-  }
-  prompt.visuals = JoinRows(all, input.spec.hidden_size);
+  for (const auto& one : features) seen.push_back({one->layout.rows, one->places, one->gone});
+  prompt.visuals = JoinRows(features, input.spec.hidden_size);
   if (see != nullptr) {
     ShowLess(seen, prompt.ids, prompt.spans);
     prompt.unseen = input.rows() - prompt.visual_tokens();
@@ -420,20 +417,12 @@ Result<VisualPrompt> EncodeVisuals(VisualInput& input, const VisualFlags& flags,
   return prompt;
 }
 
-std::shared_ptr<const SampleVisuals> JoinRows(std::span<const VisualFeatures* const> features,
-                                              int64_t hidden_size) {
+std::shared_ptr<const SampleVisuals> JoinRows(
+    std::span<const std::shared_ptr<const VisualFeatures>> features, int64_t hidden_size) {
   auto visuals = std::make_shared<SampleVisuals>();
   visuals->hidden_size = hidden_size;
-  size_t numbers = 0;
-  for (const VisualFeatures* one : features) numbers += one->rows.size();
-  visuals->rows.reserve(numbers);
-  for (const VisualFeatures* one : features) {
-    visuals->rows.insert(visuals->rows.end(), one->rows.begin(), one->rows.end());
-    visuals->deepstack.resize(one->deepstack.size());
-    for (size_t i = 0; i < one->deepstack.size(); ++i) {
-      std::vector<float>& layer = visuals->deepstack[i];
-      layer.insert(layer.end(), one->deepstack[i].begin(), one->deepstack[i].end());
-    }
+  for (const auto& one : features) {
+    visuals->Append({one, &one->rows}, 0, one->rows.count());
   }
   return visuals;
 }

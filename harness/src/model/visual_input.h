@@ -87,9 +87,10 @@ inline const See* OfPictures(const See* see) {
   return see == nullptr || see->sees().frames ? nullptr : see;
 }
 
-// The rows of pictures and videos one after the other, as the engine takes them.
-std::shared_ptr<const SampleVisuals> JoinRows(std::span<const VisualFeatures* const> features,
-                                              int64_t hidden_size);
+// The rows of pictures and videos one after the other, as the engine takes them. Nothing is copied:
+// prompts that show a picture share its rows.
+std::shared_ptr<const SampleVisuals> JoinRows(
+    std::span<const std::shared_ptr<const VisualFeatures>> features, int64_t hidden_size);
 
 // [{"first", "count", "modality", "index", "frame", "grid", "newlines", "piece"}]
 Json SpansJson(const std::vector<VisualSpan>& spans);

@@ -25,15 +25,32 @@ struct Batch {
 
 }  // namespace
 
-int64_t KeptFeatureBytes(int64_t max_memory_bytes) {
-  if (max_memory_bytes <= 0) return kKeptFeatureBytes;
-  return std::min(kKeptFeatureBytes, max_memory_bytes / kKeptFeatureShare);
+int64_t KeptFeatureBytes(int64_t max_memory_bytes, const Ops& ops) {
+  if (max_memory_bytes <= 0 && ops.device == Device::kHost) return kKeptFeatureBytes;
+  const int64_t bound = max_memory_bytes > 0 ? max_memory_bytes : ops.memory->FreeBytes();
+  return std::min(kKeptFeatureBytes, bound / kKeptFeatureShare);
+}
+
+int64_t WindowVisualBytes(int64_t max_memory_bytes, const Ops& ops) {
+  constexpr int64_t kMost = int64_t{1} << 29;
+  if (ops.device == Device::kHost) return kMost;
+  const int64_t bound = max_memory_bytes > 0 ? max_memory_bytes : ops.memory->FreeBytes();
+  return std::min(kMost, bound / kKeptFeatureShare);
 }
 
 int64_t PictureFeature::bytes() const {
-  int64_t numbers = std::ssize(features.rows);
-  for (const std::vector<float>& layer : features.deepstack) numbers += std::ssize(layer);
-  return numbers * 4 + (thumbnail == nullptr ? 0 : std::ssize(thumbnail->thumbnail));
+  return features.rows.bytes() + (thumbnail == nullptr ? 0 : std::ssize(thumbnail->thumbnail));
+}
+
+int64_t PictureFeatures::BytesBeside(const HeldRows& shown) const {
+  int64_t bytes = 0;
+  for (const Kept& kept : kept_) {
+    const VisualRows& rows = kept.feature->features.rows;
+    // Small copies of pictures are the host's.
+    const int64_t all = rows.on_host() ? kept.feature->bytes() : rows.bytes();
+    bytes += all - (shown.Has(rows) ? rows.bytes() : 0);
+  }
+  return bytes;
 }
 
 // The file's content, and what of its prompt the preprocessor looks at.
@@ -56,14 +73,19 @@ Result<PictureFeatures::Looked> PictureFeatures::Look(const PictureRequest& requ
   return Looked{*std::move(pixels), *std::move(thumbnail)};
 }
 
+void PictureFeatures::GiveUp(int64_t bytes) {
+  for (; bytes > 0 && !kept_.empty(); kept_.pop_back()) {
+    const int64_t of_last = kept_.back().feature->bytes();
+    bytes -= of_last;
+    bytes_ -= of_last;
+    by_key_.erase(kept_.back().key);
+  }
+}
+
 void PictureFeatures::Keep(const std::string& key, std::shared_ptr<const PictureFeature> feature) {
   const int64_t bytes = feature->bytes();
   if (bytes > most_bytes_) return;
-  while (bytes_ + bytes > most_bytes_) {
-    bytes_ -= kept_.back().feature->bytes();
-    by_key_.erase(kept_.back().key);
-    kept_.pop_back();
-  }
+  GiveUp(bytes_ + bytes - most_bytes_);
   kept_.push_front({key, std::move(feature)});
   by_key_[key] = kept_.begin();
   bytes_ += bytes;
@@ -76,8 +98,15 @@ std::vector<FeatureResult> PictureFeatures::Get(std::span<const PictureRequest> 
   const auto encode = [&]() {
     if (batch.keys.empty()) return;
     const double start_s = NowSeconds();
-    Result<std::vector<VisualFeatures>> encoded =
-        tower.Encode(batch.pixels, Modality::kImage, nullptr, OfPictures(see.stage), batch.seeds);
+    const auto run = [&] {
+      return tower.Encode(batch.pixels, Modality::kImage, nullptr, OfPictures(see.stage),
+                          batch.seeds);
+    };
+    Result<std::vector<VisualFeatures>> encoded = run();
+    if (!encoded.ok() && encoded.error().code == ErrorCode::kResource && !kept_.empty()) {
+      GiveUp(bytes_);
+      encoded = run();
+    }
     const double seconds = NowSeconds() - start_s;
     for (size_t i = 0; i < batch.keys.size(); ++i) {
       if (!encoded.ok()) {
@@ -139,17 +168,9 @@ std::vector<FeatureResult> PictureFeatures::Get(std::span<const PictureRequest> 
   return results;
 }
 
-std::shared_ptr<const SampleVisuals> JoinFeatures(
-    std::span<const std::shared_ptr<const VisualFeatures>> features, int64_t hidden_size) {
-  std::vector<const VisualFeatures*> rows;
-  rows.reserve(features.size());
-  for (const auto& feature : features) rows.push_back(feature.get());
-  return JoinRows(rows, hidden_size);
-}
-
-std::vector<std::shared_ptr<const VisualFeatures>> FeaturesLeft(
+Result<std::vector<std::shared_ptr<const VisualFeatures>>> FeaturesLeft(
     const See* see, std::span<const Picture> pictures,
-    std::span<const std::shared_ptr<const PictureFeature>> features) {
+    std::span<const std::shared_ptr<const PictureFeature>> features, const VisionTower& tower) {
   std::vector<std::shared_ptr<const VisualFeatures>> all;
   all.reserve(features.size());
   for (const auto& feature : features) all.emplace_back(feature, &feature->features);
@@ -160,7 +181,7 @@ std::vector<std::shared_ptr<const VisualFeatures>> FeaturesLeft(
     // The context's frames are one video, those of each question another.
     video_of.push_back(picture.frame < 0 ? -1 : static_cast<int32_t>(picture.question + 1));
   }
-  return JoinFrames(*see, all, video_of);
+  return JoinFrames(*see, all, video_of, tower.memory());
 }
 
 }  // namespace kvgauge

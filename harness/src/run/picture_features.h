@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a model's tower makes of pictures, computed once for each distinct picture of a run.
 //
-// Features are kept, the least recently used are given up first, as far as a number of bytes
-// allows. Pictures are decoded one at a time, and their pixels are held until a batch for the
-// tower is full. Not thread-safe.
+// Features are kept where the tower made them. The least recently used are given up first, as far
+// as a number of bytes allows, and all where the tower finds no room. Pictures are decoded one at a
+// time, and their pixels are held until a batch for the tower is full. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -28,11 +28,13 @@ namespace kvgauge {
 // Features that are kept for samples to come, at most; and of a bound on memory, the share.
 inline constexpr int64_t kKeptFeatureBytes = int64_t{1} << 28;
 inline constexpr int64_t kKeptFeatureShare = 8;
-// A run reads samples ahead until the rows of their pictures are so many bytes.
-inline constexpr int64_t kWindowVisualBytes = int64_t{1} << 29;
 
-// How many bytes of features a run keeps that may hold `max_memory_bytes` in all (0: no bound).
-int64_t KeptFeatureBytes(int64_t max_memory_bytes);
+// How many bytes of features a run keeps that may hold `max_memory_bytes` in all (0: what its
+// device has free, or no bound on a host).
+int64_t KeptFeatureBytes(int64_t max_memory_bytes, const Ops& ops);
+// A run reads samples ahead until the rows of their pictures are so many bytes; on a device no more
+// than the same share.
+int64_t WindowVisualBytes(int64_t max_memory_bytes, const Ops& ops);
 
 struct PictureFeature {
   VisualFeatures features;
@@ -68,7 +70,9 @@ class PictureFeatures {
   std::vector<FeatureResult> Get(std::span<const PictureRequest> requests, VisionTower& tower,
                                  const SeeKey& see = {});
 
-  int64_t bytes() const { return bytes_; }      // kept now
+  int64_t bytes() const { return bytes_; }  // kept now
+  // Bytes of these that the device (or the host) holds for none of the samples.
+  int64_t BytesBeside(const HeldRows& shown) const;
   int64_t encoded() const { return encoded_; }  // pictures that ran through the tower
   int64_t shared() const { return shared_; }    // requests that found theirs
   int64_t most_pixel_bytes() const { return most_pixel_bytes_; }  // that were held at once
@@ -84,6 +88,7 @@ class PictureFeatures {
     std::shared_ptr<const PictureRow> thumbnail;
   };
   Result<Looked> Look(const PictureRequest& request) const;
+  void GiveUp(int64_t bytes);  // at least, as far as so many are kept
   void Keep(const std::string& key, std::shared_ptr<const PictureFeature> feature);
 
   const Preprocessor preprocessor_;
@@ -93,12 +98,9 @@ class PictureFeatures {
   int64_t bytes_ = 0, encoded_ = 0, shared_ = 0, most_pixel_bytes_ = 0;
 };
 
-// The pictures of one prompt as the engine takes them, one after the other.
-std::shared_ptr<const SampleVisuals> JoinFeatures(
-    std::span<const std::shared_ptr<const VisualFeatures>> features, int64_t hidden_size);
-// What is shown of a sample's pictures, whose features Get gave with the same stage.
-std::vector<std::shared_ptr<const VisualFeatures>> FeaturesLeft(
+// What is shown of a sample's pictures, whose features Get gave with the same stage and tower.
+Result<std::vector<std::shared_ptr<const VisualFeatures>>> FeaturesLeft(
     const See* see, std::span<const Picture> pictures,
-    std::span<const std::shared_ptr<const PictureFeature>> features);
+    std::span<const std::shared_ptr<const PictureFeature>> features, const VisionTower& tower);
 
 }  // namespace kvgauge

@@ -27,8 +27,14 @@ void PictureShow::BeginGroup(const PlanGroup& group) {
   key_ = {see_.get(), StageKey(*prefill.see)};
 }
 
-int64_t PictureShow::bytes() const {
-  return tower_ == nullptr ? 0 : tower_->weight_bytes() + features_->bytes();
+int64_t PictureShow::BytesBeside(std::span<const std::shared_ptr<RunSample>> samples) const {
+  if (tower_ == nullptr) return 0;
+  HeldRows shown;
+  for (const auto& sample : samples) {
+    shown.Add(sample->tokens.visuals.get());
+    if (sample->tokens.whole != nullptr) shown.Add(sample->tokens.whole->visuals.get());
+  }
+  return tower_->weight_bytes() + features_->BytesBeside(shown);
 }
 
 Result<std::vector<Status>> PictureShow::Show(std::span<const std::shared_ptr<RunSample>> samples,
@@ -44,6 +50,15 @@ Result<std::vector<Status>> PictureShow::Show(std::span<const std::shared_ptr<Ru
   }
   for (const auto& sample : samples) sample->sample.pictures.clear();
   return shown;
+}
+
+void PictureShow::Hide(RunSample& sample) {
+  sample.tokens.visuals = nullptr;
+  sample.tokens.whole = nullptr;
+}
+
+int64_t PictureShow::MostBytesAhead() const {
+  return WindowVisualBytes(plan_.config->max_memory_bytes, *plan_.ops);
 }
 
 Status PictureShow::ShowTogether(std::span<const std::shared_ptr<RunSample>> samples,
@@ -73,9 +88,13 @@ Status PictureShow::ShowTogether(std::span<const std::shared_ptr<RunSample>> sam
       own.push_back(*features[at]);
     }
     if (!status.ok() || own.empty()) continue;
-    const std::vector<std::shared_ptr<const VisualFeatures>> left =
-        FeaturesLeft(see_.get(), sample->sample.pictures, own);
-    sample->tokens.visuals = JoinFeatures(left, tower_->spec().hidden_size);
+    const Result<std::vector<std::shared_ptr<const VisualFeatures>>> left =
+        FeaturesLeft(see_.get(), sample->sample.pictures, own, *tower_);
+    if (!left.ok()) {
+      status = left.error().Wrap(StrCat("sample ", sample->sample.id));
+      continue;
+    }
+    sample->tokens.visuals = JoinRows(*left, tower_->spec().hidden_size);
     sample->vision_s = vision_s;
     std::vector<SeenPicture> seen;
     for (const auto& feature : own) {
@@ -84,7 +103,7 @@ Status PictureShow::ShowTogether(std::span<const std::shared_ptr<RunSample>> sam
     sample->sight = MakeSight(sample->sample, seen);
     if (see_ == nullptr) continue;
     if (shows_whole()) ShowWhole(*sample);
-    TakeUnseen(left, *sample);
+    TakeUnseen(*left, *sample);
   }
   return {};
 }
@@ -100,16 +119,17 @@ void PictureShow::ShowWhole(RunSample& sample) {
     if (!feature.ok()) return;  // then the sample has no fidelity
     own.push_back(*std::move(feature));
   }
+  const auto all = FeaturesLeft(nullptr, sample.sample.pictures, own, *tower_);
+  if (!all.ok()) return;
   auto whole = std::make_shared<EngineSample>(sample.tokens);
-  whole->visuals =
-      JoinFeatures(FeaturesLeft(nullptr, sample.sample.pictures, own), tower_->spec().hidden_size);
+  whole->visuals = JoinRows(*all, tower_->spec().hidden_size);
   sample.tokens.whole = std::move(whole);
 }
 
 Status PictureShow::NeedTower(const SampleEyes& eyes, Ops& ops) {
   if (features_ == nullptr || features_of_ != group_->model) {
-    features_ = std::make_unique<PictureFeatures>(*eyes.preprocessor(),
-                                                  KeptFeatureBytes(plan_.config->max_memory_bytes));
+    features_ = std::make_unique<PictureFeatures>(
+        *eyes.preprocessor(), KeptFeatureBytes(plan_.config->max_memory_bytes, ops));
     features_of_ = group_->model;
   }
   const bool behind = see_ != nullptr && see_->sees().behind;

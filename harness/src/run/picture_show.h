@@ -27,6 +27,11 @@ class PictureShow {
   void BeginGroup(const PlanGroup& group);
   // The weights of the model are given up or others are loaded: so is its tower.
   void DropTower() { tower_.reset(); }
+  // No more pictures are shown.
+  void DropAll() {
+    tower_.reset();
+    features_.reset();
+  }
 
   // Gives each sample of the group the rows of its pictures, which it then no longer holds. One
   // status for each sample: a faulty picture is the error of its samples. An error of Show is one
@@ -34,12 +39,18 @@ class PictureShow {
   Result<std::vector<Status>> Show(std::span<const std::shared_ptr<RunSample>> samples,
                                    const SampleEyes* eyes, Ops& ops);
 
+  // The sample gives the rows up, however long its cells wait to be recorded.
+  static void Hide(RunSample& sample);
+  // How many bytes of rows samples are read ahead for.
+  int64_t MostBytesAhead() const;
+
   // Whether a stage of the group takes rows of the pictures out.
   bool reduces() const { return see_ != nullptr; }
   // Whether samples of such a group also get the whole rows, for fidelity.
   bool shows_whole() const { return reduces() && plan_.config->fidelity_steps > 0; }
-  // Bytes of the tower and the features that are kept; 0 before a picture was shown.
-  int64_t bytes() const;
+  // Bytes of the tower and the features that are kept and that none of the samples shows; 0 before
+  // a picture was shown.
+  int64_t BytesBeside(std::span<const std::shared_ptr<RunSample>> samples) const;
 
  private:
   Status NeedTower(const SampleEyes& eyes, Ops& ops);

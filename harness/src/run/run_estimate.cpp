@@ -46,15 +46,17 @@ class MemoryPlanner {
     options_.draws = plan.config->sampling.draws;
     options_.max_memory_bytes = plan.config->max_memory_bytes;
     options_.fidelity_steps = plan.config->fidelity_steps;
-    options_.vision_bytes =
-        eyes.tower_bytes +
-        std::min(eyes.feature_bytes, KeptFeatureBytes(plan.config->max_memory_bytes));
+    options_.vision_bytes = eyes.tower_bytes;
+    kept_bytes_ =
+        std::min(eyes.feature_bytes, KeptFeatureBytes(plan.config->max_memory_bytes, *plan.ops));
     options_.pixel_bytes = std::min(eyes.pixel_bytes, kPixelBytesInFlight);
     // A prefill that changes the model is held against the model as it was.
     const std::vector<PlanPrefill>& prefills = plan.models[group.model].prefills;
     const bool changes = prefills[0].weights != prefills[group.prefill].weights;
     if (options_.fidelity_steps > 0 && changes) original_ = model_;
-    whole_beside_ = options_.fidelity_steps > 0 && prefills[group.prefill].see;
+    const std::optional<StageChoice>& see = prefills[group.prefill].see;
+    whole_beside_ = options_.fidelity_steps > 0 && see;
+    joins_frames_ = see && static_cast<const See&>(*MakeStage(*see)).sees().frames;
     for (const size_t contender : group.contenders) {
       const RunContender& spec = plan.config->contenders[contender];
       const PlannedContender planned = {
@@ -73,7 +75,8 @@ class MemoryPlanner {
 
   // With the bound of the run.
   Result<MemoryPlan> Within(const SampleLength& length, int64_t visual_bytes) const {
-    return PlanMemory(contenders_, Held({length}), options_, 0, Rows(visual_bytes));
+    const int64_t rows = Rows(visual_bytes);
+    return PlanMemory(contenders_, Held({length}), Beside(options_, rows), 0, rows);
   }
   // What the largest of the contenders with a prefill for itself holds beside weights and working
   // memory while it reads; 0: there are none.
@@ -94,10 +97,10 @@ class MemoryPlanner {
   // `visual_bytes`: of the samples that are held together.
   void AddTo(GroupEstimate& estimate, const std::vector<SampleLength>& lengths,
              int64_t visual_bytes) const {
-    EngineOptions options = options_;
-    options.max_memory_bytes = 0;
     const std::vector<SampleLength> held = Held(lengths);
     const int64_t rows = Rows(visual_bytes);
+    EngineOptions options = Beside(options_, rows);
+    options.max_memory_bytes = 0;
     const Result<MemoryPlan> all = PlanMemory(contenders_, held, options, 0, rows);
     if (!all.ok() || lengths.empty()) return;
     std::vector<int64_t> lane_bytes;
@@ -130,6 +133,13 @@ class MemoryPlanner {
     return whole_beside_ ? 2 * visual_bytes : visual_bytes;
   }
 
+  // What is kept of pictures is what the samples show, as far as it goes; frames that were joined
+  // are rows of their own.
+  EngineOptions Beside(EngineOptions options, int64_t rows) const {
+    options.vision_bytes += joins_frames_ ? kept_bytes_ : std::max<int64_t>(kept_bytes_ - rows, 0);
+    return options;
+  }
+
   static PlannedModel Planned(const RunPlan& plan, size_t model) {
     const PlanModel& of = plan.models[model];
     return {.config = &of.config,
@@ -144,6 +154,8 @@ class MemoryPlanner {
   const PlannedModel model_;
   PlannedModel original_;
   bool whole_beside_ = false;  // the full cache's prompt is another
+  bool joins_frames_ = false;
+  int64_t kept_bytes_ = 0;  // of features, at most
   std::vector<PlannedContender> contenders_, idle_;
 };
 
@@ -305,13 +317,14 @@ Result<GroupEstimate> GroupEstimator::Estimate(const PlanGroup& group) {
   const std::vector<int64_t> draws = sampling.Numbers();
   std::vector<std::string> ids;
   std::set<SampleLength> lengths;
+  const int64_t most_visual = WindowVisualBytes(plan_.config->max_memory_bytes, *plan_.ops);
   int64_t visual_bytes = 0;
   for (const PlannedSample& sample : samples) {
     for (const int64_t draw : draws) ids.push_back(sampling.NameOf(sample.id, draw));
     if (!sample.faulty.empty()) continue;
     lengths.insert(sample.length);
     // Samples join those that are held while these are within the bound.
-    if (visual_bytes < kWindowVisualBytes) visual_bytes += sample.visual_bytes;
+    if (visual_bytes < most_visual) visual_bytes += sample.visual_bytes;
     estimate.longest_prompt = std::max(estimate.longest_prompt, sample.prompt);
   }
   estimate.samples = std::ssize(samples);

@@ -302,9 +302,10 @@ void Executor::TellOfFewer() {
 Result<bool> Executor::ReadWindow(SampleSource& source, std::vector<Pending>& window) {
   window.clear();
   int64_t tokens = 0, visual_bytes = 0;
+  const int64_t most_visual = pictures_.MostBytesAhead();
   bool more = true;
   while (more && window.size() < WindowSamples() && tokens < kWindowTokens &&
-         visual_bytes < kWindowVisualBytes) {
+         visual_bytes < most_visual) {
     if (interrupt_.signal() != 0) return true;
     KVG_ASSIGN(std::optional<Sample> sample, source.Next());
     if (!sample) {
@@ -477,6 +478,7 @@ Status Executor::RunWindow(std::vector<Pending>& window) {
     if (interrupt_.signal() != 0) return {};
     KVG_TRY(RunAlike(kind, std::move(samples)));
   }
+  for (const Pending& pending : window) PictureShow::Hide(*pending.sample);
   return {};
 }
 
@@ -505,7 +507,7 @@ Status Executor::RunAlike(const CellBlock& block, std::vector<std::shared_ptr<Ru
   options.max_pool_lanes = kPoolLanes;
   options.max_memory_bytes = plan_.config->max_memory_bytes;
   options.fidelity_steps = plan_.config->fidelity_steps;
-  if (options.vision_bytes = pictures_.bytes(); options.vision_bytes > 0) {
+  if (options.vision_bytes = pictures_.BytesBeside(samples); options.vision_bytes > 0) {
     for (const auto& sample : samples) options.pixel_bytes += sample->pixel_bytes;
     options.pixel_bytes = std::min(options.pixel_bytes, kPixelBytesInFlight);
   }
@@ -657,9 +659,9 @@ Result<RunOutcome> Executor::Run() {
   const Status flushed = recorder_.Flush();
   if (status.ok()) status = flushed;
   if (status.ok() && MeasuresTimes() && interrupt_.signal() == 0) {
+    pictures_.DropAll();
     model_ = {};
-    const Result<LatencyOutcome> latency =
-        RunLatencyPhase(plan_, store_, run_, progress_, interrupt_);
+    const auto latency = RunLatencyPhase(plan_, store_, run_, progress_, interrupt_);
     if (latency.ok()) {
       outcome_.latencies = latency->measured;
       outcome_.latencies_failed = latency->failed;

@@ -19,6 +19,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -29,6 +30,7 @@
 #include "runner/model.h"
 #include "runner/reuse_prefill.h"
 #include "runner/sampler.h"
+#include "runner/visual_rows.h"
 
 namespace kvgauge {
 
@@ -66,16 +68,30 @@ struct EngineTurn {
 };
 
 // What the pictures and videos of a sample became. Placeholder ids stand at their places in the
-// sample's ids and are never looked up.
+// sample's ids and are never looked up. Samples that show one picture share its rows.
 struct SampleVisuals {
-  std::vector<float> rows;                    // [n, hidden_size] of the text model
-  std::vector<std::vector<float>> deepstack;  // as Prompt::deepstack; [n, hidden_size] each
-  int64_t hidden_size = 0;
+  struct Part {
+    std::shared_ptr<const VisualRows> rows;
+    int64_t first = 0, count = 0;  // of them
+  };
+  std::vector<Part> parts = {};  // one behind the other
+  int64_t hidden_size = 0;       // of the text model
 
-  int64_t count() const { return hidden_size > 0 ? std::ssize(rows) / hidden_size : 0; }
-  int64_t bytes() const { return std::ssize(rows) * (1 + std::ssize(deepstack)) * 4; }
+  // Rows [first, first + count), behind all others.
+  void Append(std::shared_ptr<const VisualRows> rows, int64_t first, int64_t count);
+  int64_t count() const;
   // Makes the rows those of the prompt's spans; they outlive it.
   void ShowIn(Prompt& prompt) const;
+};
+// The rows that samples hold, each counted once.
+class HeldRows {
+ public:
+  void Add(const SampleVisuals* visuals);  // null: none
+  bool Has(const VisualRows& rows) const { return rows_.count(&rows) > 0; }
+  int64_t bytes() const;
+
+ private:
+  std::set<const VisualRows*> rows_;
 };
 
 struct EngineSample {
@@ -154,7 +170,7 @@ struct EngineOptions {
   int64_t valid_vocab = 0;       // as Sampler takes it
   int64_t max_pool_lanes = 64;   // sequences that decode together
   int64_t max_memory_bytes = 0;  // weights, caches, captures and working memory; 0: no limit
-  // Held beside the run, for pictures: the tower and features of other samples.
+  // Held beside the run, for pictures: the tower and features that no sample of it shows.
   int64_t vision_bytes = 0;
   // Pixels that wait for the tower. They are gone when the first prompt is read, so the larger of
   // them and the working memory counts.
@@ -216,11 +232,13 @@ struct PlannedContender {
 // Refuses, with the numbers, a plan that does not fit into max_memory_bytes even one contender at a
 // time. Without such a limit, the plan must fit into the memory of the device, or on a host into
 // `machine_bytes` (0: not checked). Where layers lie on several devices, each has its own limit,
-// and max_memory_bytes is that of each. `visual_bytes`: of the samples' visuals. Precondition:
-// there are contenders.
+// and max_memory_bytes is that of each. `visual_bytes`: of the samples' visuals. `held_bytes`: of
+// what is planned beside the weights, those that a device holds already, and so are not free.
+// Precondition: there are contenders.
 Result<MemoryPlan> PlanMemory(std::span<const PlannedContender> contenders,
                               std::span<const SampleLength> lengths, const EngineOptions& options,
-                              int64_t machine_bytes = 0, int64_t visual_bytes = 0);
+                              int64_t machine_bytes = 0, int64_t visual_bytes = 0,
+                              int64_t held_bytes = 0);
 
 class Engine {
  public:

@@ -16,18 +16,23 @@ struct ModelConfig;
 
 struct PromptPosition {
   int32_t token_id = -1;       // -1: the position is an embedding
-  int32_t embedding_row = -1;  // row of Prompt::embeddings
+  int32_t embedding_row = -1;  // row of Prompt::embeddings, all tables together
   Modality modality = Modality::kText;
   RopePosition rope_position = {};
 };
 
+// Ready rows of a prompt, as those of one picture; owned by the caller.
+struct RowTable {
+  Tensor rows;  // [n, hidden] f32, on the host or the device of the model
+  // Rows that are added to the hidden states behind text layer i, at the places of the embeddings;
+  // as there.
+  std::vector<Tensor> deepstack = {};
+};
+
 struct Prompt {
   std::vector<PromptPosition> positions;
-  Tensor embeddings;  // [rows, hidden] f32 on the host, or empty; owned by the caller
-  // Rows that are added to the hidden states behind text layer i, at the places of the embeddings;
-  // shapes and owner as there.
-  std::vector<Tensor> deepstack = {};
-  std::vector<VisualSpan> spans = {};  // ascending
+  std::vector<RowTable> embeddings = {};  // one behind the other
+  std::vector<VisualSpan> spans = {};     // ascending
   // Where the next token stands: behind the largest one so far, on all three axes.
   int32_t next_rope_position = 0;
 
@@ -38,7 +43,7 @@ struct Prompt {
 
   void AppendText(int32_t id);
   // Tokens with pictures among them: the positions of `spans`, counted from the first of `ids`, are
-  // rows of `embeddings` from embedding_row on. With `three_axes` such a span turns by its times,
+  // rows of the embeddings from embedding_row on. With `three_axes` such a span turns by its times,
   // rows and columns, else every position by its place in the sequence.
   void Append(std::span<const int32_t> ids, std::span<const VisualSpan> spans, bool three_axes);
 };

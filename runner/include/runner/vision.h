@@ -3,7 +3,8 @@
 //
 // One interpreter for every family of VisionSpec. Hidden states are f32 whatever the weights are;
 // products round their input to the weights' dtype, as in Model. A picture's rows do not depend on
-// the pictures that are encoded with it. One thread drives a tower.
+// the pictures that are encoded with it; they stay in the memory of the tower's backend. One thread
+// drives a tower.
 #pragma once
 
 #include <cstdint>
@@ -17,6 +18,7 @@
 #include "kernels/ops.h"
 #include "methods/see.h"
 #include "runner/vision_spec.h"
+#include "runner/visual_rows.h"
 #include "runner/weights.h"
 
 namespace kvgauge {
@@ -24,9 +26,8 @@ namespace kvgauge {
 // What a picture or a video became.
 struct VisualFeatures {
   VisualLayout layout;
-  std::vector<float> rows;  // [layout.rows, hidden_size]
-  // For each of VisionSpec::deepstack: [layout.rows, hidden_size].
-  std::vector<std::vector<float>> deepstack;
+  // Those of the layout, of the text model's width; with as many for each of VisionSpec::deepstack.
+  VisualRows rows;
   // Where a stage took rows out: the place in the layout of each row that is left, in the order of
   // the prompt; SeenRow::kNowhere: none. Empty: rows are those of the layout.
   std::vector<int32_t> places = {};
@@ -42,9 +43,10 @@ struct VisualFeatures {
 // those of a video, and pictures that are frames: visual i is one of the video `video_of[i]`, or of
 // none where that is negative. Frames of one video are asked about together as far as they stand
 // one behind the other and are alike in shape. A visual that stays whole is the one that came.
-std::vector<std::shared_ptr<const VisualFeatures>> JoinFrames(
+// `memory`: of the backend that has their rows. Too little room there is an error.
+Result<std::vector<std::shared_ptr<const VisualFeatures>>> JoinFrames(
     const See& see, std::span<const std::shared_ptr<const VisualFeatures>> visuals,
-    std::span<const int32_t> video_of);
+    std::span<const int32_t> video_of, MemoryOps& memory);
 
 // What a stage that reduces pictures may know of such eyes.
 EyesShape ShapeOfEyes(const VisionSpec& spec);
@@ -94,6 +96,7 @@ class VisionTower {
   const VisionSpec& spec() const { return spec_; }
   DType dtype() const { return dtype_; }
   int64_t weight_bytes() const { return weight_bytes_; }
+  MemoryOps& memory() const { return *ops_->memory; }
 
   // The rows of each picture or video, all of one modality. Pixels that the tower cannot take are
   // an error, and then nothing is encoded. `trace`: see there.

@@ -89,7 +89,7 @@ void CondensedPrefill::Begin() {
   const ModelShape shape = model_.shape();
   adapters_ = stage_.Load(shape, model_.ops());
   embeddings_ = stage_.Embeddings(shape);
-  read_.embeddings = View(embeddings_, {stage_.slots(), shape.hidden_size});
+  read_.embeddings = {{View(embeddings_, {stage_.slots(), shape.hidden_size})}};
 }
 
 void CondensedPrefill::BeginChunk() {

@@ -38,12 +38,40 @@ uint64_t DrawStream(uint64_t sample_seed, int64_t turn, int64_t draw) {
   return Rng(sample_seed, number).NextU64();
 }
 
+void SampleVisuals::Append(std::shared_ptr<const VisualRows> rows, int64_t first, int64_t count) {
+  if (count > 0) parts.push_back({std::move(rows), first, count});
+}
+
+int64_t SampleVisuals::count() const {
+  int64_t rows = 0;
+  for (const Part& part : parts) rows += part.count;
+  return rows;
+}
+
 void SampleVisuals::ShowIn(Prompt& prompt) const {
-  prompt.embeddings = View(rows, {count(), hidden_size});
-  prompt.deepstack.clear();
-  for (const std::vector<float>& layer : deepstack) {
-    prompt.deepstack.push_back(View(layer, {count(), hidden_size}));
+  prompt.embeddings.clear();
+  for (const Part& part : parts) {
+    RowTable& table = prompt.embeddings.emplace_back();
+    for (const Tensor& whole : part.rows->tables()) {
+      const Tensor rows = whole.Slice(part.first, part.first + part.count);
+      if (table.rows.empty()) {
+        table.rows = rows;
+      } else {
+        table.deepstack.push_back(rows);
+      }
+    }
   }
+}
+
+void HeldRows::Add(const SampleVisuals* visuals) {
+  if (visuals == nullptr) return;
+  for (const SampleVisuals::Part& part : visuals->parts) rows_.insert(part.rows.get());
+}
+
+int64_t HeldRows::bytes() const {
+  int64_t bytes = 0;
+  for (const VisualRows* rows : rows_) bytes += rows->bytes();
+  return bytes;
 }
 
 void AppendTokens(const ModelConfig& config, const EngineSample& sample,

@@ -509,7 +509,7 @@ Status CheckMoment(const Method& method, CompressAt at, int64_t chunk_tokens) {
 
 Result<MemoryPlan> PlanMemory(std::span<const PlannedContender> contenders,
                               std::span<const SampleLength> lengths, const EngineOptions& options,
-                              int64_t machine_bytes, int64_t visual_bytes) {
+                              int64_t machine_bytes, int64_t visual_bytes, int64_t held_bytes) {
   for (const PlannedContender& contender : contenders) {
     KVG_TRY(CheckMoment(*contender.method, options.compress_at, options.chunk_tokens));
     if (const std::optional<StageChoice>& reuse = contender.method->reuse) {
@@ -570,7 +570,8 @@ Result<MemoryPlan> PlanMemory(std::span<const PlannedContender> contenders,
     const std::vector<const PlannedModel*> all(loaded.begin(), loaded.end());
     return FitIntoDevices(plan, all, options.max_memory_bytes);
   }
-  return FitInto(plan, contenders[0].model->ops->memory->FreeBytes(), machine_bytes,
+  const int64_t free_bytes = contenders[0].model->ops->memory->FreeBytes();
+  return FitInto(plan, free_bytes > 0 ? free_bytes + held_bytes : 0, machine_bytes,
                  std::ssize(contenders) * std::ssize(lengths) * options.draws,
                  options.max_memory_bytes);
 }
@@ -602,20 +603,17 @@ Result<MemoryPlan> Engine::PlanMemory(std::span<const EngineSample> samples) con
   for (const EngineSample& sample : samples) {
     lengths.push_back(LengthOf(sample, options_.compress_at));
   }
-  std::set<const SampleVisuals*> seen;
-  int64_t visual_bytes = 0;
-  const auto count = [&](const SampleVisuals* visuals) {
-    if (visuals != nullptr && seen.insert(visuals).second) visual_bytes += visuals->bytes();
-  };
+  HeldRows shown;
   for (const EngineSample& sample : samples) {
-    count(sample.visuals.get());
-    if (sample.whole != nullptr) count(sample.whole->visuals.get());
+    shown.Add(sample.visuals.get());
+    if (sample.whole != nullptr) shown.Add(sample.whole->visuals.get());
   }
   EngineOptions options = options_;
   for (const EngineSample& sample : samples) {
     options.draws = std::max(options.draws, std::ssize(sample.draws));
   }
-  return kvgauge::PlanMemory(contenders, lengths, options, UsableMemoryBytes(), visual_bytes);
+  return kvgauge::PlanMemory(contenders, lengths, options, UsableMemoryBytes(), shown.bytes(),
+                             shown.bytes() + options.vision_bytes);
 }
 
 }  // namespace kvgauge

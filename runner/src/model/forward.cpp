@@ -58,20 +58,26 @@ void ForwardPass::LookUp(const Table& table, std::span<const int32_t> ids, float
   if (scale != 1.0f) ops_.rows->Affine(out, scale, 0.0f, out);
 }
 
-// Runs of rows that come as embeddings.
+// Runs of rows that come as embeddings, each of one table.
 void ForwardPass::FindReadyRows() {
   int64_t row = 0;
   for (const SequenceStep& step : steps_) {
     bool follows = false;
+    int64_t last = 0;  // row of the embeddings
     for (int64_t i = step.begin; i < step.end; ++i, ++row) {
       const PromptPosition& position = PositionOf(step, i);
       const bool ready = position.token_id < 0;
-      if (ready && follows && ready_.back().first + ready_.back().count == position.embedding_row) {
+      const int64_t wanted = position.embedding_row;
+      if (ready && follows && last + 1 == wanted && !ready_.back().full()) {
         ++ready_.back().count;
       } else if (ready) {
-        ready_.push_back({step.prompt, position.embedding_row, 1, row});
+        const RowTable* table = step.prompt->embeddings.data();
+        int64_t first = wanted;
+        while (first >= table->rows.shape[0]) first -= (table++)->rows.shape[0];
+        ready_.push_back({table, first, 1, row});
       }
       follows = ready;
+      last = wanted;
     }
   }
 }
@@ -91,7 +97,7 @@ void ForwardPass::FindAdaptedRows() {
 // What a tower's earlier layers saw is added behind the first text layers.
 void ForwardPass::AddDeepstack(int64_t layer, Tensor residual) {
   for (const ReadyRows& rows : ready_) {
-    const std::vector<Tensor>& stack = rows.prompt->deepstack;
+    const std::vector<Tensor>& stack = rows.table->deepstack;
     if (layer >= std::ssize(stack)) continue;
     const Tensor seen =
         stack[static_cast<size_t>(layer)].Slice(rows.first, rows.first + rows.count);
@@ -124,7 +130,7 @@ void ForwardPass::Embed(Tensor residual) {
     LookUp(weights_.embedding, ids, scale, residual);
   }
   for (const ReadyRows& rows : ready_) {
-    ops_.memory->Copy(rows.prompt->embeddings.Slice(rows.first, rows.first + rows.count),
+    ops_.memory->Copy(rows.table->rows.Slice(rows.first, rows.first + rows.count),
                       residual.Slice(rows.row, rows.row + rows.count));
   }
   if (config_.learned_positions) {

@@ -305,9 +305,11 @@ class ForwardPass {
   const BlockRows* in_block_ = nullptr;  // of one through the second
   Tensor hidden_;                        // [rows, hidden_size] f32
   struct ReadyRows {
-    const Prompt* prompt = nullptr;
-    int64_t first = 0, count = 0;  // of its embeddings
+    const RowTable* table = nullptr;
+    int64_t first = 0, count = 0;  // of its rows
     int64_t row = 0;               // of the pass
+
+    bool full() const { return first + count == table->rows.shape[0]; }
   };
   std::vector<ReadyRows> ready_;
   struct Adapted {

@@ -55,52 +55,28 @@ RowGrid Interpolated(const RowGrid& grid, int64_t rows, int64_t columns, int64_t
   return out;
 }
 
-// The part of the canvas that shows the picture, from tiles row by row.
-RowGrid CutFromTiles(const VisionSpec& spec, const PixelValues& pixels, const CanvasCut& cut,
-                     std::span<const float> tiles) {
+// Rows of tiles that show the picture, canvas row by canvas row. The first tile is the whole.
+std::vector<int32_t> RowsOfCanvas(const VisionSpec& spec, const PixelValues& pixels,
+                                  const CanvasCut& cut) {
   const TileGrid tile = GridOfTile(spec);
-  const int64_t width = spec.hidden_size;
-  RowGrid grid = {cut.rows, cut.columns, {}};
-  grid.values.reserve(static_cast<size_t>(cut.rows * cut.columns * width));
+  std::vector<int32_t> rows;
+  rows.reserve(static_cast<size_t>(cut.rows * cut.columns));
   for (int64_t row = cut.top; row < cut.top + cut.rows; ++row) {
     for (int64_t column = cut.left; column < cut.left + cut.columns; ++column) {
-      const int64_t number = row / tile.rows * pixels.columns + column / tile.columns;
+      const int64_t number = 1 + row / tile.rows * pixels.columns + column / tile.columns;
       const int64_t place =
           number * tile.count() + row % tile.rows * tile.columns + column % tile.columns;
-      const auto from = tiles.begin() + place * width;
-      grid.values.insert(grid.values.end(), from, from + width);
+      rows.push_back(static_cast<int32_t>(place));
     }
   }
-  return grid;
+  return rows;
 }
 
-void AppendWithNewlines(const RowGrid& grid, int64_t width, std::span<const float> newline,
-                        std::vector<float>& out) {
-  for (int64_t row = 0; row < grid.rows; ++row) {
-    const auto from = grid.values.begin() + row * grid.columns * width;
-    out.insert(out.end(), from, from + grid.columns * width);
-    out.insert(out.end(), newline.begin(), newline.end());
-  }
+bool IsVideo(const VisualLayout& layout) {
+  return layout.blocks[0].kind == VisualBlock::Kind::kVideo;
 }
-
-std::vector<float> OfFrames(const VisionSpec& spec, const PixelValues& pixels,
-                            std::span<const float> rows, std::span<const float> newline) {
-  std::vector<float> out;
-  if (spec.video_pooling == VideoPooling::kBilinear) {
-    const TileGrid tile = GridOfTile(spec), frame = GridOfFrame(spec);
-    const int64_t size = tile.count() * spec.hidden_size;
-    for (int64_t t = 0; t < pixels.tiles; ++t) {
-      const std::span<const float> own =
-          rows.subspan(static_cast<size_t>(t * size), static_cast<size_t>(size));
-      const RowGrid small = Interpolated({tile.rows, tile.columns, {own.begin(), own.end()}},
-                                         frame.rows, frame.columns, spec.hidden_size);
-      out.insert(out.end(), small.values.begin(), small.values.end());
-    }
-  } else {
-    out.assign(rows.begin(), rows.end());
-  }
-  if (spec.video_newline) out.insert(out.end(), newline.begin(), newline.end());
-  return out;
+bool IsCanvas(const VisionSpec& spec, const PixelValues& pixels, const VisualLayout& layout) {
+  return !IsVideo(layout) && spec.packing == Packing::kAnyRes && pixels.tiles > 1;
 }
 
 // Where rows of a canvas of tiles stand: its own rows and columns, before its borders are cut.
@@ -146,7 +122,7 @@ SeenOrder ArrangeSeen(const VisionSpec& spec, const PixelValues& pixels, const V
                       std::span<const SeenPlace> seen) {
   SeenOrder order;
   const auto add = [&](int64_t row, int32_t place) {
-    order.from.push_back(row);
+    order.from.push_back(static_cast<int32_t>(row));
     order.places.push_back(place);
   };
   const bool canvas = spec.packing == Packing::kAnyRes;
@@ -176,28 +152,71 @@ SeenOrder ArrangeSeen(const VisionSpec& spec, const PixelValues& pixels, const V
   return order;
 }
 
-std::vector<float> AssembleRows(const VisionSpec& spec, const PixelValues& pixels,
-                                const VisualLayout& layout, std::span<const float> rows,
-                                std::span<const float> newline) {
-  const int64_t width = spec.hidden_size;
-  if (layout.blocks[0].kind == VisualBlock::Kind::kVideo) {
-    return spec.tower.tiled() ? OfFrames(spec, pixels, rows, newline)
-                              : std::vector<float>(rows.begin(), rows.end());
+bool ShowsBetween(const VisionSpec& spec, const PixelValues& pixels, const VisualLayout& layout) {
+  if (IsVideo(layout)) {
+    return spec.tower.tiled() && spec.video_pooling == VideoPooling::kBilinear;
   }
-  if (spec.packing == Packing::kPlain) return {rows.begin(), rows.end()};
-  const auto whole = static_cast<size_t>(GridOfTile(spec).count() * width);
-  std::vector<float> out(rows.begin(), rows.begin() + static_cast<int64_t>(whole));
-  if (pixels.tiles == 1) {
-    out.insert(out.end(), newline.begin(), newline.end());
+  if (!IsCanvas(spec, pixels, layout)) return false;
+  const CanvasCut cut = CutCanvas(spec, pixels);
+  return cut.to_rows != cut.rows || cut.to_columns != cut.columns;
+}
+
+std::vector<float> RowsBetween(const VisionSpec& spec, const PixelValues& pixels,
+                               const VisualLayout& layout, std::span<const float> rows) {
+  const int64_t width = spec.hidden_size;
+  const TileGrid tile = GridOfTile(spec);
+  const auto whole = static_cast<size_t>(tile.count() * width);
+  std::vector<float> out;
+  if (IsVideo(layout)) {
+    const TileGrid frame = GridOfFrame(spec);
+    for (int64_t t = 0; t < pixels.tiles; ++t) {
+      const std::span<const float> own = rows.subspan(static_cast<size_t>(t) * whole, whole);
+      const RowGrid small = Interpolated({tile.rows, tile.columns, {own.begin(), own.end()}},
+                                         frame.rows, frame.columns, width);
+      out.insert(out.end(), small.values.begin(), small.values.end());
+    }
     return out;
   }
   const CanvasCut cut = CutCanvas(spec, pixels);
-  RowGrid grid = CutFromTiles(spec, pixels, cut, rows.subspan(whole));
-  if (cut.to_rows != cut.rows || cut.to_columns != cut.columns) {
-    grid = Interpolated(grid, cut.to_rows, cut.to_columns, width);
+  RowGrid canvas = {cut.rows, cut.columns, {}};
+  for (const int32_t row : RowsOfCanvas(spec, pixels, cut)) {
+    const auto from = rows.begin() + row * width;
+    canvas.values.insert(canvas.values.end(), from, from + width);
   }
-  AppendWithNewlines(grid, width, newline, out);
+  const RowGrid shrunk = Interpolated(canvas, cut.to_rows, cut.to_columns, width);
+  out.assign(rows.begin(), rows.begin() + static_cast<int64_t>(whole));
+  out.insert(out.end(), shrunk.values.begin(), shrunk.values.end());
   return out;
+}
+
+std::vector<int32_t> ShownRows(const VisionSpec& spec, const PixelValues& pixels,
+                               const VisualLayout& layout, int64_t count) {
+  std::vector<int32_t> order(static_cast<size_t>(count));
+  std::iota(order.begin(), order.end(), 0);
+  if (IsVideo(layout)) {
+    if (spec.tower.tiled() && spec.video_newline) order.push_back(-1);
+    return order;
+  }
+  if (spec.packing == Packing::kPlain) return order;
+  const int64_t whole = GridOfTile(spec).count();
+  order.resize(static_cast<size_t>(whole));
+  if (pixels.tiles == 1) {
+    order.push_back(-1);
+    return order;
+  }
+  const CanvasCut cut = CutCanvas(spec, pixels);
+  std::vector<int32_t> canvas = RowsOfCanvas(spec, pixels, cut);
+  if (ShowsBetween(spec, pixels, layout)) {
+    canvas.resize(static_cast<size_t>(cut.to_rows * cut.to_columns));
+    std::iota(canvas.begin(), canvas.end(), static_cast<int32_t>(whole));
+  }
+  // Lines may be so thin that they are nothing but their ends.
+  auto at = canvas.begin();
+  for (int64_t line = 0; line < cut.to_rows; ++line, at += cut.to_columns) {
+    order.insert(order.end(), at, at + cut.to_columns);
+    order.push_back(-1);
+  }
+  return order;
 }
 
 }  // namespace kvgauge

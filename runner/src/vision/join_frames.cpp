@@ -4,6 +4,7 @@
 #include <map>
 
 #include "core/check.h"
+#include "core/guarded.h"
 #include "runner/vision.h"
 
 namespace kvgauge {
@@ -75,86 +76,102 @@ struct Change {
   std::vector<Frame> gone;
 };
 
-// The mean of frames in one table of rows: VisualFeatures::rows, or one of its deepstack.
-template <class TableOf>
-void PutMean(const Change::Mean& mean, int64_t width,
-             std::span<const std::shared_ptr<const VisualFeatures>> visuals,
-             const TableOf& table_of, std::vector<float>& out) {
-  const auto at = [&](const Frame& frame) { return static_cast<size_t>(frame.first * width); };
-  const auto numbers = static_cast<size_t>(mean.into.rows * width);
-  std::vector<double> sum(numbers);
-  for (const Frame& frame : mean.of) {
-    const std::vector<float>& from = table_of(*visuals[frame.visual]);
-    for (size_t i = 0; i < numbers; ++i) sum[i] += double{from[at(frame) + i]};
+// Tables of rows as the host sees them, each fetched once.
+class HostTables {
+ public:
+  HostTables(std::span<const std::shared_ptr<const VisualFeatures>> visuals, MemoryOps& memory)
+      : visuals_(visuals), memory_(memory) {}
+
+  // Numbers of a frame in one of VisualRows::tables.
+  std::span<const float> Of(const Frame& frame, size_t table) {
+    const VisualRows& rows = visuals_[frame.visual]->rows;
+    const auto [known, fresh] = tables_.try_emplace({frame.visual, table});
+    if (fresh) {
+      known->second.numbers = HostNumbers(memory_, rows.tables()[table], known->second.copied);
+    }
+    return known->second.numbers.subspan(static_cast<size_t>(frame.first * rows.width()),
+                                         static_cast<size_t>(frame.rows * rows.width()));
   }
-  for (size_t i = 0; i < numbers; ++i) {
-    out[at(mean.into) + i] = static_cast<float>(sum[i] / static_cast<double>(mean.of.size()));
+
+ private:
+  struct Table {
+    std::vector<float> copied;
+    std::span<const float> numbers;
+  };
+  std::span<const std::shared_ptr<const VisualFeatures>> visuals_;
+  MemoryOps& memory_;
+  std::map<std::pair<size_t, size_t>, Table> tables_;  // by visual and table
+};
+
+// The mean of frames in one of their tables.
+std::vector<float> MeanOf(std::span<const Frame> frames, size_t table, HostTables& tables) {
+  std::vector<double> sum;
+  for (const Frame& frame : frames) {
+    const std::span<const float> from = tables.Of(frame, table);
+    sum.resize(from.size());
+    for (size_t i = 0; i < sum.size(); ++i) sum[i] += double{from[i]};
   }
+  std::vector<float> mean;
+  mean.reserve(sum.size());
+  for (const double one : sum) {
+    mean.push_back(static_cast<float>(one / static_cast<double>(frames.size())));
+  }
+  return mean;
 }
 
-std::shared_ptr<const VisualFeatures> Changed(
-    const VisualFeatures& visual, const Change& change,
-    std::span<const std::shared_ptr<const VisualFeatures>> visuals) {
+std::shared_ptr<const VisualFeatures> Changed(const VisualFeatures& visual, const Change& change,
+                                              HostTables& tables, MemoryOps& memory) {
   auto left = std::make_shared<VisualFeatures>();
   left->layout = visual.layout;
-  left->deepstack.resize(visual.deepstack.size());
   if (!change.gone.empty() && change.gone[0].whole) {
     left->gone = true;
     return left;
   }
-  left->rows = visual.rows;
-  left->deepstack = visual.deepstack;
-  const int64_t width = std::ssize(visual.rows) / visual.layout.rows;
-  for (const Change::Mean& mean : change.means) {
-    PutMean(
-        mean, width, visuals,
-        [](const VisualFeatures& of) -> const std::vector<float>& { return of.rows; }, left->rows);
-    for (size_t layer = 0; layer < left->deepstack.size(); ++layer) {
-      PutMean(
-          mean, width, visuals,
-          [layer](const VisualFeatures& of) -> const std::vector<float>& {
-            return of.deepstack[layer];
-          },
-          left->deepstack[layer]);
-    }
-  }
-  if (change.gone.empty()) return left;
   std::vector<bool> goes(static_cast<size_t>(visual.layout.rows));
   for (const Frame& frame : change.gone) {
     std::fill_n(goes.begin() + frame.first, frame.rows, true);
   }
-  for (size_t row = 0; row < goes.size(); ++row) {
-    if (!goes[row]) left->places.push_back(static_cast<int32_t>(row));
-  }
-  const auto keep = [&](std::vector<float>& rows) {
-    std::vector<float> kept;
-    for (const int32_t place : left->places) {
-      const auto from = rows.begin() + place * width;
-      kept.insert(kept.end(), from, from + width);
+  std::vector<int64_t> place;  // of each row and the end, among those that stay
+  int64_t count = 0;
+  for (const bool gone : goes) place.push_back(gone ? count : count++);
+  place.push_back(count);
+  if (!change.gone.empty()) {
+    for (size_t row = 0; row < goes.size(); ++row) {
+      if (!goes[row]) left->places.push_back(static_cast<int32_t>(row));
     }
-    rows = std::move(kept);
-  };
-  keep(left->rows);
-  for (std::vector<float>& layer : left->deepstack) keep(layer);
+  }
+  const std::vector<Tensor>& from = visual.rows.tables();
+  left->rows = VisualRows(memory, count, visual.rows.width(), std::ssize(from) - 1);
+  for (size_t table = 0; table < from.size(); ++table) {
+    const Tensor to = left->rows.tables()[table];
+    for (size_t row = 0; row < goes.size();) {
+      const size_t first = row;
+      while (row < goes.size() && goes[row] == goes[first]) ++row;
+      if (goes[first]) continue;
+      memory.Copy(from[table].Slice(static_cast<int64_t>(first), static_cast<int64_t>(row)),
+                  to.Slice(place[first], place[row]));
+    }
+    for (const Change::Mean& mean : change.means) {
+      const std::vector<float> rows = MeanOf(mean.of, table, tables);
+      const int64_t begin = place[static_cast<size_t>(mean.into.first)];
+      memory.Copy(View(rows, {mean.into.rows, to.shape[1]}),
+                  to.Slice(begin, begin + mean.into.rows));
+    }
+  }
   return left;
 }
 
 }  // namespace
 
-std::vector<std::shared_ptr<const VisualFeatures>> JoinFrames(
+Result<std::vector<std::shared_ptr<const VisualFeatures>>> JoinFrames(
     const See& see, std::span<const std::shared_ptr<const VisualFeatures>> visuals,
-    std::span<const int32_t> video_of) {
+    std::span<const int32_t> video_of, MemoryOps& memory) {
   KVG_CHECK(visuals.size() == video_of.size(), "each visual is of a video or of none");
+  HostTables tables(visuals, memory);
   std::map<size_t, Change> changes;
   for (const Run& run : RunsOf(visuals, video_of)) {
     FrameView view;
-    for (const Frame& frame : run) {
-      const VisualFeatures& visual = *visuals[frame.visual];
-      const int64_t width = std::ssize(visual.rows) / visual.layout.rows;
-      view.frames.push_back(std::span<const float>(visual.rows)
-                                .subspan(static_cast<size_t>(frame.first * width),
-                                         static_cast<size_t>(frame.rows * width)));
-    }
+    for (const Frame& frame : run) view.frames.push_back(tables.Of(frame, 0));
     const std::vector<int32_t> first = see.Join(view);
     KVG_CHECK(first.size() == run.size(), "a stage must say of each frame what it joins");
     std::map<int32_t, std::vector<Frame>> of;
@@ -173,9 +190,12 @@ std::vector<std::shared_ptr<const VisualFeatures>> JoinFrames(
     }
   }
   std::vector<std::shared_ptr<const VisualFeatures>> left(visuals.begin(), visuals.end());
-  for (const auto& [visual, change] : changes) {
-    left[visual] = Changed(*visuals[visual], change, visuals);
-  }
+  KVG_TRY(Guarded([&]() -> Status {
+    for (const auto& [visual, change] : changes) {
+      left[visual] = Changed(*visuals[visual], change, tables, memory);
+    }
+    return {};
+  }));
   return left;
 }
 

@@ -285,6 +285,28 @@ void VisionPass::Record(const Tensor& x, VisionTrace* trace) {
   trace->hidden.push_back(std::move(rows));
 }
 
+void VisionPass::KeepDeep(const Tensor& rows) {
+  result_.memory.push_back(ops_.memory->Allocate(rows.SizeBytes()));
+  const Tensor kept = result_.memory.back().As(DType::kF32, {rows.shape[0], rows.shape[1]});
+  ops_.memory->Copy(rows, kept);
+  result_.deepstack.push_back(kept);
+}
+
+void VisionPass::PutInOrder(const Tensor& rows, std::span<const int32_t> order, Tensor out) {
+  // Rows one behind the other are copied together.
+  size_t run = 0;
+  while (run < order.size() && order[0] >= 0 && order[run] == order[0] + static_cast<int32_t>(run))
+    ++run;
+  if (run == order.size()) {
+    if (run > 0) ops_.memory->Copy(rows.Slice(order[0], order[0] + std::ssize(order)), out);
+    return;
+  }
+  GatherRows(rows, order, out);
+  for (size_t i = 0; i < order.size(); ++i) {
+    if (order[i] < 0) ops_.memory->Copy(weights_.newline, out[static_cast<int64_t>(i)]);
+  }
+}
+
 ProjectedRows VisionPass::Run(VisionTrace* trace, const See* see, std::span<const uint64_t> seeds) {
   const bool reduces = see != nullptr && ReducesTiles(spec_, see->sees());
   shows_attention_ = reduces && see->sees().attention;
@@ -300,18 +322,17 @@ ProjectedRows VisionPass::Run(VisionTrace* trace, const See* see, std::span<cons
     const auto deep = std::ranges::find(spec_.deepstack, i);
     if (deep == spec_.deepstack.end()) continue;
     const auto at = static_cast<size_t>(deep - spec_.deepstack.begin());
-    result_.deepstack.push_back(Fetch(InOrder(Merge(weights_.deepstack[at], true, x))));
+    KeepDeep(InOrder(Merge(weights_.deepstack[at], true, x)));
   }
   if (reduces) {
     ReduceTiles(*see, seeds, x);
     return std::move(result_);
   }
-  const Tensor projected = Project(features_);
-  result_.rows = Fetch(projected);
+  result_.rows = Project(features_);
   // Every row of hidden states, or of a tile without its class token, has an equal share of them.
   int64_t at = 0;
   for (const RowRange& picture : plan_.pictures) {
-    const int64_t rows = projected.shape[0] * picture.rows / plan_.rows;
+    const int64_t rows = result_.rows.shape[0] * picture.rows / plan_.rows;
     result_.pictures.push_back({at, rows});
     at += rows;
   }

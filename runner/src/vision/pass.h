@@ -23,11 +23,13 @@ struct SeenPlace {
   bool apart = false;
 };
 
-// Rows of the text model's width, on the host.
+// Rows of the text model's width, where the tower made them.
 struct ProjectedRows {
-  std::vector<float> rows;                    // [of all pictures, hidden_size]
-  std::vector<RowRange> pictures;             // which are whose
-  std::vector<std::vector<float>> deepstack;  // the same rows, each
+  // [of all pictures, hidden_size]; the next pass overwrites them.
+  Tensor rows;
+  std::vector<RowRange> pictures;  // which are whose
+  std::vector<Tensor> deepstack;   // the same rows, each
+  std::vector<Buffer> memory;      // of those
   // Where a stage reduced them: of each picture, what each row is; else empty.
   std::vector<std::vector<SeenPlace>> places;
 };
@@ -48,6 +50,8 @@ class VisionPass {
 
   // `see` reduces pictures where their rows are those of the tower; `seeds`: of each picture.
   ProjectedRows Run(VisionTrace* trace, const See* see, std::span<const uint64_t> seeds);
+  // out[i] = rows[order[i]], or the newline where that is -1. All of the text model's width.
+  void PutInOrder(const Tensor& rows, std::span<const int32_t> order, Tensor out);
 
  private:
   Tensor Take(VisionSlot slot, DType dtype, std::initializer_list<int64_t> dims);
@@ -79,7 +83,11 @@ class VisionPass {
   // Rows of the batch that become one row each, side by side, in the order of the pixels.
   std::vector<int32_t> RowsOfUnits() const;
   void ReduceTiles(const See& see, std::span<const uint64_t> seeds, const Tensor& x);
-  Tensor Shown(std::span<const RowMix> mixes, const Tensor& x);
+  // What a stage shows, as rows on the device: mixes of rows of `table` and, behind them, of `x`.
+  // `fetched`: the table, where the host has it already.
+  Tensor Shown(std::span<const RowMix> mixes, const Tensor& table, const Tensor& x,
+               const std::vector<float>& fetched);
+  void KeepDeep(const Tensor& rows);
 
   // Mean or largest of squares of `stride` rows and columns of each tile.
   Tensor Pool(const Tensor& features, int64_t stride, bool largest);

@@ -106,7 +106,8 @@ struct VisionPass::Looked {
   std::vector<float> keys;                    // as of Keys, of the block that makes the features
   std::vector<std::vector<float>> attention;  // of the same block
   std::vector<float> behind;                  // keys of the one that reads the features
-  std::vector<float> rows;                    // projected; squares, or where asked for
+  Tensor projected;                           // squares, or where asked for
+  std::vector<float> rows;                    // those, where asked for
 };
 
 // The parts of queries, keys and values that stages may ask for: the keys of all rows, then the
@@ -148,7 +149,8 @@ VisionPass::Looked VisionPass::Look(const SeeNeeds& needs, const Tensor& x) {
               "a stage asks for a block that was not loaded");
     looked.behind = KeysOf(tower_.run_layers, x);
   }
-  if (needs.rows || !OneRowEach(spec_)) looked.rows = Fetch(Project(features_));
+  if (needs.rows || !OneRowEach(spec_)) looked.projected = Project(features_);
+  if (needs.rows) looked.rows = Fetch(looked.projected);
   return looked;
 }
 
@@ -221,11 +223,11 @@ static std::vector<float> OfUnits(const std::vector<float>& attention,
   return out;
 }
 
-// What a stage shows of the tower's rows, as rows of the device. A mix names rows of the features
-// and, behind them, of `x`. Rows that are kept as they are stay there; the host gets the others'.
-Tensor VisionPass::Shown(std::span<const RowMix> mixes, const Tensor& x) {
-  const int64_t count = std::ssize(mixes), width = tower_.width, own = features_.shape[0];
-  std::vector<int32_t> kept, mixed, named, of_class;  // rows of the features; of the result; ..
+// Rows that are kept as they are stay on the device; the host gets the others'.
+Tensor VisionPass::Shown(std::span<const RowMix> mixes, const Tensor& table, const Tensor& x,
+                         const std::vector<float>& fetched) {
+  const int64_t count = std::ssize(mixes), width = table.shape[1], own = table.shape[0];
+  std::vector<int32_t> kept, mixed, named, of_class;  // rows of the table; of the result; ..
   std::map<int32_t, int32_t> place;                   // in `named`, then in `of_class`
   for (const RowMix& mix : mixes) {
     const bool keeps = mix.size() == 1 && mix[0].second == 1.0f && mix[0].first < own;
@@ -234,23 +236,26 @@ Tensor VisionPass::Shown(std::span<const RowMix> mixes, const Tensor& x) {
     mixed.push_back(static_cast<int32_t>(kept.size()) - 1);
     for (const auto& [row, weight] : mix) place.emplace(row, 0);
   }
-  for (auto& [row, at] : place) {
-    at = static_cast<int32_t>(named.size() + of_class.size());
-    const bool is_class = row >= own;
-    (is_class ? of_class : named).push_back(is_class ? row - static_cast<int32_t>(own) : row);
-  }
   const Tensor shown = Take(VisionSlot::kMerged, DType::kF32, {count, width});
-  GatherRows(features_, kept, shown);
+  GatherRows(table, kept, shown);
   if (mixed.empty()) return shown;
-  const int64_t end = std::ssize(place), begin = std::ssize(named);
-  const Tensor seen = Take(VisionSlot::kSeen, DType::kF32, {end, width});
-  if (begin > 0) GatherRows(features_, named, seen.Slice(0, begin));
-  if (begin < end) GatherRows(x, of_class, seen.Slice(begin, end));
-  const std::vector<float> table = Fetch(seen);
-  RowMixer mixer(table, width);
+  std::vector<float> seen = {};  // rows that are named
+  if (fetched.empty()) {
+    for (auto& [row, at] : place) {
+      at = static_cast<int32_t>(named.size() + of_class.size());
+      const bool is_class = row >= own;
+      (is_class ? of_class : named).push_back(is_class ? row - static_cast<int32_t>(own) : row);
+    }
+    const int64_t end = std::ssize(place), begin = std::ssize(named);
+    const Tensor rows = Take(VisionSlot::kSeen, DType::kF32, {end, width});
+    if (begin > 0) GatherRows(table, named, rows.Slice(0, begin));
+    if (begin < end) GatherRows(x, of_class, rows.Slice(begin, end));
+    seen = Fetch(rows);
+  }
+  RowMixer mixer(fetched.empty() ? seen : fetched, width);
   for (const int32_t at : mixed) {
     RowMix mix = mixes[static_cast<size_t>(at)];
-    for (auto& [row, weight] : mix) row = place.at(row);
+    for (auto& [row, weight] : mix) row = fetched.empty() ? place.at(row) : row;
     mixer.Append(mix);
   }
   const Tensor sums = Send(VisionSlot::kSeen, mixer.mixed(), {std::ssize(mixed), width});
@@ -266,10 +271,6 @@ void VisionPass::ReduceTiles(const See& see, std::span<const uint64_t> seeds, co
   const bool has_class = one_each && tower_.class_token;
   const std::vector<int32_t> rows = RowsOfUnits();
   std::vector<RowMix> mixes;
-  std::vector<RowMixer> deep;
-  for (const std::vector<float>& layer : result_.deepstack) {
-    deep.emplace_back(layer, spec_.hidden_size);
-  }
   int64_t before = 0, count = 0;  // units of the batch, and rows that are left
   size_t slice = 0;
   for (size_t i = 0; i < plan_.pictures.size(); ++i) {
@@ -327,17 +328,12 @@ void VisionPass::ReduceTiles(const See& see, std::span<const uint64_t> seeds, co
     result_.pictures.push_back({count, std::ssize(places)});
     count += std::ssize(places);
   }
-  for (size_t i = 0; i < deep.size(); ++i) {
-    for (const RowMix& mix : mixes) deep[i].Append(mix);
-    result_.deepstack[i] = std::move(deep[i].mixed());
+  const std::vector<Buffer> memory = std::exchange(result_.memory, {});
+  for (const Tensor& layer : std::exchange(result_.deepstack, {})) {
+    KeepDeep(Shown(mixes, layer, x, {}));
   }
-  if (one_each) {
-    result_.rows = Fetch(Project(Shown(mixes, x)));
-    return;
-  }
-  RowMixer mixer(looked.rows, spec_.hidden_size);
-  for (const RowMix& mix : mixes) mixer.Append(mix);
-  result_.rows = std::move(mixer.mixed());
+  result_.rows = one_each ? Project(Shown(mixes, features_, x, {}))
+                          : Shown(mixes, looked.projected, x, looked.rows);
 }
 
 }  // namespace kvgauge

@@ -88,7 +88,14 @@ Status LoadEyes(const VisionSpec& spec, const VisionTensors& tensors, WeightLoad
   for (size_t i = 0; i < tensors.deepstack.size(); ++i) {
     KVG_TRY(LoadMerger(tensors.deepstack[i], loader, out.deepstack[i]));
   }
-  return LoadNumbersIf(tensors.newline, loader, out.newline);
+  std::vector<float> newline;
+  KVG_TRY(LoadNumbersIf(tensors.newline, loader, newline));
+  if (!newline.empty()) {
+    out.newline_memory = ops.memory->Allocate(std::ssize(newline) * SizeOf(DType::kF32));
+    out.newline = out.newline_memory.As(DType::kF32, {std::ssize(newline)});
+    ops.memory->Copy(View(newline, {std::ssize(newline)}), out.newline);
+  }
+  return {};
 }
 
 // How many numbers the pixels of a picture are.
@@ -106,21 +113,10 @@ Status CheckValues(const VisionSpec& spec, const PixelValues& pixels) {
                          "vision_config must agree"));
 }
 
-std::vector<float> RowsInOrder(const SeenOrder& order, std::span<const float> rows, int64_t width,
-                               std::span<const float> newline) {
-  std::vector<float> out;
-  out.reserve(order.from.size() * static_cast<size_t>(width));
-  for (const int64_t row : order.from) {
-    const std::span<const float> from =
-        row < 0 ? newline
-                : rows.subspan(static_cast<size_t>(row * width), static_cast<size_t>(width));
-    out.insert(out.end(), from.begin(), from.end());
-  }
-  return out;
-}
-
 // Rows that a stage keeps of a picture whose rows are not those of the tower; ends of lines stay.
-void ReduceRows(const See& see, uint64_t seed, VisualFeatures& picture) {
+// `order`: as ShownRows has it, of all rows and then of those that are kept.
+void ReduceRows(const See& see, uint64_t seed, VisualFeatures& picture,
+                std::vector<int32_t>& order) {
   std::vector<int32_t> patches, ends;  // places in the layout
   for (const VisualBlock& block : picture.layout.blocks) {
     const int64_t line = block.grid[2] + (block.newlines ? 1 : 0);
@@ -140,17 +136,45 @@ void ReduceRows(const See& see, uint64_t seed, VisualFeatures& picture) {
     picture.places.push_back(patches[static_cast<size_t>(row.place)]);
   }
   std::ranges::sort(picture.places);
-  const int64_t width = std::ssize(picture.rows) / picture.layout.rows;
-  const auto keep = [&](std::vector<float>& rows) {
-    std::vector<float> kept;
-    for (const int32_t place : picture.places) {
-      const auto from = rows.begin() + place * width;
-      kept.insert(kept.end(), from, from + width);
+  std::vector<int32_t> kept;
+  for (const int32_t place : picture.places) kept.push_back(order[static_cast<size_t>(place)]);
+  order = std::move(kept);
+}
+
+// What a picture shows of the rows of its batch, in memory of its own.
+void TakeRows(const VisionSpec& spec, const PixelValues& pixels, const ProjectedRows& projected,
+              size_t number, const See* see, uint64_t seed, Ops& ops, VisionPass& pass,
+              VisualFeatures& out) {
+  const auto [first, count] = projected.pictures[number];
+  Tensor rows = projected.rows.Slice(first, first + count);
+  Buffer between;
+  std::vector<int32_t> order;
+  if (!projected.places.empty()) {
+    SeenOrder seen = ArrangeSeen(spec, pixels, out.layout, projected.places[number]);
+    order = std::move(seen.from);
+    out.places = std::move(seen.places);
+  } else {
+    if (ShowsBetween(spec, pixels, out.layout)) {
+      std::vector<float> copied;
+      const std::vector<float> made =
+          RowsBetween(spec, pixels, out.layout, HostNumbers(*ops.memory, rows, copied));
+      const int64_t made_count = std::ssize(made) / spec.hidden_size;
+      between = ops.memory->Allocate(std::ssize(made) * SizeOf(DType::kF32));
+      rows = between.As(DType::kF32, {made_count, spec.hidden_size});
+      ops.memory->Copy(View(made, {made_count, spec.hidden_size}), rows);
     }
-    rows = std::move(kept);
-  };
-  keep(picture.rows);
-  for (std::vector<float>& layer : picture.deepstack) keep(layer);
+    order = ShownRows(spec, pixels, out.layout, rows.shape[0]);
+    KVG_CHECK(std::ssize(order) == out.layout.rows,
+              "a picture became other rows than its layout says");
+    if (see != nullptr) ReduceRows(*see, seed, out, order);
+  }
+  out.rows =
+      VisualRows(*ops.memory, std::ssize(order), spec.hidden_size, std::ssize(projected.deepstack));
+  pass.PutInOrder(rows, order, out.rows.tables()[0]);
+  for (size_t i = 0; i < projected.deepstack.size(); ++i) {
+    pass.PutInOrder(projected.deepstack[i].Slice(first, first + count), order,
+                    out.rows.tables()[i + 1]);
+  }
 }
 
 }  // namespace
@@ -173,7 +197,8 @@ Result<std::unique_ptr<VisionTower>> VisionTower::Load(VisionSpec spec, const We
   const Status loaded = Guarded([&]() -> Status {
     WeightLoader loader(source, dtype, ops);
     KVG_TRY(LoadEyes(tower->spec_, tensors, loader, ops, *tower->weights_));
-    tower->weight_bytes_ = loader.bytes() + tower->weights_->tile_memory.size_bytes();
+    tower->weight_bytes_ = loader.bytes() + tower->weights_->tile_memory.size_bytes() +
+                           tower->weights_->newline_memory.size_bytes();
     return {};
   });
   if (!loaded.ok()) return loaded.error();
@@ -227,39 +252,18 @@ Result<std::vector<VisualFeatures>> VisionTower::Encode(std::span<const PixelVal
       if (!batch.empty() && rows > kBatchRows) break;
       batch.push_back(&next);
     }
-    ProjectedRows projected;
     VisionTrace own;
     KVG_TRY(Guarded([&]() -> Status {
-      projected = VisionPass(spec_, dtype_, *ops_, *weights_, batch, modality)
-                      .Run(trace == nullptr ? nullptr : &own, see,
-                           seeds.empty() ? seeds : seeds.subspan(begin, batch.size()));
+      VisionPass pass(spec_, dtype_, *ops_, *weights_, batch, modality);
+      const ProjectedRows projected =
+          pass.Run(trace == nullptr ? nullptr : &own, see,
+                   seeds.empty() ? seeds : seeds.subspan(begin, batch.size()));
+      for (size_t i = 0; i < batch.size(); ++i) {
+        TakeRows(spec_, *batch[i], projected, i, see, seeds.empty() ? 0 : seeds[begin + i], *ops_,
+                 pass, features[begin + i]);
+      }
       return {};
     }));
-    for (size_t i = 0; i < batch.size(); ++i) {
-      const auto [first, rows] = projected.pictures[i];
-      const auto cut = [&, first = first, rows = rows](const std::vector<float>& all) {
-        return std::span<const float>(all).subspan(static_cast<size_t>(first * spec_.hidden_size),
-                                                   static_cast<size_t>(rows * spec_.hidden_size));
-      };
-      VisualFeatures& out = features[begin + i];
-      if (!projected.places.empty()) {
-        const SeenOrder order = ArrangeSeen(spec_, *batch[i], out.layout, projected.places[i]);
-        out.rows = RowsInOrder(order, cut(projected.rows), spec_.hidden_size, weights_->newline);
-        for (const std::vector<float>& deep : projected.deepstack) {
-          out.deepstack.push_back(RowsInOrder(order, cut(deep), spec_.hidden_size, {}));
-        }
-        out.places = order.places;
-        continue;
-      }
-      out.rows = AssembleRows(spec_, *batch[i], out.layout, cut(projected.rows), weights_->newline);
-      for (const std::vector<float>& deep : projected.deepstack) {
-        const std::span<const float> part = cut(deep);
-        out.deepstack.emplace_back(part.begin(), part.end());
-      }
-      KVG_CHECK(std::ssize(out.rows) == out.layout.rows * spec_.hidden_size,
-                "a picture became other rows than its layout says");
-      if (see != nullptr) ReduceRows(*see, seeds.empty() ? 0 : seeds[begin + i], out);
-    }
     for (size_t i = 0; i < own.hidden.size(); ++i) {
       if (trace->hidden.size() <= i) trace->hidden.emplace_back();
       std::vector<float>& all = trace->hidden[i];

@@ -57,7 +57,8 @@ struct VisionWeights {
   std::vector<VisionBlock> blocks;
   MergerWeights projector;
   std::vector<MergerWeights> deepstack;
-  std::vector<float> newline;  // [hidden_size]
+  Buffer newline_memory;
+  Tensor newline;  // [hidden_size], or empty
 
   std::array<Buffer, static_cast<size_t>(VisionSlot::kCount)> scratch;
 };
