@@ -324,6 +324,41 @@ TEST_F(SeveralDevices, OneThatIsTooSmallIsSaid) {
   EXPECT_EQ(Recorded("r.db"), kSamples * kRows);
 }
 
+// A device on which the weights fit and no prompt does would fail all samples in no time: others
+// run them.
+TEST_F(SeveralDevices, OneThatIsTooSmallTakesNothingFromOthers) {
+  ASSERT_EQ(Run("one.db", {"--quiet"}).exit_code, kExitOk);
+  setenv("KVG_EMULATED_CAPACITY", "1:2500000", 1);
+  const Ended ended = Run("r.db", {"--devices", "0,1", "--json"});
+  ASSERT_EQ(ended.exit_code, kExitOk) << ended.err;
+  EXPECT_THAT(ended.err, HasSubstr("samples that do not fit there are left to others"));
+  EXPECT_THAT(ended.err, HasSubstr("device 0 runs what did not fit on others"));
+  const Json json = *ParseJson(ended.out, "output");
+  EXPECT_EQ(json["cells"], kSamples * kRows);
+  EXPECT_EQ(json["failed"], 0);
+  EXPECT_EQ(json["workers"][1]["cells"], 0);
+  EXPECT_EQ(Digest("r.db"), Digest("one.db"));
+}
+
+// A limit that is the same for all leaves nothing to others: what does not fit fails, and once
+// only, also where latency is measured behind it.
+TEST_F(SeveralDevices, WhatFitsOnNoneFailsOnce) {
+  std::string text = Config(R"(, "latency": {"contexts": [64], "decode_steps": 2,
+                                             "repetitions": 1, "most_retries": 0})");
+  const std::string lengths = R"("lengths": "128")";
+  text.replace(text.find(lengths), lengths.size(), R"("lengths": "128,1500", "samples": 1)");
+  Write("run.json", text);
+  setenv("KVG_EMULATED_CAPACITY", "1:20000000", 1);
+  const Ended ended =
+      Run("r.db", {"--devices", "0,1", "--json", "--retry", "--max-memory", "6MiB"});
+  ASSERT_EQ(ended.exit_code, kExitOk) << ended.err;
+  const Json json = *ParseJson(ended.out, "output");
+  EXPECT_EQ(json["succeeded"], kRows);
+  EXPECT_EQ(json["failed"], kRows);
+  EXPECT_GT(json["latencies"], 0);
+  EXPECT_THAT(ended.err, Not(HasSubstr("did not fit on others")));
+}
+
 // What is measured alone comes when the workers have ended.
 TEST_F(SeveralDevices, MeasureTimesAlone) {
   Write("run.json", Config(R"(, "latency": {"contexts": [64], "decode_steps": 2,

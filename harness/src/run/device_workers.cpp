@@ -26,8 +26,6 @@ namespace kvgauge {
 namespace {
 
 constexpr int kPollMs = 100;
-// A device with less free memory than this share of another's is worth a word.
-constexpr double kMuchLess = 0.9;
 
 Result<std::vector<int>> ParseDevices(const std::string& text, int count) {
   std::vector<int> chosen;
@@ -179,10 +177,11 @@ void Workers::TellOfMemory(const SharedWork::Known& known) {
   memory_told_ = true;
   const int64_t most = *std::ranges::max_element(known.free_bytes);
   for (size_t i = 0; i < devices_.size(); ++i) {
-    if (static_cast<double>(known.free_bytes[i]) >= kMuchLess * static_cast<double>(most)) continue;
+    const auto own_bytes = static_cast<double>(known.free_bytes[i]);
+    if (own_bytes >= SharedWork::kMuchLess * static_cast<double>(most)) continue;
     progress_.Note(StrCat("device ", devices_[i], " has ", HumanBytes(known.free_bytes[i]),
                           " free, another has ", HumanBytes(most),
-                          ": cells that do not fit there fail, with that as their reason"));
+                          ": samples that do not fit there are left to others"));
   }
 }
 

@@ -59,6 +59,15 @@ Json MachineFacts(Ops& ops, int threads) {
   return facts;
 }
 
+std::string DivisionText(const std::vector<Ops*>& devices, const std::vector<LayerShare>& shares) {
+  std::vector<std::string> lines;
+  for (size_t i = 0; i < devices.size(); ++i) {
+    lines.push_back(StrCat(devices[i]->hardware, " ", i + 1, " of ", devices.size(), ": ",
+                           Describe(shares[i])));
+  }
+  return Join(lines, "; ");
+}
+
 Json ThreadEnvironment() {
   Json facts = Json::object();
   for (const char* name : {"OMP_WAIT_POLICY", "OMP_PROC_BIND", "OMP_PLACES"}) {

@@ -4,9 +4,11 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "core/json_fwd.h"
 #include "kernels/ops.h"
+#include "runner/layer_division.h"
 
 namespace kvgauge {
 
@@ -17,6 +19,8 @@ std::string SystemName();
 // system, processor, processors, memory_bytes, backend, isa, threads, and the name of the device
 // where there is one. For MachineRow::facts, as canonical JSON.
 Json MachineFacts(Ops& ops, int threads);
+// Which layers of a model lie on which of its devices.
+std::string DivisionText(const std::vector<Ops*>& devices, const std::vector<LayerShare>& shares);
 // What of the environment moves times: how threads wait and where they are bound. The program
 // itself sets OMP_WAIT_POLICY on a busy machine, so it is a fact of the run.
 Json ThreadEnvironment();

@@ -406,11 +406,25 @@ struct RunEnd {
   }
 };
 
-// A worker on each device, all into one database; then what is measured alone, on the first.
+// What is left behind the workers, on one device. `times`: latencies are measured, too.
+Result<RunOutcome> RunBehind(const RunCall& call, int device, bool times, bool retry,
+                             RunProgress& progress, const InterruptGuard& interrupt) {
+  GivenConfig alone = {call.given.config, {}};
+  alone.config.backend = StrCat("cuda:", device);
+  if (!times) alone.config.latency = nullptr;
+  RunOptions options = call.options;
+  options.retry = retry;
+  return RunHere({options, alone, call.choice, call.path}, nullptr, progress, interrupt);
+}
+
+// A worker on each device, all into one database; then, on one device, what did not fit on the one
+// that claimed it, and what is measured alone.
 Result<RunEnd> RunOnDevices(const RunCall& call, const std::vector<int>& devices,
                             RunProgress& progress, const InterruptGuard& interrupt) {
   const RunConfig& config = call.given.config;
   RunEnd end;
+  bool left = false;
+  int roomiest = devices[0];
   if (!call.options.json) PrintShorthand(call.given);
   {
     KVG_TRY(MakeParent(call.path));
@@ -425,15 +439,27 @@ Result<RunEnd> RunOnDevices(const RunCall& call, const std::vector<int>& devices
                RunWorkers(devices, call.options.words, config.name, *work, progress, interrupt));
     end.outcome = std::move(workers.all);
     end.workers = std::move(workers.workers);
+    left = work->left();
+    roomiest = work->roomiest();
   }
-  if (config.latency == nullptr || !end.well() || interrupt.signal() != 0) return end;
-  GivenConfig alone = {config, {}};
-  alone.config.backend = StrCat("cuda:", devices[0]);
-  const RunCall rest = {call.options, alone, call.choice, call.path};
-  KVG_ASSIGN(const RunOutcome measured, RunHere(rest, nullptr, progress, interrupt));
-  end.outcome.seconds += measured.seconds;
-  end.outcome.signal = measured.signal;
-  AddOutcome(measured, end.outcome);
+  const auto go_on = [&] { return end.well() && interrupt.signal() == 0; };
+  const auto add = [&](const RunOutcome& part) {
+    end.outcome.seconds += part.seconds;
+    end.outcome.signal = part.signal;
+    AddOutcome(part, end.outcome);
+  };
+  if (left && go_on()) {
+    progress.Note(StrCat("device ", roomiest, " runs what did not fit on others"));
+    KVG_ASSIGN(const RunOutcome rest,
+               RunBehind(call, roomiest, false, call.options.retry, progress, interrupt));
+    add(rest);
+  }
+  if (config.latency != nullptr && go_on()) {
+    // What failed just now does not run once more.
+    KVG_ASSIGN(const RunOutcome measured,
+               RunBehind(call, devices[0], true, false, progress, interrupt));
+    add(measured);
+  }
   return end;
 }
 

@@ -89,6 +89,7 @@ class Executor {
   // Asks what the answers lead to, and hands the cells on.
   Status Conclude(std::vector<FinishedCell> cells);
   Status NeedModel();
+  bool LeavesToAnother(const Error& why);
   Status TellDivision();
   // Records a sample that could not be shown to the model as failed, for all of the block.
   Status FailSample(const std::shared_ptr<RunSample>& sample, const CellBlock& block,
@@ -135,6 +136,7 @@ class Executor {
   const PlanGroup* group_ = nullptr;
   int64_t group_number_ = 0;
   int64_t claimed_ = -1;        // the last position that this worker claimed
+  bool leaves_rest_ = false;    // of the group, to other workers
   std::vector<int64_t> cells_;  // ids of the group's contenders
   std::unique_ptr<GroupScoring> scoring_;
   SampleSource* source_ = nullptr;                     // of the group
@@ -268,13 +270,7 @@ Status Executor::FindPending(const Sample& sample, Pending& pending) {
         missing.push_back(draw);
       }
       if (!recorded || recorded->hash == sample.hash) continue;
-      return BadInput(StrCat(
-          store_.path(), ": sample ", Quoted(sample.id), " of task ", Quoted(Entry().task.name),
-          " is recorded with another content (", recorded->hash.substr(0, 12), ", now ",
-          sample.hash.substr(0, 12),
-          "): ", FindSource(Entry().task.source)->generated ? "its generator" : "its data file",
-          " changed since, expected what was run before; bring that back, or run into "
-          "another --db"));
+      return OtherContent(store_.path(), Entry().task, sample, recorded->hash);
     }
     if (missing.empty()) continue;
     const auto alike = std::ranges::find(pending.blocks, missing, &CellBlock::draws);
@@ -380,12 +376,8 @@ Status Executor::SkipUnfit(Pending& pending) {
 Status Executor::TellDivision() {
   const std::vector<Ops*> devices = DevicesOf(*model_.ops);
   if (devices.size() == 1) return {};
-  std::vector<std::string> lines;
-  for (size_t i = 0; i < devices.size(); ++i) {
-    lines.push_back(StrCat(devices[i]->hardware, " ", i + 1, " of ", devices.size(), ": ",
-                           Describe(model_.model->shares()[i])));
-  }
-  const std::string text = StrCat(ModelOf().spec->name, ": ", Join(lines, "; "));
+  const std::string text =
+      StrCat(ModelOf().spec->name, ": ", DivisionText(devices, model_.model->shares()));
   progress_.Note(text);
   return Event("layers", text);
 }
@@ -459,6 +451,14 @@ bool Executor::GoOn(const EngineToken& token) {
                       [&](const std::string& stop) {
                         return !stop.empty() && answer.text.find(stop) != std::string::npos;
                       });
+}
+
+// A worker that cannot run a sample claims no more of the group: failing takes no time, so that it
+// would take all samples from the devices that can run them.
+bool Executor::LeavesToAnother(const Error& why) {
+  if (settings_.work == nullptr || why.code != ErrorCode::kResource) return false;
+  leaves_rest_ = settings_.work->LeaveToAnother(plan_.config->max_memory_bytes);
+  return leaves_rest_;
 }
 
 // Samples that miss the same draws of the same contenders are one run of the engine.
@@ -570,6 +570,7 @@ Status Executor::RunAlike(const CellBlock& block, std::vector<std::shared_ptr<Ru
         tokens.push_back(drawn(*sample));
         continue;
       }
+      if (LeavesToAnother(alone.error())) continue;
       progress_.BeginSample(block.cells());
       KVG_TRY(FailSample(sample, block, alone.error()));
     }
@@ -621,6 +622,7 @@ Status Executor::RunGroup(size_t number) {
   position_ = 0;
   chosen_ = 0;
   claimed_ = -1;
+  leaves_rest_ = false;
   beyond_said_ = false;
   const double start_s = NowSeconds();
   const int64_t cells_before = [&] {
@@ -629,7 +631,7 @@ Status Executor::RunGroup(size_t number) {
   }();
   std::vector<Pending> window;
   bool more = true;
-  while (more && interrupt_.signal() == 0) {
+  while (more && !leaves_rest_ && interrupt_.signal() == 0) {
     KVG_ASSIGN(more, ReadWindow(*source, window));
     KVG_TRY(RunWindow(window));
   }

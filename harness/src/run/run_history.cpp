@@ -86,4 +86,14 @@ Result<std::vector<std::string>> RecordsOfOtherInputs(const RunPlan& plan, Resul
   return said;
 }
 
+Error OtherContent(const std::string& store, const Task& task, const Sample& sample,
+                   const std::string& recorded_hash) {
+  return BadInput(StrCat(
+      store, ": sample ", Quoted(sample.id), " of task ", Quoted(task.name),
+      " is recorded with another content (", recorded_hash.substr(0, 12), ", now ",
+      sample.hash.substr(0, 12),
+      "): ", FindSource(task.source)->generated ? "its generator" : "its data file",
+      " changed since, expected what was run before; bring that back, or run into another --db"));
+}
+
 }  // namespace kvgauge

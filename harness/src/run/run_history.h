@@ -6,6 +6,8 @@
 #include <vector>
 
 #include "core/result.h"
+#include "datasets/sample.h"
+#include "datasets/task.h"
 #include "reports/store.h"
 #include "src/run/run_estimate.h"
 #include "src/run/run_plan.h"
@@ -23,5 +25,9 @@ Result<std::vector<RunProgress::Work>> WorkLeft(const RunPlan& plan, const Sampl
 // Cells of the same names under other inputs are run anew, which a user must not have to guess: a
 // sentence for each kind.
 Result<std::vector<std::string>> RecordsOfOtherInputs(const RunPlan& plan, ResultStore& store);
+
+// A sample is recorded under its name with content of another hash, and what that means.
+Error OtherContent(const std::string& store, const Task& task, const Sample& sample,
+                   const std::string& recorded_hash);
 
 }  // namespace kvgauge

@@ -10,10 +10,13 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
+#include <chrono>
 #include <csignal>
 #include <cstring>
+#include <thread>
 
 #include "core/check.h"
+#include "core/clock.h"
 #include "core/strings.h"
 
 namespace kvgauge {
@@ -23,6 +26,7 @@ constexpr int64_t kMark = 0x6b76675f776f726b;  // "kvg_work"
 constexpr int64_t kMostReadAhead = 64;
 // Where the number of samples is unknown.
 constexpr int64_t kUnknownReadAhead = 8;
+constexpr double kMostWaitS = 30;  // for workers that begin late
 
 Error NoSharedMemory(const char* call) {
   return IoError(
@@ -39,6 +43,7 @@ struct SharedWork::Shared {
   int64_t leader;  // process
   int64_t devices[kMostWorkers];
   std::atomic<int64_t> samples, cells;  // to come, by the first worker
+  std::atomic<int64_t> left;
   std::atomic<int64_t> began[kMostWorkers], free_bytes[kMostWorkers];
   RunCounters counters;
   std::atomic<int64_t> next[kMostGroups];
@@ -119,11 +124,36 @@ int64_t SharedWork::Together(int64_t position, int64_t count) const {
   return std::clamp<int64_t>((count - position) / (2 * workers()), 1, kMostReadAhead);
 }
 
+bool SharedWork::LeaveToAnother(int64_t limit_bytes) {
+  if (began_s_ == 0) began_s_ = NowSeconds();
+  while (known().began < workers() && NowSeconds() - began_s_ < kMostWaitS) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  const auto usable = [&](int64_t worker) {
+    const int64_t free_bytes = shared_->free_bytes[worker];
+    return static_cast<double>(limit_bytes > 0 ? std::min(free_bytes, limit_bytes) : free_bytes);
+  };
+  for (int64_t worker = 0; worker < workers(); ++worker) {
+    if (usable(worker_) >= kMuchLess * usable(worker)) continue;
+    shared_->left = 1;
+    return true;
+  }
+  return false;
+}
+
+bool SharedWork::left() const { return shared_->left != 0; }
+int SharedWork::roomiest() const {
+  const std::vector<int64_t> free_bytes = known().free_bytes;
+  const auto most = std::ranges::max_element(free_bytes) - free_bytes.begin();
+  return static_cast<int>(shared_->devices[most]);
+}
+
 void SharedWork::Begin(int64_t samples, int64_t cells, int64_t free_bytes) {
   if (worker_ == 0) {
     shared_->samples = samples;
     shared_->cells = cells;
   }
+  began_s_ = NowSeconds();
   shared_->free_bytes[worker_] = free_bytes;
   shared_->began[worker_] = 1;
 }

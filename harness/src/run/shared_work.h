@@ -21,6 +21,8 @@ class SharedWork {
  public:
   static constexpr int64_t kMostGroups = 1 << 16;
   static constexpr int64_t kMostWorkers = 64;
+  // A device with less free memory than this share of another's has much less.
+  static constexpr double kMuchLess = 0.9;
 
   // By the process that leads the run: a worker for each device, kMostWorkers at most. `resumed`:
   // the database holds an earlier call of the run.
@@ -52,6 +54,14 @@ class SharedWork {
   // together.
   int64_t Together(int64_t position, int64_t count) const;
 
+  // A sample that needs more memory than this worker's device has is left open where another device
+  // has much more, of no more than `limit_bytes` (0: any number); false where none has. Waits a
+  // while for workers that have not begun.
+  bool LeaveToAnother(int64_t limit_bytes);
+  // Whether that was done, and the device that has most.
+  bool left() const;
+  int roomiest() const;
+
   // What a worker knows when it begins, for the one that shows it: samples and cells to come of all
   // groups (-1: unknown), and what is free on its device.
   void Begin(int64_t samples, int64_t cells, int64_t free_bytes);
@@ -71,6 +81,7 @@ class SharedWork {
   int file_;  // -1: the one that a worker has inherited, which it needs no more
   Shared* shared_;
   int64_t worker_;
+  double began_s_ = 0;
 };
 
 }  // namespace kvgauge
