@@ -368,18 +368,25 @@ class DeviceLinear final : public LinearOps {
   std::string DescribeManyRows() {
     constexpr int64_t kSide = 128, kDepth = kSpan + kUnit;
     if (many_ == nullptr) return StrCat("products of many rows by our kernels (", why_not_, ")");
-    std::vector<std::string> with, without;
+    std::vector<std::string> with, without, reasons;
     for (const DType dtype : {DType::kBF16, DType::kF16, DType::kF32}) {
       const DeviceMatrix matrix(kSide, kDepth, dtype, context_.stream());
       many_->Prepare(dtype, kSide, matrix.stride(), matrix.data());
       const auto* block = many_->BlockOf(dtype, kSide, matrix.stride(), kSide);
       (block != nullptr ? with : without).emplace_back(NameOf(dtype));
+      if (block != nullptr) continue;
+      // Of "bf16 128 x 8208: 128 rows by our kernels: the device has no room for the test" the end.
+      const std::string& record = many_->records().back();
+      const std::string reason = record.substr(record.rfind(": ") + 2);
+      if (std::find(reasons.begin(), reasons.end(), reason) == reasons.end()) {
+        reasons.push_back(reason);
+      }
     }
     std::string text = "products of many rows";
     if (!with.empty()) text += StrCat(" of ", kvgauge::Join(with, ", "), " by ", name_);
     if (!without.empty()) {
       text += StrCat(with.empty() ? "" : ",", " of ", kvgauge::Join(without, ", "),
-                     " by our kernels (", name_, " gives other bits)");
+                     " by our kernels (", name_, ": ", kvgauge::Join(reasons, "; "), ")");
     }
     return text;
   }

@@ -187,7 +187,9 @@ const ManyRows::Pinned* ManyRows::BlockOf(DType dtype, int64_t n, int64_t stride
   for (const Pinned& block : found->second) {
     if (block.rows <= rows) return &block;
   }
-  return &found->second.back();
+  // Only the smallest size of block is filled up: scratch is planned for no more.
+  const Pinned& last = found->second.back();
+  return last.rows == library_.blocks().back() ? &last : nullptr;
 }
 
 void ManyRows::Multiply(const Pinned& block, const void* x, const void* w, float* out) const {

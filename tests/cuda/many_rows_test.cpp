@@ -29,7 +29,7 @@ enum class WaySums {
   kNotAtAll,         // refused
 };
 
-class StandIn final : public ProductLibrary {
+class StandIn : public ProductLibrary {
  public:
   explicit StandIn(std::vector<WaySums> ways, std::vector<int64_t> blocks = {96})
       : ways_(std::move(ways)), blocks_(std::move(blocks)) {
@@ -231,6 +231,25 @@ TEST(ManyRows, ShapesThatItCannotTakeAreLeft) {
   EXPECT_TRUE(library.calls.empty());
 }
 
+// A block of which no way agrees is not stood in for by a larger one, for which no room is planned.
+TEST(ManyRows, RowsFillUpTheSmallestBlockOnly) {
+  class LargeOnly final : public StandIn {
+   public:
+    LargeOnly() : StandIn({WaySums::kAsOurs}, {160, 96}) {}
+    std::vector<Way> Ways(const BlockProduct& product) override {
+      return product.rows == 160 ? StandIn::Ways(product) : std::vector<Way>();
+    }
+  };
+  OneMatrix ours(8, 64, DType::kBF16);
+  LargeOnly library;
+  OneMatrix both(8, 64, DType::kBF16);
+  for (const int64_t rows : {70, 100, 159, 160, 260}) {
+    library.calls.clear();
+    EXPECT_EQ(both.Multiply(rows, false, false), ours.Multiply(rows, false, false)) << rows;
+    EXPECT_EQ(library.calls, rows < 160 ? Rows{} : Rows{160}) << rows;
+  }
+}
+
 TEST(ManyRows, GraphsHoldOurKernels) {
   OneMatrix ours(8, 64, DType::kBF16);
   StandIn library({WaySums::kAsOurs});
@@ -252,8 +271,15 @@ TEST(ManyRows, TheProbeSaysWhoMultiplies) {
   }
   const StandIn library({WaySums::kOntoThoseBefore}, {16});
   EXPECT_EQ(ProbeProducts(0),
-            "products of many rows of f32 by stand-in, of bf16, f16 by our kernels (stand-in gives "
-            "other bits)");
+            "products of many rows of f32 by stand-in, of bf16, f16 by our kernels (stand-in: the "
+            "library's bits depend on a row's place, company or sums before)");
+  // f32 has room, and the matrix of bf16.
+  emulated::RefuseAllocations(1, 1);
+  EXPECT_EQ(
+      ProbeProducts(0),
+      "products of many rows of f32 by stand-in, of bf16, f16 by our kernels (stand-in: the "
+      "device has no room for the test; the library's bits depend on a row's place, company or "
+      "sums before)");
 }
 
 TEST(ManyRows, RoomForBlocksIsPlanned) {
