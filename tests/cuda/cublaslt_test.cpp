@@ -2,7 +2,11 @@
 // The real cuBLASLt takes what it is asked, as far as that goes without a device.
 #include "cuda/device/cublaslt.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
 
 #include "core/strings.h"
 
@@ -10,7 +14,7 @@ namespace kvgauge::cuda {
 namespace {
 
 TEST(CublasLt, HasEveryFunctionAndTakesEveryAttribute) {
-  const CublasLt library = LoadCublasLt();
+  const CublasLt library = LoadCublasLt(CublasLtFile());
   if (library.fault.find("is not where") != std::string::npos) GTEST_SKIP() << library.fault;
   ASSERT_EQ(library.fault, "");
   EXPECT_EQ(library.cublasLtGetVersion() / 10000, size_t{CUBLAS_VER_MAJOR});
@@ -24,6 +28,19 @@ TEST(CublasLt, HasEveryFunctionAndTakesEveryAttribute) {
                   product.preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &narrow, 1),
               CUBLAS_STATUS_SUCCESS);
   }
+}
+
+TEST(CublasLt, WhatCannotBeUsedIsSaid) {
+  const std::string path = ::testing::TempDir() + "/libcublasLt.so.13";
+  EXPECT_EQ(LoadCublasLt(path).fault,
+            path + " is not where libraries are looked for (LD_LIBRARY_PATH)");
+  std::ofstream(path).close();
+  EXPECT_EQ(LoadCublasLt(path).fault, path + " cannot be loaded: " + path + ": file too short");
+  std::filesystem::remove(path);
+  EXPECT_THAT(LoadCublasLt("libm.so.6").fault, testing::StartsWith("libm.so.6 lacks cublasLt"));
+  EXPECT_EQ(WhyOtherVersion("it", CUBLAS_VER_MAJOR * 10000 + 2), "");
+  EXPECT_EQ(WhyOtherVersion("it", 120803),
+            StrCat("it is cuBLASLt 12.8.3, expected ", CUBLAS_VER_MAJOR));
 }
 
 }  // namespace

@@ -30,8 +30,13 @@ struct CublasLt {
   std::string fault;  // why it cannot be used; empty when it can
 };
 
-// Never unloaded: it keeps threads and device memory of its own. Needs no device.
-CublasLt LoadCublasLt();
+// "libcublasLt.so.13", of the header's major version.
+std::string CublasLtFile();
+// `file`: a name that is looked for, or a path. Never unloaded: it keeps threads and device memory
+// of its own. Needs no device.
+CublasLt LoadCublasLt(const std::string& file);
+// Why a library of that version cannot be used, as cublasLtGetVersion tells it; "" if it can.
+std::string WhyOtherVersion(const std::string& file, size_t version);
 
 // One product in the library's words. To it a matrix by rows is its transpose by columns:
 // out^T [n, rows] = w [n, k] * x^T [k, rows].

@@ -25,14 +25,17 @@ cudaDataType_t TypeOf(DType dtype) {
   return dtype == DType::kBF16 ? CUDA_R_16BF : CUDA_R_32F;
 }
 
+std::string VersionText(size_t version) {
+  return StrCat(version / 10000, ".", version / 100 % 100, ".", version % 100);
+}
+
 class CublasLtProducts final : public ProductLibrary {
  public:
   CublasLtProducts(const CublasLt& library, cublasLtHandle_t handle)
       : library_(library), handle_(handle) {}
 
   std::string name() const override {
-    const size_t version = library_.cublasLtGetVersion();
-    return StrCat("cuBLASLt ", version / 10000, ".", version / 100 % 100, ".", version % 100);
+    return StrCat("cuBLASLt ", VersionText(library_.cublasLtGetVersion()));
   }
 
   std::span<const int64_t> blocks() const override {
@@ -147,17 +150,27 @@ LtProduct::~LtProduct() {
   if (sum != nullptr) library_.cublasLtMatmulDescDestroy(sum);
 }
 
-CublasLt LoadCublasLt() {
+std::string CublasLtFile() { return StrCat("libcublasLt.so.", CUBLAS_VER_MAJOR); }
+
+std::string WhyOtherVersion(const std::string& file, size_t version) {
+  if (version / 10000 == CUBLAS_VER_MAJOR) return "";
+  return StrCat(file, " is cuBLASLt ", VersionText(version), ", expected ", CUBLAS_VER_MAJOR);
+}
+
+CublasLt LoadCublasLt(const std::string& file) {
   CublasLt library;
-  const std::string name = StrCat("libcublasLt.so.", CUBLAS_VER_MAJOR);
-  void* const found = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
+  void* const found = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (found == nullptr) {
-    library.fault = StrCat(name, " is not where libraries are looked for (LD_LIBRARY_PATH)");
+    // It may be there and be damaged, or lack a library of its own.
+    const std::string error = dlerror();
+    library.fault = error.starts_with(StrCat(file, ": cannot open")) && error.ends_with("directory")
+                        ? StrCat(file, " is not where libraries are looked for (LD_LIBRARY_PATH)")
+                        : StrCat(file, " cannot be loaded: ", error);
     return library;
   }
   const auto find = [&](const char* symbol, auto* function) {
     *function = reinterpret_cast<std::remove_pointer_t<decltype(function)>>(dlsym(found, symbol));
-    if (*function == nullptr) library.fault = StrCat(name, " lacks ", symbol);
+    if (*function == nullptr) library.fault = StrCat(file, " lacks ", symbol);
   };
 #define KVG_FIND(function) find(#function, &library.function)
   KVG_FIND(cublasLtCreate);
@@ -174,6 +187,7 @@ CublasLt LoadCublasLt() {
   KVG_FIND(cublasLtMatrixLayoutCreate);
   KVG_FIND(cublasLtMatrixLayoutDestroy);
 #undef KVG_FIND
+  if (library.fault.empty()) library.fault = WhyOtherVersion(file, library.cublasLtGetVersion());
   return library;
 }
 
@@ -189,7 +203,7 @@ ProductLibrary* FindProductLibrary(int device, std::string* why) {
   };
   // They live as long as the process: the library may be gone before objects of static lifetime. A
   // handle is one of the device that is current when it is made.
-  static const CublasLt& library = *new CublasLt(LoadCublasLt());
+  static const CublasLt& library = *new CublasLt(LoadCublasLt(CublasLtFile()));
   static auto& of_devices = *new std::map<int, Started>;
   *why = library.fault;
   if (!library.fault.empty()) return nullptr;
