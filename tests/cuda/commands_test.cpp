@@ -118,6 +118,45 @@ TEST_F(DeviceCommands, BenchLatencyOfEveryKindOfMethod) {
   EXPECT_TRUE(json["weights_read_s"].is_number());
 }
 
+// Requests are admitted by what the device has, if that is less than --max-memory, or without it.
+TEST_F(DeviceCommands, BenchCapacityKeepsToTheDevice) {
+  const auto run = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> arguments = {"bench",
+                                          "capacity",
+                                          Path("config.json"),
+                                          "--weights",
+                                          "random:1",
+                                          "--methods",
+                                          "full",
+                                          "--batches",
+                                          "4",
+                                          "--prompt-tokens",
+                                          "64..128",
+                                          "--answer-tokens",
+                                          "3",
+                                          "--requests",
+                                          "4"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const Json json = RunForJson(arguments);
+    return json.is_null() ? json : json["cases"][0];
+  };
+  const Json all = run({});
+  EXPECT_EQ(all["served"], 4);
+  const auto weights = all["weight_bytes"].get<int64_t>();
+  const auto working = all["working_bytes"].get<int64_t>();
+  const auto planned = all["planned_bytes"].get<int64_t>();
+
+  cuda::emulated::SetCapacity(cuda::emulated::AllocatedBytes() + weights + working + planned / 2);
+  const Json half = run({"--max-memory", "1GiB"});
+  EXPECT_EQ(half["served"], 4) << half;
+  EXPECT_LT(half["held"].get<int64_t>(), all["held"].get<int64_t>());
+
+  cuda::emulated::SetCapacity(cuda::emulated::AllocatedBytes() + weights + working / 2);
+  const Json none = run({});
+  EXPECT_THAT(none["refused"].get<std::string>(), HasSubstr("full: the device has "));
+  EXPECT_THAT(none["refused"].get<std::string>(), HasSubstr(", working memory "));
+}
+
 TEST_F(DeviceCommands, RunRecordsItsCells) {
   Json config = *ParseJson(TinyConfig("gqa"), "config");
   config["vocab_size"] = 1792;  // of the tokenizer

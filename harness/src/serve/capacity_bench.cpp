@@ -194,12 +194,17 @@ Result<CapacityPlan> PlanCapacity(const CapacityCase& of, const Trace& trace,
     const int64_t held = bytes.held(prompt, total), prefill = bytes.prefill(prompt);
     return Need{held, bytes.unchanged ? std::max<int64_t>(prefill - held, 0) : prefill, prompt};
   };
+  const bool device =
+      of.device_bytes > 0 && (of.memory_bytes == 0 || of.device_bytes < of.memory_bytes);
+  const int64_t limit_bytes = device ? of.device_bytes : of.memory_bytes;
+  const std::string limit =
+      StrCat(device ? "the device has " : "--max-memory is ", HumanBytes(limit_bytes));
   std::optional<Need> most;  // of one request; the same for every batch
   const auto fit = [&](int64_t batch) -> Status {
     PlannedBytes planned(contender, OptionsOf(batch));
     const ServeBytes bytes = planned.Functions();
     plan.working_bytes = SequencePlan(contender, OptionsOf(batch)).WorkingBytes(longest.total);
-    plan.cache_bytes = of.memory_bytes - model.weight_bytes - plan.working_bytes;
+    plan.cache_bytes = limit_bytes - model.weight_bytes - plan.working_bytes;
     const Need both = need_of(bytes, longest.prefill, longest.total);
     if (plan.cache_bytes >= both.held + both.beside) {
       plan.planned_held = (plan.cache_bytes - both.beside) / std::max<int64_t>(both.held, 1);
@@ -219,8 +224,7 @@ Result<CapacityPlan> PlanCapacity(const CapacityCase& of, const Trace& trace,
     if (plan.cache_bytes < held + beside) {
       plan.planned_held = 0;
       return ResourceError(
-          StrCat(of.chosen->method.id, ": --max-memory is ", HumanBytes(of.memory_bytes),
-                 "; expected at least ",
+          StrCat(of.chosen->method.id, ": ", limit, "; expected at least ",
                  RoundedUp(model.weight_bytes + plan.working_bytes + held + beside), " (weights ",
                  HumanBytes(model.weight_bytes), ", working memory ",
                  HumanBytes(plan.working_bytes), ", a sequence ", HumanBytes(held + beside),
@@ -229,15 +233,14 @@ Result<CapacityPlan> PlanCapacity(const CapacityCase& of, const Trace& trace,
     plan.planned_held = 1;
     return {};
   };
-  if (of.memory_bytes == 0) {
+  if (limit_bytes == 0) {
     plan.max_batch = of.max_batch > 0 ? of.max_batch : 64;
     plan.working_bytes =
         SequencePlan(contender, OptionsOf(plan.max_batch)).WorkingBytes(longest.total);
     return plan;
   }
-  if (model.weight_bytes >= of.memory_bytes) {
-    return ResourceError(StrCat("--max-memory is ", HumanBytes(of.memory_bytes),
-                                "; expected more than the weights, which take ",
+  if (model.weight_bytes >= limit_bytes) {
+    return ResourceError(StrCat(limit, "; expected more than the weights, which take ",
                                 HumanBytes(model.weight_bytes)));
   }
   // Working memory grows with the batch, so as many as fit beside what they need themselves.

@@ -24,6 +24,7 @@ struct CapacityCase {
   ServePolicy policy = {};
   int64_t max_batch = 0;     // 0: as many as the memory holds
   int64_t memory_bytes = 0;  // for everything; 0: no limit
+  int64_t device_bytes = 0;  // that a device has for everything; 0: unknown
   int64_t host_bytes = 0;
   uint64_t seed = 1;
   std::string directory = {};

@@ -178,13 +178,19 @@ class CapacityModels {
     loaded_.reset();
     KVG_ASSIGN(loaded_, LoadModelFor(chosen, flags_, longest_prompt));
     key_ = key;
+    const Model& model = *loaded_->model;
+    const int64_t free_bytes = model.ops().memory->FreeBytes();
+    device_bytes_ = free_bytes > 0 ? model.weight_bytes() + free_bytes : 0;
     return loaded_->model.get();
   }
+  // What a device had for the model that was loaded last, with its weights; 0: unknown.
+  int64_t device_bytes() const { return device_bytes_; }
 
  private:
   const ModelFlags& flags_;
   std::optional<LoadedModel> loaded_;
   std::string key_;
+  int64_t device_bytes_ = 0;
 };
 
 std::string TableMs(double seconds) { return Fixed(1e3 * seconds, seconds < 0.1 ? 1 : 0); }
@@ -481,6 +487,7 @@ class CapacityBench {
                               {options_.bytes_per_s, options_.operations_per_s});
     }
     KVG_ASSIGN(Model * model, models_.For(line.chosen, planned_.shape, longest_prompt_));
+    of.device_bytes = models_.device_bytes();
     return MeasureCapacity(of, run_.trace, *model, cancelled);
   }
 
