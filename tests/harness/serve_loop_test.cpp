@@ -138,6 +138,10 @@ TEST_F(ServeLoopTest, TheNewestMakesRoom) {
   }
   EXPECT_GT(recompute.prompt_rows, 128);
   EXPECT_EQ(swap.prompt_rows, 128);
+  // What has no room on the host is made again.
+  ServeLimits small_host = limits;
+  small_host.host_bytes = 100;
+  EXPECT_EQ(Serve("swap", small_host).prompt_rows, recompute.prompt_rows);
 }
 
 TEST_F(ServeLoopTest, FailuresAreTheRequestsOwn) {

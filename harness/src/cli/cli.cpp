@@ -242,7 +242,7 @@ void AddBenchCapacity(CLI::App& bench, CommandTable& table) {
   command->add_option("--max-memory", options->max_memory,
                       "weights, working memory and caches, such as 8GiB; default: no limit");
   command->add_option("--host-memory", options->host_memory,
-                      "the same of kept conversations on the host");
+                      "the same of kept conversations, and of what swap moves, on the host");
   command->add_option("--disk", options->disk, "folder of kept conversations that go to disk");
   AddCapacityWorkload(*command, *options);
   command->add_flag("--estimate", options->estimate,

@@ -288,7 +288,10 @@ Status ServeLoop::Preempt(int64_t r) {
   Sequence& s = Of(r);
   ++ResultOf(r).preemptions;
   bool saved = false;
-  if (!s.reading() && policy_.preempt == ServePolicy::Preempt::kSwap) {
+  // What has no room on the host is read again. In queues that might not end where many wait.
+  const bool room = policy_.order == ServePolicy::Order::kQueues || limits_.host_bytes == 0 ||
+                    host_used_ + s.reserved <= limits_.host_bytes;
+  if (room && !s.reading() && policy_.preempt == ServePolicy::Preempt::kSwap) {
     const Result<int64_t> host = worker_.Save(r);
     saved = host.ok();
     if (saved) {

@@ -43,7 +43,7 @@ struct ServeLimits {
   int64_t cache_bytes = 0;  // for all sequences, prefixes included; 0: no limit
   int64_t max_batch = 64;   // sequences of a pass
   int64_t max_tokens = 0;   // of a prompt and its answer; 0: no limit
-  int64_t host_bytes = 0;   // for kept conversations; 0: no limit
+  int64_t host_bytes = 0;   // of kept conversations, and of what `swap` moves; 0: no limit
   // The most of a prompt that may come from a shared prefix: all but what must be read for scores.
   // Negative: nothing may.
   int64_t unshared_tokens = 1;
