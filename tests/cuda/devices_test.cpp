@@ -196,6 +196,18 @@ TEST_F(SeveralDevices, GiveTheBitsOfOne) {
   EXPECT_EQ((*ParseJson(again.out, "output"))["had"], kSamples);
 }
 
+// What is switched off moves times, so it is on record.
+TEST_F(SeveralDevices, SwitchesAreOnRecord) {
+  setenv("KVGAUGE_CUDA_GRAPHS", "off", 1);
+  const Ended ended = Run("r.db", {"--quiet", "--samples", "0"});
+  unsetenv("KVGAUGE_CUDA_GRAPHS");
+  ASSERT_EQ(ended.exit_code, kExitOk) << ended.err;
+  const std::vector<EventRow> events = *Open("r.db")->Events((*Open("r.db")->Runs())[0].id);
+  const auto found = std::ranges::find(events, "environment", &EventRow::kind);
+  ASSERT_NE(found, events.end());
+  EXPECT_THAT(found->message, HasSubstr(R"("KVGAUGE_CUDA_GRAPHS":"off")"));
+}
+
 // One process, and the layers of the model on two devices.
 TEST_F(SeveralDevices, HaveTheLayersOfAModel) {
   ASSERT_EQ(Run("one.db", {"--quiet"}).exit_code, kExitOk);

@@ -70,7 +70,8 @@ std::string DivisionText(const std::vector<Ops*>& devices, const std::vector<Lay
 
 Json ThreadEnvironment() {
   Json facts = Json::object();
-  for (const char* name : {"OMP_WAIT_POLICY", "OMP_PROC_BIND", "OMP_PLACES"}) {
+  for (const char* name : {"OMP_WAIT_POLICY", "OMP_PROC_BIND", "OMP_PLACES", "KVGAUGE_CUDA_LIBRARY",
+                           "KVGAUGE_CUDA_WARPGROUPS", "KVGAUGE_CUDA_GRAPHS"}) {
     const char* value = std::getenv(name);
     if (value != nullptr) facts[name] = value;
   }

@@ -21,8 +21,9 @@ std::string SystemName();
 Json MachineFacts(Ops& ops, int threads);
 // Which layers of a model lie on which of its devices.
 std::string DivisionText(const std::vector<Ops*>& devices, const std::vector<LayerShare>& shares);
-// What of the environment moves times: how threads wait and where they are bound. The program
-// itself sets OMP_WAIT_POLICY on a busy machine, so it is a fact of the run.
+// What of the environment moves times: how threads wait, where they are bound, and what of a device
+// is switched off. The program itself sets OMP_WAIT_POLICY on a busy machine, so it is a fact of
+// the run.
 Json ThreadEnvironment();
 
 }  // namespace kvgauge
