@@ -135,7 +135,8 @@ class CudaAttention final : public AttentionOps {
   void Read(const KvFormat& format, const KvSegment& segment, const int32_t* index, int64_t first,
             const Tensor& keys, const Tensor& values) {
     const int64_t pages = PagesOf(segment.length);
-    tables_.Begin(2 * (pages * 8 + Tables::kGap));
+    const int sides = (keys.empty() ? 0 : 1) + (values.empty() ? 0 : 1);
+    tables_.Begin(sides * (pages * 8 + Tables::kGap));
     const auto list = [&](void* const* from, const Tensor& rows) -> void* const* {
       if (rows.empty()) return nullptr;
       return tables_.Put(std::span<void* const>(from, static_cast<size_t>(pages)));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // RowOps. A row that is reduced belongs to one warp or one block, by its length alone.
 #include "cuda/backend_parts.h"
+#include "cuda/count.h"
 #include "cuda/device/context.h"
 #include "cuda/elements.h"
 #include "cuda/reduce.h"
@@ -16,6 +17,13 @@ struct In {
   int64_t rows, d, stride;
   KVG_MEMBER const float* row(int64_t i) const { return data + i * stride; }
 };
+// The same where a graph may have been made for shorter rows.
+struct GrowingIn {
+  const float* data;
+  int64_t rows, stride;
+  Count d;
+  KVG_MEMBER const float* row(int64_t i) const { return data + i * stride; }
+};
 struct Out {
   void* data;
   int64_t stride;
@@ -25,8 +33,13 @@ struct Out {
   }
 };
 
-In InOf(const Tensor& t) { return {t.f32(), t.shape[0], t.shape[1], t.stride[0]}; }
-Out OutOf(const Tensor& t) { return {t.data, t.stride[0], t.dtype}; }
+// That of a single row means nothing, and grows with the row.
+int64_t StrideOf(const Tensor& t) { return t.shape[0] == 1 ? 0 : t.stride[0]; }
+In InOf(const Tensor& t) { return {t.f32(), t.shape[0], t.shape[1], StrideOf(t)}; }
+GrowingIn GrowingInOf(const Tensor& t) {
+  return {t.f32(), t.shape[0], StrideOf(t), CountOf(t.shape[1])};
+}
+Out OutOf(const Tensor& t) { return {t.data, StrideOf(t), t.dtype}; }
 const float* F32OrNull(const Tensor& t) { return t.empty() ? nullptr : t.f32(); }
 
 // Teams whose row lies behind the last one redo the last one and store nothing.
@@ -80,11 +93,11 @@ LayerNormKernel(In x, const float* weight, const float* bias, float eps, Out out
 
 template <class Team>
 KVG_KERNEL(kBlockThreads)
-SoftmaxKernel(In x, float scale, Out out) {
-  const int64_t i = RowOf<Team>(x.rows);
+SoftmaxKernel(GrowingIn x, float scale, Out out) {
+  const int64_t i = RowOf<Team>(x.rows), d = x.d.get();
   const float* row = x.row(i);
   float top = -kInfinity;
-  for (int64_t j = Team::index(); j < x.d; j += Team::kThreads) {
+  for (int64_t j = Team::index(); j < d; j += Team::kThreads) {
     const float v = scale * row[j];
     top = v > top || IsNan(v) ? v : top;
   }
@@ -92,10 +105,10 @@ SoftmaxKernel(In x, float scale, Out out) {
   // A row of only -inf: any finite shift makes every weight 0 instead of inf - inf.
   if (top == -kInfinity) top = 0;
   float sum = 0;
-  for (int64_t j = Team::index(); j < x.d; j += Team::kThreads) sum += Exp(scale * row[j] - top);
+  for (int64_t j = Team::index(); j < d; j += Team::kThreads) sum += Exp(scale * row[j] - top);
   sum = TeamSum<Team>(sum);
   if (!Stores<Team>(x.rows)) return;
-  for (int64_t j = Team::index(); j < x.d; j += Team::kThreads) {
+  for (int64_t j = Team::index(); j < d; j += Team::kThreads) {
     out.Put(i, j, sum == 0 ? 0.0f : Exp(scale * row[j] - top) / sum);
   }
 }
@@ -150,13 +163,13 @@ KVG_DEVICE float Join(Reduction kind, float a, float b) {
 
 template <class Team>
 KVG_KERNEL(kBlockThreads)
-ReduceRowsKernel(In x, Reduction kind, float* out) {
-  const int64_t i = RowOf<Team>(x.rows);
+ReduceRowsKernel(GrowingIn x, Reduction kind, float* out) {
+  const int64_t i = RowOf<Team>(x.rows), d = x.d.get();
   const float* row = x.row(i);
   float value = StartOf(kind);
-  for (int64_t j = Team::index(); j < x.d; j += Team::kThreads) value = Step(kind, value, row[j]);
+  for (int64_t j = Team::index(); j < d; j += Team::kThreads) value = Step(kind, value, row[j]);
   value = Team::Reduce(value, [kind](float a, float b) { return Join(kind, a, b); });
-  if (kind == Reduction::kMean) value = value / static_cast<float>(x.d);
+  if (kind == Reduction::kMean) value = value / static_cast<float>(d);
   if (kind == Reduction::kNorm) value = Sqrt(value);
   if (Stores<Team>(x.rows) && Team::index() == 0) out[i] = value;
 }
@@ -307,6 +320,12 @@ struct FillBody {
   Out out;
   KVG_MEMBER void operator()(int64_t i, int64_t j) const { out.Put(i, j, value); }
 };
+struct FillColumnsBody {
+  float value;
+  Count first;
+  Out out;
+  KVG_MEMBER void operator()(int64_t i, int64_t j) const { out.Put(i, first.get() + j, value); }
+};
 struct SoftCapBody {
   In x;
   float cap;
@@ -441,17 +460,21 @@ class DeviceRows final : public RowOps {
   void DoFill(float value, Tensor out) override {
     ForEach(context_, out.shape[0], out.shape[1], FillBody{value, OutOf(out)});
   }
+  void DoFillColumns(float value, int64_t begin, int64_t end, Tensor out) override {
+    ForEach(context_, out.shape[0], end - begin,
+            FillColumnsBody{value, CountOf(begin), OutOf(out)});
+  }
   void DoSoftCap(const Tensor& x, float cap, Tensor out) override {
     ForEach(context_, x.shape[0], x.shape[1], SoftCapBody{InOf(x), cap, OutOf(out)});
   }
   void DoSoftmax(const Tensor& x, float scale, Tensor out) override {
-    KVG_ROWS(SoftmaxKernel, x.shape[0], x.shape[1], InOf(x), scale, OutOf(out));
+    KVG_ROWS(SoftmaxKernel, x.shape[0], x.shape[1], GrowingInOf(x), scale, OutOf(out));
   }
   void DoLogSumExp(const Tensor& x, Tensor out) override {
     KVG_ROWS(LogSumExpKernel, x.shape[0], x.shape[1], InOf(x), out.f32());
   }
   void DoReduceRows(const Tensor& x, Reduction kind, Tensor out) override {
-    KVG_ROWS(ReduceRowsKernel, x.shape[0], x.shape[1], InOf(x), kind, out.f32());
+    KVG_ROWS(ReduceRowsKernel, x.shape[0], x.shape[1], GrowingInOf(x), kind, out.f32());
   }
   void DoReduceColumns(const Tensor& x, Reduction kind, Tensor out) override {
     KVG_LAUNCH(ReduceColumnsKernel,

@@ -132,6 +132,19 @@ void RowOps::Fill(float value, Tensor out) {
   ForFolded("Fill", out, out, [&](const Tensor&, const Tensor& to) { DoFill(value, to); });
 }
 
+void RowOps::FillColumns(float value, int64_t begin, int64_t end, Tensor out) {
+  constexpr const char* kOp = "FillColumns";
+  KVG_OP_CHECK(IsMatrix(out, DType::kF32), kOp, out, out);
+  KVG_OP_CHECK(begin >= 0 && begin <= end && end <= out.shape[1], kOp, out, out);
+  if (out.shape[0] > 0 && begin < end) DoFillColumns(value, begin, end, out);
+}
+
+void RowOps::DoFillColumns(float value, int64_t begin, int64_t end, Tensor out) {
+  out.data = out.f32() + begin;
+  out.shape[1] = end - begin;
+  DoFill(value, out);
+}
+
 void RowOps::SoftCap(const Tensor& x, float cap, Tensor out) {
   CheckElementwise("SoftCap", x, out);
   KVG_OP_CHECK(cap > 0, "SoftCap (cap must be positive)", x, out);

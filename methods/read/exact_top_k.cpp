@@ -9,12 +9,14 @@
 
 #include "methods/attention.h"
 #include "methods/registry.h"
+#include "methods/repeating_reader.h"
+#include "methods/repeating_view.h"
 #include "methods/tensors.h"
 
 namespace kvgauge {
 namespace {
 
-class ExactTopK final : public Reader {
+class ExactTopK final : public Reader, public RepeatingReader {
  public:
   explicit ExactTopK(const Params& params)
       : tokens_(params.Int("tokens")), sinks_(params.Int("sinks")), local_(params.Int("local")) {}
@@ -41,7 +43,7 @@ class ExactTopK final : public Reader {
       if (length == 0) continue;
       const Tensor products = Products(view, h, q.Slice(begin, begin + group));
       const std::vector<int32_t> counts(static_cast<size_t>(group), static_cast<int32_t>(read));
-      const Tensor chosen = view.Scratch(DType::kI32, {group, read});
+      const Tensor chosen = view.Scratch(DType::kI32, {group, ChoiceColumns(view, read, most)});
       view.ops().select->TopK(products, Upload(view, counts), chosen);
       view.ops().select->MarkRuns(
           chosen, 1, length, Columns(words.Slice(begin, begin + group), 0, (length + 63) / 64));
@@ -55,19 +57,17 @@ class ExactTopK final : public Reader {
     Ops& ops = view.ops();
     const int64_t length = view.lengths()[head], group = q.shape[0], dim = q.shape[1];
     const Tensor query = view.Scratch(DType::kF32, {group, dim});
-    const Tensor products = view.Scratch(DType::kF32, {group, length});
+    const Tensor keys = KeysWithRoom(view, head, 0);
+    const int64_t room = keys.shape[0];
+    const Tensor roomy = view.Scratch(DType::kF32, {group, room});
     ops.rows->Convert(q, query);
-    ops.linear->MatMulNT(query.Reshape({1, group, dim}), view.Keys(head).Reshape({1, length, dim}),
-                         1.0f, products.Reshape({1, group, length}));
+    ops.linear->MatMulNT(query.Reshape({1, group, dim}), keys.Reshape({1, room, dim}), 1.0f,
+                         roomy.Reshape({1, group, room}));
+    const Tensor products = Columns(roomy, 0, length);
     HideFromNewest(view, head, 0, 1, products);
     const int64_t first = std::min(sinks_, length), last = std::max(first, length - local_);
-    const auto force = [&](int64_t begin, int64_t end) {
-      if (begin == end) return;
-      const Tensor part = Columns(products, begin, end);
-      ops.rows->Fill(kForcedScore, part);
-    };
-    force(0, first);
-    force(last, length);
+    ops.rows->FillColumns(kForcedScore, 0, first, products);
+    ops.rows->FillColumns(kForcedScore, last, length, products);
     return products;
   }
 

@@ -14,12 +14,14 @@
 #include "methods/largest_channels.h"
 #include "methods/page_bounds.h"
 #include "methods/registry.h"
+#include "methods/repeating_reader.h"
+#include "methods/repeating_view.h"
 #include "methods/tensors.h"
 
 namespace kvgauge {
 namespace {
 
-class RocketKv final : public Reader {
+class RocketKv final : public Reader, public RepeatingReader {
  public:
   explicit RocketKv(const Params& params)
       : page_(params.Int("page")), rank_(params.Int("rank")), tokens_(params.Int("tokens")) {}
@@ -44,10 +46,15 @@ class RocketKv final : public Reader {
     const auto fits = [this](int64_t length) { return length <= tokens_; };
     if (std::all_of(view.lengths().begin(), view.lengths().end(), fits)) return false;
     const int64_t group = view.shape().group();
+    int64_t columns = 0;
+    for (const PageBounds& head : index.heads) columns = std::max(columns, head.columns(view));
+    const Tensor limits = view.Scratch(DType::kF32, {columns, view.shape().key_dim});
     for (int64_t h = 0; h < view.shape().kv_heads; ++h) {
       const int64_t length = view.lengths()[h], begin = h * group, end = begin + group;
       if (length == 0) continue;
-      Tensor chosen = Choose(view, Logits(view, h, index.heads[h], q.Slice(begin, end)), length);
+      const PageBounds& bounds = index.heads[h];
+      const Tensor logits = Logits(view, h, bounds, q.Slice(begin, end), limits);
+      Tensor chosen = Choose(view, logits, bounds.pages(), length);
       chosen.shape[0] = group;
       chosen.stride[0] = 0;
       view.ops().select->MarkRuns(chosen, 1, length,
@@ -57,25 +64,26 @@ class RocketKv final : public Reader {
   }
 
  private:
-  // Logits of the group's queries with pages: [group, pages]. q: [group, key_dim]
-  Tensor Logits(LayerView& view, int64_t head, const PageBounds& bounds, const Tensor& q) const {
+  // Logits of the group's queries with pages: [group, pages or more]. q: [group, key_dim]
+  Tensor Logits(LayerView& view, int64_t head, const PageBounds& bounds, const Tensor& q,
+                const Tensor& limits) const {
     Ops& ops = view.ops();
-    const int64_t group = q.shape[0], dim = q.shape[1], pages = bounds.pages();
+    const int64_t group = q.shape[0], dim = q.shape[1], columns = bounds.columns(view);
     const Tensor query = QueriesOfLargestChannels(view, q, rank_);
     const Tensor upper = MeetsUpper(view, q);
-    const Tensor logits = view.Scratch(DType::kF32, {group, pages});
-    const Tensor part = view.Scratch(DType::kF32, {group, pages});
+    const Tensor logits = view.Scratch(DType::kF32, {group, columns});
+    const Tensor part = view.Scratch(DType::kF32, {group, columns});
     const Tensor half = view.Scratch(DType::kF32, {group, dim});
     for (const bool high : {true, false}) {
       if (!high) ops.rows->Affine(upper, -1.0f, 1.0f, upper);
       ops.rows->Combine(query, upper[0], Binary::kMultiply, half);
-      ops.linear->MatMulNT(half.Reshape({1, group, dim}),
-                           (high ? bounds.High(view) : bounds.Low(view)).Reshape({1, pages, dim}),
-                           1.0f, part.Reshape({1, group, pages}));
+      const Tensor bound = high ? bounds.High(view, limits) : bounds.Low(view, limits);
+      ops.linear->MatMulNT(half.Reshape({1, group, dim}), bound.Reshape({1, columns, dim}), 1.0f,
+                           part.Reshape({1, group, columns}));
       ops.rows->Combine(logits, part, Binary::kAdd, logits);
     }
     CapLogits(view, logits);
-    HideFromNewest(view, head, 0, page_, logits);
+    HideFromNewest(view, head, 0, page_, Columns(logits, 0, bounds.pages()));
     return logits;
   }
 
@@ -91,23 +99,47 @@ class RocketKv final : public Reader {
     return upper;
   }
 
-  // The best entries for all of the group: [1, read] i32. logits: [group, pages], used up.
-  Tensor Choose(LayerView& view, const Tensor& logits, int64_t length) const {
+  // Numbers of one column, which is another from step to step, and so is `value`: a graph of a
+  // device repeats what is no list.
+  static void ChangeColumn(LayerView& view, const Tensor& matrix, int64_t column, Binary op,
+                           float value) {
+    Ops& ops = view.ops();
+    if (ops.device == Device::kHost) {
+      const bool adds = op == Binary::kAdd;
+      const Tensor one = Columns(matrix, column, column + 1);
+      return ops.rows->Affine(one, adds ? 1.0f : value, adds ? value : 0.0f, one);
+    }
+    const int64_t rows = matrix.shape[0], columns = matrix.shape[1];
+    std::vector<int32_t> at;
+    for (int64_t i = 0; i < rows; ++i) at.push_back(static_cast<int32_t>(i * columns + column));
+    const std::vector<float> values(at.size(), value);
+    const Tensor cells = AsColumn(matrix.Reshape({rows * columns})), places = Upload(view, at);
+    const Tensor own = view.Scratch(DType::kF32, {1, rows});
+    ops.select->Gather(cells, places, AsColumn(own[0]));
+    ops.rows->Combine(own, Upload(view, values), op, own);
+    ops.select->Scatter(AsColumn(own[0]), places, cells);
+  }
+
+  // The best entries for all of the group: [1, read or more] i32. logits: [group, pages or more],
+  // used up.
+  Tensor Choose(LayerView& view, const Tensor& logits, int64_t pages, int64_t length) const {
     RowOps& rows = *view.ops().rows;
-    const int64_t pages = logits.shape[1];
+    const int64_t columns = logits.shape[1];
     // The last page holds fewer: what a softmax over entries gives it is less, and what it gives
     // one of them is not.
     const float filled =
         static_cast<float>(length - (pages - 1) * page_) / static_cast<float>(page_);
-    const Tensor last = Columns(logits, pages - 1, pages);
-    rows.Affine(last, 1.0f, std::log(filled), last);
-    rows.Softmax(logits, 1.0f, logits);
-    rows.Affine(last, 1.0f / filled, 0.0f, last);
-    const Tensor shares = view.Scratch(DType::kF32, {pages});
+    const Tensor own = Columns(logits, 0, pages);
+    ChangeColumn(view, logits, pages - 1, Binary::kAdd, std::log(filled));
+    rows.Softmax(own, 1.0f, own);
+    ChangeColumn(view, logits, pages - 1, Binary::kMultiply, 1.0f / filled);
+    const Tensor shares = view.Scratch(DType::kF32, {columns});
     rows.ReduceColumns(logits, Reduction::kMean, shares);
-    const Tensor entries = Spread(view, shares, page_).Reshape({1, pages * page_});
-    const int64_t read = std::min(tokens_, length);
-    return Best(view, Columns(entries, 0, length), read).Reshape({1, read});
+    const Tensor entries = Spread(view, shares, page_).Reshape({1, columns * page_});
+    const auto read = static_cast<int32_t>(std::min(tokens_, length));
+    const Tensor chosen = view.Scratch(DType::kI32, {1, ChoiceColumns(view, read, tokens_)});
+    view.ops().select->TopK(Columns(entries, 0, length), Upload(view, std::span(&read, 1)), chosen);
+    return chosen;
   }
 
   int64_t page_, rank_, tokens_;

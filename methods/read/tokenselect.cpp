@@ -11,12 +11,14 @@
 
 #include "methods/attention.h"
 #include "methods/registry.h"
+#include "methods/repeating_reader.h"
+#include "methods/repeating_view.h"
 #include "methods/tensors.h"
 
 namespace kvgauge {
 namespace {
 
-class TokenSelect final : public Reader {
+class TokenSelect final : public Reader, public RepeatingReader {
  public:
   explicit TokenSelect(const Params& params)
       : tokens_(params.Int("tokens")),
@@ -46,57 +48,56 @@ class TokenSelect final : public Reader {
     for (int64_t h = 0; h < view.shape().kv_heads; ++h) {
       const int64_t length = lengths[h], begin = h * group, end = begin + group;
       if (length == 0) continue;
-      Tensor votes = Votes(view, h, q.Slice(begin, end));
+      const Tensor votes = Votes(view, h, q.Slice(begin, end));
       if (whole) {
-        if (together.empty()) together = view.Scratch(DType::kF32, {1, length});
+        if (together.empty()) together = view.Scratch(DType::kF32, {1, votes.shape[1]});
         view.ops().rows->Combine(together, votes, Binary::kAdd, together);
         continue;
       }
-      Mark(view, votes, words.Slice(begin, end));
+      Mark(view, Columns(votes, 0, length), words.Slice(begin, end));
     }
-    if (whole) Mark(view, together, words);
+    if (whole) Mark(view, Columns(together, 0, view.tokens()), words);
     return true;
   }
 
  private:
-  // [1, length], zero for what is read anyway. q: [group, key_dim]
+  // [1, length or more]; what is read anyway has no votes. q: [group, key_dim]
   Tensor Votes(LayerView& view, int64_t head, const Tensor& q) const {
     Ops& ops = view.ops();
     const int64_t length = view.lengths()[head], group = q.shape[0], dim = q.shape[1];
-    const Tensor votes = view.Scratch(DType::kF32, {1, length});
     const int64_t between = length - sinks_ - local_;
-    if (between <= 0) return votes;
+    if (between <= 0) return view.Scratch(DType::kF32, {1, length});
     const Tensor query = view.Scratch(DType::kF32, {group, dim});
     ops.rows->Convert(q, query);
-    const Tensor keys = view.Keys(head, sinks_).Slice(0, between);
-    const Tensor shares = view.Scratch(DType::kF32, {group, between});
-    ops.linear->MatMulNT(query.Reshape({1, group, dim}), keys.Reshape({1, between, dim}), 1.0f,
-                         shares.Reshape({1, group, between}));
+    Tensor keys = KeysWithRoom(view, head, sinks_);
+    if (Repeating(view) == nullptr) keys = keys.Slice(0, between);
+    const int64_t room = keys.shape[0];
+    const Tensor shares = view.Scratch(DType::kF32, {group, room});
+    ops.linear->MatMulNT(query.Reshape({1, group, dim}), keys.Reshape({1, room, dim}), 1.0f,
+                         shares.Reshape({1, group, room}));
     if (scaled_) {
-      AttentionOfProducts(view, head, sinks_, QueryRows::Newest(view), shares, shares);
+      AttentionOfProducts(view, head, sinks_, QueryRows::Newest(view), between, shares);
     } else {
-      ops.rows->Softmax(shares, 1.0f, shares);
+      const Tensor own = Columns(shares, 0, between);
+      ops.rows->Softmax(own, 1.0f, own);
     }
-    ops.rows->ReduceColumns(shares, Reduction::kSum, votes[0].Slice(sinks_, sinks_ + between));
+    const Tensor votes = view.Scratch(DType::kF32, {1, std::max(length, sinks_ + room)});
+    ops.rows->ReduceColumns(shares, Reduction::kSum, votes[0].Slice(sinks_, sinks_ + room));
     return votes;
   }
 
-  // For all rows of `words` alike.
+  // For all rows of `words` alike. votes: [1, length]
   void Mark(LayerView& view, const Tensor& votes, Tensor words) const {
     Ops& ops = view.ops();
     const int64_t length = votes.shape[1], heads = words.shape[0];
     const int64_t first = std::min(sinks_, length), last = std::min(local_, length - first);
     // Above any sum of shares.
-    const auto force = [&](int64_t begin, int64_t end) {
-      if (begin == end) return;
-      const Tensor part = Columns(votes, begin, end);
-      ops.rows->Fill(kForcedScore, part);
-    };
-    force(0, first);
-    force(length - last, length);
+    ops.rows->FillColumns(kForcedScore, 0, first, votes);
+    ops.rows->FillColumns(kForcedScore, length - last, length, votes);
     const int64_t read = std::min(length, first + last + tokens_);
     const auto count = static_cast<int32_t>(read);
-    Tensor chosen = view.Scratch(DType::kI32, {1, read});
+    Tensor chosen =
+        view.Scratch(DType::kI32, {1, ChoiceColumns(view, read, sinks_ + local_ + tokens_)});
     ops.select->TopK(votes, Upload(view, std::span(&count, 1)), chosen);
     chosen.shape[0] = heads;
     chosen.stride[0] = 0;

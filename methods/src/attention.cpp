@@ -26,21 +26,31 @@ void Hide(LayerView& view, int64_t head, int64_t first, QueryRows rows, int64_t 
   ops.Combine(logits, hidden, Binary::kAdd, logits);
 }
 
+int64_t ColumnsOf(const Tensor& rows) { return rows.shape[rows.rank - 1]; }
+
+// The first columns, which are all but where rows have room for more.
+Tensor First(const Tensor& rows, int64_t count) {
+  return count == ColumnsOf(rows) ? rows : Columns(rows, 0, count);
+}
+
 // The window of the layer, 0 where it hides nothing from these rows.
 int64_t HidingWindow(const LayerView& view, QueryRows rows, int64_t count) {
   const int64_t window = view.shape().windows[static_cast<size_t>(view.layer())];
   return rows.position + (count - 1) * rows.apart < window ? 0 : window;
 }
 
-void Shares(LayerView& view, const Tensor& products, float scale, int64_t head, int64_t first,
-            QueryRows rows, int64_t window, const Tensor& out) {
+// The first `count` columns become shares.
+void Shares(LayerView& view, const Tensor& roomy, int64_t count, float scale, int64_t head,
+            int64_t first, QueryRows rows, int64_t window, const Tensor& out) {
   RowOps& ops = *view.ops().rows;
   const float cap = view.shape().attention_softcap;
-  if (cap == 0 && window == 0) return ops.Softmax(products, scale, out);
-  if (scale != 1) ops.Affine(products, scale, 0.0f, products);
-  CapLogits(view, products);
+  const Tensor products = First(roomy, count);
+  if (cap == 0 && window == 0) return ops.Softmax(products, scale, First(out, count));
+  // A graph of a device repeats these for as many as there is room for.
+  if (scale != 1) ops.Affine(roomy, scale, 0.0f, roomy);
+  CapLogits(view, roomy);
   if (window > 0) Hide(view, head, first, rows, window, products);
-  ops.Softmax(products, 1.0f, out);
+  ops.Softmax(products, 1.0f, First(out, count));
 }
 
 }  // namespace
@@ -56,19 +66,32 @@ void LogitsOfProducts(LayerView& view, const Tensor& products) {
 }
 
 void SoftmaxOfProducts(LayerView& view, const Tensor& products, const Tensor& out) {
-  Shares(view, products, view.shape().attention_scale, 0, 0, {}, 0, out);
+  Shares(view, products, ColumnsOf(products), view.shape().attention_scale, 0, 0, {}, 0, out);
 }
 
 void AttentionOfProducts(LayerView& view, int64_t head, int64_t first, QueryRows rows,
                          const Tensor& products, const Tensor& out) {
   const int64_t window = HidingWindow(view, rows, products.shape[0]);
-  Shares(view, products, view.shape().attention_scale, head, first, rows, window, out);
+  Shares(view, products, ColumnsOf(products), view.shape().attention_scale, head, first, rows,
+         window, out);
+}
+
+void AttentionOfProducts(LayerView& view, int64_t head, int64_t first, QueryRows rows,
+                         int64_t count, const Tensor& products) {
+  const int64_t window = HidingWindow(view, rows, products.shape[0]);
+  Shares(view, products, count, view.shape().attention_scale, head, first, rows, window, products);
 }
 
 void AttentionOfLogits(LayerView& view, int64_t head, int64_t first, QueryRows rows,
                        const Tensor& logits, const Tensor& out) {
   const int64_t window = HidingWindow(view, rows, logits.shape[0]);
-  Shares(view, logits, 1.0f, head, first, rows, window, out);
+  Shares(view, logits, ColumnsOf(logits), 1.0f, head, first, rows, window, out);
+}
+
+void AttentionOfLogits(LayerView& view, int64_t head, int64_t first, QueryRows rows, int64_t count,
+                       const Tensor& logits) {
+  const int64_t window = HidingWindow(view, rows, logits.shape[0]);
+  Shares(view, logits, count, 1.0f, head, first, rows, window, logits);
 }
 
 void HideFromNewest(LayerView& view, int64_t head, int64_t first, int64_t run,

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "methods/filled_keys.h"
+#include "methods/repeating_view.h"
 #include "methods/tensors.h"
 
 namespace kvgauge {
@@ -41,10 +41,11 @@ Tensor PageBounds::Rows(const Buffer& buffer, const ModelShape& shape, int64_t b
       .Slice(begin, end);
 }
 
-Tensor PageBounds::Widened(LayerView& view, const Buffer& buffer) const {
-  const Tensor limits = view.Scratch(DType::kF32, {pages_, view.shape().key_dim});
-  view.ops().rows->Convert(Rows(buffer, view.shape(), 0, pages_), limits);
-  return limits;
+Tensor PageBounds::Widened(LayerView& view, const Buffer& buffer, const Tensor& limits) const {
+  const int64_t count = columns(view);
+  const Tensor wide = limits.Slice(0, count);
+  view.ops().rows->Convert(Rows(buffer, view.shape(), 0, count), wide);
+  return wide;
 }
 
 int64_t PageBounds::columns(const LayerView& view) const {
@@ -86,9 +87,9 @@ void PageBounds::Extend(LayerView& view, int64_t head, int64_t page, int64_t fir
   const int64_t pages = (length + page - 1) / page;
   Grow(view, begin, pages);
   pages_ = pages;
-  auto* const filled = dynamic_cast<FilledKeys*>(&view);
-  if (begin + 1 == pages && filled != nullptr && view.ops().device != Device::kHost) {
-    return ExtendOne(view, begin, filled->Filled(head, begin * page, page));
+  RepeatingView* const repeating = Repeating(view);
+  if (begin + 1 == pages && repeating != nullptr) {
+    return ExtendOne(view, begin, repeating->Filled(KvSide::kKeys, head, begin * page, page));
   }
   const Tensor keys = view.Keys(head, begin * page);
   for (const bool upper : {false, true}) {

@@ -87,10 +87,33 @@ TEST_F(DeviceGraphs, AnIndexGrowsBetweenReplays) {
   EXPECT_TRUE(!cuda::kComparesMembers || counts.replayed > 25) << counts.replayed;
 }
 
+// Readers of all keys, which grow in each step.
+TEST_F(DeviceGraphs, StepsOfReadersOfKeysAreReplayed) {
+  const auto check = [](const char* kind, const char* id, const std::vector<std::string>& settings,
+                        int64_t steps) {
+    const RepeatedWork::Counts counts =
+        ExpectSameBits(kind, {id}, {Sample(100, 8, steps)}, nullptr, settings);
+    EXPECT_GE(counts.recorded, 1) << kind << id;
+    if (!cuda::kComparesMembers) return;
+    EXPECT_LE(counts.recorded, 3) << kind << id;
+    EXPECT_GE(counts.replayed, steps - 8) << kind << id;
+  };
+  const std::vector<std::string> few = {"read.tokens=32", "read.sinks=4", "read.local=16"};
+  const std::vector<std::string> scaled = {"read.tokens=32", "read.sinks=4", "read.local=16",
+                                           "read.scaled=true"};
+  check("gqa", "tokenselect", few, 40);
+  check("mha", "tokenselect", scaled, 40);
+  check("mla", "tokenselect", few, 20);
+  const std::vector<std::string> ranked = {"read.tokens=32", "read.rank=8", "read.local=8"};
+  check("gqa", "sparq", ranked, 40);
+  check("mqa", "sparq", ranked, 40);
+  check("gqa", "retrieval_attention", few, 40);
+  check("gqa", "rocketkv", {"read.tokens=24"}, 40);
+}
+
 // Others choose as much as there is to choose from, which grows in each step.
 TEST_F(DeviceGraphs, StepsOfOtherReadersAreDoneAsTheyCome) {
-  const RepeatedWork::Counts counts =
-      ExpectSameBits("gqa", {"tokenselect", "h2o"}, {Sample(100, 8, 6)});
+  const RepeatedWork::Counts counts = ExpectSameBits("gqa", {"lserve", "h2o"}, {Sample(100, 8, 6)});
   EXPECT_EQ(counts.recorded + counts.replayed, 0);
 }
 

@@ -52,6 +52,10 @@ class MirroredRows final : public RowOps {
     const Mirror on(memory_, {out});
     ops_.Fill(value, on(out));
   }
+  void DoFillColumns(float value, int64_t begin, int64_t end, Tensor out) override {
+    const Mirror on(memory_, {out});
+    ops_.FillColumns(value, begin, end, on(out));
+  }
   void DoSoftCap(const Tensor& x, float cap, Tensor out) override {
     const Mirror on(memory_, {x, out});
     ops_.SoftCap(on(x), cap, on(out));

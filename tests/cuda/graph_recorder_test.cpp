@@ -7,6 +7,7 @@
 
 #include <cstdlib>
 #include <stdexcept>
+#include <utility>
 #include <vector>
 
 #include "cuda/backend_parts.h"
@@ -146,6 +147,60 @@ TEST_F(RecorderTest, WhatIsChosenFromMayGrow) {
     }
   }
   ExpectCounts(1, 1, 48);
+}
+
+// The length of rows is staged, too: a graph sums in the order that a row of that length has. It is
+// made anew only where a block takes over from a warp.
+TEST_F(RecorderTest, RowsMayGrow) {
+  constexpr int64_t kRows = 9, kRoom = 1100;
+  struct Found {
+    std::vector<float> shares, sums, means, votes;
+    bool operator==(const Found&) const = default;
+  };
+  const auto make = [&](std::initializer_list<int64_t> dims) {
+    memory_.push_back(ops_->memory->Allocate(kRows * kRoom * 4));
+    return memory_.back().As(DType::kF32, dims);
+  };
+  const Tensor x = make({kRows, kRoom}), shares = make({kRows, kRoom}), sums = make({kRows});
+  const Tensor means = make({kRows}), votes = make({kRows, kRoom});
+  std::vector<float> values(static_cast<size_t>(kRows * kRoom));
+  for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i * i % 1009) / 500.0f;
+  ops_->memory->Copy(View(values, {kRows, kRoom}), x);
+  const auto submit = [&](int64_t n) {
+    const auto own = [n](Tensor t) {
+      t.shape[1] = n;
+      return t;
+    };
+    ops_->memory->Clear(shares);
+    ops_->memory->Clear(votes);
+    ops_->rows->Softmax(own(x), 1.5f, own(shares));
+    ops_->rows->ReduceRows(own(x), Reduction::kSum, sums);
+    ops_->rows->ReduceRows(own(x), Reduction::kMean, means);
+    ops_->rows->Softmax(own(x.Slice(0, 1)), 0.5f, own(shares.Slice(0, 1)));
+    ops_->rows->FillColumns(7, n - 5, n, own(votes));
+  };
+  const auto found = [&] {
+    Found all;
+    const std::pair<Tensor, std::vector<float>*> parts[] = {
+        {shares, &all.shares}, {sums, &all.sums}, {means, &all.means}, {votes, &all.votes}};
+    for (const auto& [from, to] : parts) {
+      to->resize(static_cast<size_t>(from.Numel()));
+      ops_->memory->Copy(from.Reshape({from.Numel()}), View(*to, {from.Numel()}));
+    }
+    return all;
+  };
+  for (int64_t n = 1000; n < 1050; ++n) {
+    work_->Run([&] { submit(n); });
+    const Found with = found();
+    submit(n);  // as it comes
+    EXPECT_EQ(with, found()) << n;
+    for (int64_t i = 0; i < kRows * kRoom; ++i) {
+      const int64_t column = i % kRoom;
+      EXPECT_EQ(with.votes[static_cast<size_t>(i)], column >= n - 5 && column < n ? 7 : 0);
+      EXPECT_TRUE(column < n || with.shares[static_cast<size_t>(i)] == 0);
+    }
+  }
+  ExpectCounts(1, 2, 47);
 }
 
 TEST_F(RecorderTest, WhatIsLessThanBeforeIsNotReplayed) {

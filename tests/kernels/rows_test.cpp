@@ -452,6 +452,10 @@ TEST_F(EveryRowBackend, CombinesAndReductionsHandWorked) {
     Matrix filled = Matrix::Rows({{kNan, kInf}, {-kInf, 3}});
     ops->Fill(1e30f, filled.view());
     EXPECT_THAT(filled.values(), ::testing::Each(1e30f));
+    filled = Matrix::Rows({{1, 2, 3, 4}, {5, 6, 7, 8}});
+    ops->FillColumns(-1, 1, 3, filled.view());
+    ops->FillColumns(-2, 4, 4, filled.view());
+    EXPECT_THAT(filled.values(), ::testing::ElementsAre(1, -1, -1, 4, 5, -1, -1, 8));
   }
 }
 

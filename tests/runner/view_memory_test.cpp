@@ -44,5 +44,19 @@ TEST(ViewMemory, IsZerosEachTime) {
   }
 }
 
+// A large piece that grows from step to step is seldom in another place.
+TEST(ViewMemory, WhatIsKeptHasRoom) {
+  const std::unique_ptr<Ops> ops = std::move(*MakeOps("cpu", MakeThreadSettings(1)));
+  ViewMemory memory(int64_t{4} << 20);
+  std::set<void*> places;
+  for (int64_t n = 70000; n < 900000; n += 5000) {
+    memory.Begin();
+    const Tensor piece = memory.Take(*ops, DType::kF32, {n});
+    places.insert(piece.data);
+    std::memset(piece.data, 0x7f, static_cast<size_t>(4 * n));
+  }
+  EXPECT_LE(places.size(), 4U);
+}
+
 }  // namespace
 }  // namespace kvgauge

@@ -81,6 +81,8 @@ class RowOps {
   void Affine(const Tensor& x, float scale, float shift, Tensor out);
   // Every number of out becomes `value`, whatever it was before.
   void Fill(float value, Tensor out);
+  // Columns [begin, end) of a matrix become `value`.
+  void FillColumns(float value, int64_t begin, int64_t end, Tensor out);
   // out = cap * tanh(x / cap).
   void SoftCap(const Tensor& x, float cap, Tensor out);
 
@@ -118,6 +120,7 @@ class RowOps {
   virtual void DoCombine(const Tensor& a, const Tensor& b, Binary op, Tensor out) = 0;
   virtual void DoAffine(const Tensor& x, float scale, float shift, Tensor out) = 0;
   virtual void DoFill(float value, Tensor out) = 0;
+  virtual void DoFillColumns(float value, int64_t begin, int64_t end, Tensor out);
   virtual void DoSoftCap(const Tensor& x, float cap, Tensor out) = 0;
   virtual void DoSoftmax(const Tensor& x, float scale, Tensor out) = 0;
   virtual void DoLogSumExp(const Tensor& x, Tensor out) = 0;

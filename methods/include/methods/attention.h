@@ -35,10 +35,16 @@ void SoftmaxOfProducts(LayerView& view, const Tensor& products, const Tensor& ou
 // window hides from a row gets 0.
 void AttentionOfProducts(LayerView& view, int64_t head, int64_t first, QueryRows rows,
                          const Tensor& products, const Tensor& out);
+// The same in place, where the first `count` columns are those of entries and the others mean
+// nothing.
+void AttentionOfProducts(LayerView& view, int64_t head, int64_t first, QueryRows rows,
+                         int64_t count, const Tensor& products);
 
 // The same of products that have their scale.
 void AttentionOfLogits(LayerView& view, int64_t head, int64_t first, QueryRows rows,
                        const Tensor& logits, const Tensor& out);
+void AttentionOfLogits(LayerView& view, int64_t head, int64_t first, QueryRows rows, int64_t count,
+                       const Tensor& logits);
 
 // What the layer's sliding window hides from the newest token gets -inf. scores: [rows, runs], one
 // for each `run` of a head's entries from `first` on; a run is hidden with its last entry.

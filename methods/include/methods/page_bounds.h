@@ -14,9 +14,6 @@ namespace kvgauge {
 class PageBounds {
  public:
   int64_t pages() const { return pages_; }
-  // [pages, key_dim] f32
-  Tensor Low(LayerView& view) const { return Widened(view, low_); }
-  Tensor High(LayerView& view) const { return Widened(view, high_); }
   // The largest product that a key within a page's bounds could have with each query: [group,
   // pages]. q: [group, key_dim]
   Tensor LargestProducts(LayerView& view, const Tensor& q) const;
@@ -25,6 +22,9 @@ class PageBounds {
   // memory [columns or more, key_dim] f32.
   int64_t columns(const LayerView& view) const;
   Tensor RoomyProducts(LayerView& view, const Tensor& q, const Tensor& limits) const;
+  // The bounds in the same way, [columns, key_dim] of `limits`.
+  Tensor Low(LayerView& view, const Tensor& limits) const { return Widened(view, low_, limits); }
+  Tensor High(LayerView& view, const Tensor& limits) const { return Widened(view, high_, limits); }
   // From the head's keys, where entries from `first` on are new.
   void Extend(LayerView& view, int64_t head, int64_t page, int64_t first);
 
@@ -35,7 +35,7 @@ class PageBounds {
 
  private:
   static Tensor Rows(const Buffer& buffer, const ModelShape& shape, int64_t begin, int64_t end);
-  Tensor Widened(LayerView& view, const Buffer& buffer) const;
+  Tensor Widened(LayerView& view, const Buffer& buffer, const Tensor& limits) const;
   Tensor Products(LayerView& view, const Tensor& q, const Tensor& limits) const;
   void ExtendOne(LayerView& view, int64_t at, const Tensor& keys);
   void Grow(LayerView& view, int64_t keep, int64_t pages);

@@ -114,10 +114,10 @@ class Compressor::Impl final : public LayerHook {
            looks(pipeline_.allocate.get()) || looks(&in_steps) || looks(pipeline_.reduce.get()) ||
            looks(pipeline_.decode_reduce.get()) || looks(pipeline_.store.get());
   }
-  // A device takes a step at once if all memory is there: that of a reader's estimates may be
-  // large.
+  // A device takes a step at once if all memory is there: that of a reader's estimates, or of the
+  // keys of a head, may be large.
   int64_t KeptStepBytes() const {
-    constexpr int64_t kEstimates = 1 << 20;
+    constexpr int64_t kEstimates = 4 << 20;
     const bool at_once = dynamic_cast<const RepeatingReader*>(pipeline_.read.get()) != nullptr;
     return at_once && ops_.device != Device::kHost ? kEstimates : ViewMemory::kChunkBytes;
   }

@@ -2,6 +2,7 @@
 #include "src/compress/view.h"
 
 #include <algorithm>
+#include <bit>
 #include <limits>
 #include <numeric>
 
@@ -55,8 +56,12 @@ Tensor ViewMemory::Take(Ops& ops, DType dtype, std::initializer_list<int64_t> di
   }
   if (current == chunks.size()) {
     const int64_t doubled = chunks.empty() ? kFirst : 2 * chunks.back().memory.size_bytes();
-    chunks.push_back({ops.memory->Allocate(
-        std::max(std::min(doubled, kChunkBytes), std::max<int64_t>(bytes, 1)))});
+    int64_t size_bytes = std::max({std::min(doubled, kChunkBytes), bytes, int64_t{1}});
+    // What is kept may be asked for with a little more each time.
+    if (size_bytes > kChunkBytes && size_bytes <= most_kept_bytes_) {
+      size_bytes = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(size_bytes)));
+    }
+    chunks.push_back({ops.memory->Allocate(size_bytes)});
   }
   const Chunk& chunk = chunks[current];
   Tensor piece = chunk.memory.As(DType::kU8, {chunk.memory.size_bytes()});
@@ -150,6 +155,7 @@ Tensor CacheView::Scratch(DType dtype, std::initializer_list<int64_t> dims) {
 
 void CacheView::Lend(ViewMemory* memory, bool keeps_attention) {
   for (Parts* parts : {&positions_, &keys_, &raw_keys_, &values_}) parts->clear();
+  roomy_ = {};
   if (!keeps_attention_) {
     window_attention_.clear();
     step_attention_ = {};
@@ -186,32 +192,62 @@ Tensor CacheView::Keys(int64_t head, int64_t first) {
 
 namespace {
 
-// Whether keys are read as they lie.
-bool HasFloatKeys(const KvHead& head) {
+// Whether entries are read as they lie.
+bool HasFloats(const KvHead& head, KvSide side) {
   if (head.count != 1) return false;
   const KvSegment& segment = head.segments[0];
+  if (side == KvSide::kValues) {
+    return segment.values.entries == 0 && segment.value_basis.empty() && !segment.values_in_keys;
+  }
   return segment.keys.entries == 0 && segment.key_basis.empty() && segment.rotation == nullptr;
+}
+
+// By slot, with those of the last page that are free.
+KvSegment AllSlots(const KvHead& head) {
+  KvSegment slots = head.segments[0];
+  slots.length = (slots.slots() + kKvPageEntries - 1) / kKvPageEntries * kKvPageEntries;
+  slots.skip = 0;
+  return slots;
 }
 
 }  // namespace
 
-Tensor CacheView::Filled(int64_t head, int64_t first, int64_t rows) {
+Tensor CacheView::Filled(KvSide side, int64_t head, int64_t first, int64_t rows) {
   const auto last = static_cast<int32_t>(Count(head, first)) - 1;
   KVG_CHECK(last >= 0 && last < rows, "no entry, or more than rows");
   std::vector<int32_t> from(static_cast<size_t>(rows), last);
   std::iota(from.begin(), from.begin() + last, 0);
+  const bool keys = side == KvSide::kKeys;
   const KvFormat& format = source_.cache->format(layer_);
-  const Tensor out = EntryRows(DType::kF32, {rows, format.key_dim});
+  const Tensor out = EntryRows(DType::kF32, {rows, keys ? format.key_dim : format.value_dim});
   const KvHead& held = source_.cache->Layer(layer_)[static_cast<size_t>(head)];
-  if (!HasFloatKeys(held)) {
-    ops().select->Gather(Keys(head, first), Upload(*this, from), out);
+  if (!HasFloats(held, side)) {
+    ops().select->Gather(keys ? Keys(head, first) : Values(head, first), Upload(*this, from), out);
     return out;
   }
-  KvSegment slots = held.segments[0];
-  for (int32_t& entry : from) entry += static_cast<int32_t>(slots.skip + first);
-  slots.length = slots.slots();
-  slots.skip = 0;
-  ops().attention->GatherKv(format, slots, Upload(*this, from), out, {});
+  for (int32_t& entry : from) entry += static_cast<int32_t>(held.segments[0].skip + first);
+  ops().attention->GatherKv(format, AllSlots(held), Upload(*this, from), keys ? out : Tensor(),
+                            keys ? Tensor() : out);
+  return out;
+}
+
+Tensor CacheView::RoomyKeys(int64_t head, int64_t first) {
+  const auto rounded = [](int64_t entries) {
+    return (entries + kKvPageEntries - 1) / kKvPageEntries * kKvPageEntries;
+  };
+  const int64_t count = Count(head, first), rows = rounded(first + count) - first;
+  const KvFormat& format = source_.cache->format(layer_);
+  if (roomy_.empty()) roomy_ = EntryRows(DType::kF32, {rounded(width_), format.key_dim});
+  const Tensor out = roomy_.Slice(0, rows);
+  const KvHead& held = source_.cache->Layer(layer_)[static_cast<size_t>(head)];
+  if (!HasFloats(held, KvSide::kKeys)) {
+    source_.cache->ReadKeys(layer_, head, first, out.Slice(0, count));
+    return out;
+  }
+  const KvSegment slots = AllSlots(held);
+  const int64_t from = held.segments[0].skip + first;
+  ops().attention->ReadKv(format, slots, from, out.Slice(0, std::min(rows, slots.length - from)),
+                          {});
   return out;
 }
 

@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "methods/filled_keys.h"
 #include "methods/layer_view.h"
+#include "methods/repeating_view.h"
 #include "runner/capture.h"
 #include "runner/model.h"
 #include "src/compress/gate_folds.h"
@@ -104,7 +104,7 @@ struct ViewSource {
 // -inf beyond a head's own entries.
 Tensor ScoresAtWidth(const LayerView& view, const Tensor& own, int64_t width, Buffer& memory);
 
-class CacheView final : public LayerView, public FilledKeys {
+class CacheView final : public LayerView, public RepeatingView {
  public:
   CacheView(const ViewSource& source, int64_t layer);
 
@@ -119,7 +119,8 @@ class CacheView final : public LayerView, public FilledKeys {
 
   Tensor Positions(int64_t head, int64_t first) override;
   Tensor Keys(int64_t head, int64_t first) override;
-  Tensor Filled(int64_t head, int64_t first, int64_t rows) override;
+  Tensor Filled(KvSide side, int64_t head, int64_t first, int64_t rows) override;
+  Tensor RoomyKeys(int64_t head, int64_t first) override;
   Tensor RawKeys(int64_t head, int64_t first) override;
   Tensor Values(int64_t head, int64_t first) override;
   Tensor OfClass(TokenClass wanted, int64_t head, int64_t first) override;
@@ -192,6 +193,7 @@ class CacheView final : public LayerView, public FilledKeys {
   std::deque<Buffer> rotations_;
   using Parts = std::map<std::pair<int64_t, int64_t>, Tensor>;  // by head and first entry
   Parts positions_, keys_, raw_keys_, values_;
+  Tensor roomy_;                                // keys of one head after the other
   std::map<int64_t, Tensor> window_attention_;  // by rows
   Tensor step_attention_;
 };

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// Entries as readers see them whose steps are to be alike.
+#pragma once
+
+#include <cstdint>
+
+#include "methods/layer_view.h"
+
+namespace kvgauge {
+
+// A LayerView of a device is one. It gives the device the same to do from step to step, where
+// entries lie in floats as attention sees them.
+class RepeatingView {
+ public:
+  virtual ~RepeatingView() = default;
+  // [rows, dim]: as LayerView::Keys or Values, and the last entry's again in the rows that have no
+  // entry. At least one has one, and no entry is behind them.
+  virtual Tensor Filled(KvSide side, int64_t head, int64_t first, int64_t rows) = 0;
+  // As LayerView::Keys, with rows behind them that mean nothing, so that as many come until a head
+  // begins another 64 entries. They lie where those of the head before lay.
+  virtual Tensor RoomyKeys(int64_t head, int64_t first) = 0;
+};
+
+// The view as that, if it is one of a device; otherwise null.
+RepeatingView* Repeating(LayerView& view);
+// RoomyKeys where there are some, else LayerView::Keys.
+Tensor KeysWithRoom(LayerView& view, int64_t head, int64_t first);
+// How many columns a choice of up to `most` has that is of `count` now.
+int64_t ChoiceColumns(const LayerView& view, int64_t count, int64_t most);
+
+}  // namespace kvgauge
