@@ -14,12 +14,13 @@
 #include "methods/copied_reader.h"
 #include "methods/page_bounds.h"
 #include "methods/registry.h"
+#include "methods/repeating_reader.h"
 #include "methods/tensors.h"
 
 namespace kvgauge {
 namespace {
 
-class LServePages final : public Reader, public CopiedReader {
+class LServePages final : public Reader, public CopiedReader, public RepeatingReader {
  public:
   explicit LServePages(const Params& params)
       : logical_(params.Int("logical")),
@@ -29,9 +30,10 @@ class LServePages final : public Reader, public CopiedReader {
         every_(params.Int("every")) {}
 
   struct Choice {
-    int64_t pages = 0;  // there were at that time; 0 before the first
-    int64_t count = 0;  // of each query head, 0: everything is read
-    Buffer chosen;      // [group, count] i32
+    int64_t tokens = 0;  // as many as the view had then
+    int64_t pages = 0;   // there were at that time; 0 before the first
+    int64_t count = 0;   // of each query head, 0: everything is read
+    Buffer chosen;       // [group, count] i32
   };
   struct Index final : State {
     std::shared_ptr<PageIndex> pages;  // logical ones; forks share them
@@ -57,7 +59,8 @@ class LServePages final : public Reader, public CopiedReader {
     auto index = std::make_unique<Index>();
     index->pages = from.pages;
     for (const Choice& choice : from.choices) {
-      index->choices.push_back({choice.pages, choice.count, CopyOf(choice.chosen, ops)});
+      index->choices.push_back(
+          {choice.tokens, choice.pages, choice.count, CopyOf(choice.chosen, ops)});
     }
     return index;
   }
@@ -71,12 +74,15 @@ class LServePages final : public Reader, public CopiedReader {
     const bool due = (view.tokens() - 1) % every_ == 0;
     const int64_t group = view.shape().group();
     bool partial = false;
+    Tensor limits;
     for (int64_t h = 0; h < view.shape().kv_heads; ++h) {
       Choice& choice = index.choices[static_cast<size_t>(h)];
-      // A page that has begun since was not there to be chosen.
-      if (due || choice.pages != Pages(view.lengths()[h])) {
+      // A page that has begun since was not there to be chosen. A step that is begun again chooses
+      // again.
+      if (due || choice.pages != Pages(view.lengths()[h]) || choice.tokens == view.tokens()) {
+        if (limits.empty()) limits = Limits(view, *index.pages);
         Choose(view, h, index.pages->heads[static_cast<size_t>(h)],
-               q.Slice(h * group, (h + 1) * group), choice);
+               q.Slice(h * group, (h + 1) * group), limits, choice);
       }
       partial |= choice.count > 0;
     }
@@ -107,18 +113,26 @@ class LServePages final : public Reader, public CopiedReader {
     return all;
   }
 
+  // Working memory for the bounds of any head.
+  static Tensor Limits(LayerView& view, const PageIndex& index) {
+    int64_t columns = 0;
+    for (const PageBounds& bounds : index.heads) columns = std::max(columns, bounds.columns(view));
+    return view.Scratch(DType::kF32, {columns, view.shape().key_dim});
+  }
+
   // q: [group, key_dim]
   void Choose(LayerView& view, int64_t head, const PageBounds& bounds, const Tensor& q,
-              Choice& choice) const {
+              const Tensor& limits, Choice& choice) const {
     Ops& ops = view.ops();
     const int64_t group = q.shape[0], length = view.lengths()[head];
     const int64_t newest = Pages(length) - 1, most = std::max(kLeastPages, tokens_ / page_);
+    choice.tokens = view.tokens();
     choice.pages = newest + 1;
     choice.count = length - 1 <= tokens_ || most > newest ? 0 : most;
     if (choice.count == 0) return;
 
-    const Tensor products = bounds.LargestProducts(view, q);
-    HideFromNewest(view, head, 0, logical_, products);
+    const Tensor products = bounds.RoomyProducts(view, q, limits);
+    HideFromNewest(view, head, 0, logical_, Columns(products, 0, bounds.pages()));
     const Tensor full = view.Scratch(DType::kF32, {group, newest * parts_});
     ops.rows->Convert(Columns(products, 0, newest * parts_), full);
     const Tensor best = view.Scratch(DType::kF32, {group * newest});

@@ -111,9 +111,23 @@ TEST_F(DeviceGraphs, StepsOfReadersOfKeysAreReplayed) {
   check("gqa", "rocketkv", {"read.tokens=24"}, 40);
 }
 
+// A choice is held for some steps: there are steps of two kinds, and of more where the page of some
+// heads begins between two choices.
+TEST_F(DeviceGraphs, StepsThatHoldAChoiceAreReplayed) {
+  for (const char* kind : {"gqa", "mha"}) {
+    const RepeatedWork::Counts counts =
+        ExpectSameBits(kind, {"lserve"}, {Sample(300, 8, 60)}, nullptr, {"read.tokens=192"});
+    EXPECT_GE(counts.recorded, 2) << kind;
+    if (!cuda::kComparesMembers) continue;
+    EXPECT_LE(counts.recorded, 15) << kind;
+    EXPECT_GE(counts.replayed, 40) << kind;
+  }
+}
+
 // Others choose as much as there is to choose from, which grows in each step.
 TEST_F(DeviceGraphs, StepsOfOtherReadersAreDoneAsTheyCome) {
-  const RepeatedWork::Counts counts = ExpectSameBits("gqa", {"lserve", "h2o"}, {Sample(100, 8, 6)});
+  const RepeatedWork::Counts counts =
+      ExpectSameBits("gqa", {"shadowkv", "h2o"}, {Sample(100, 8, 6)});
   EXPECT_EQ(counts.recorded + counts.replayed, 0);
 }
 

@@ -99,13 +99,27 @@ TEST_F(RecorderTest, TheSameWorkIsAGraphOfOneUpload) {
 
 TEST_F(RecorderTest, AnotherArgumentIsAnotherGraphOfTheSameKinds) {
   for (int i = 0; i < 4; ++i) Run([&] { Submit(1, 2); });
-  const GraphCounts graphs = GraphsSoFar();
   Run([&] { Submit(1, 3); });
   ExpectCounts(1, 2, 2);
+  const GraphCounts graphs = GraphsSoFar();
+  Run([&] { Submit(1, 4); });
+  ExpectCounts(1, 3, 2);
   EXPECT_EQ(GraphsSoFar().made, graphs.made);
   EXPECT_EQ(GraphsSoFar().updated, graphs.updated + 1);
+  Run([&] { Submit(4, 4); });
   Run([&] { Submit(4, 3); });
-  ExpectCounts(1, 2, 3);
+  ExpectCounts(1, 3, 4);
+}
+
+// Work of two kinds that take turns has a graph for each.
+TEST_F(RecorderTest, TwoGraphsTakeTurns) {
+  for (int i = 0; i < 40; ++i) {
+    Run([&] {
+      Submit(static_cast<float>(i), 2);
+      if (i % 4 == 0) Submit(1, 3);
+    });
+  }
+  ExpectCounts(1, 2, 37);
 }
 
 // How much there is to choose from is staged: a graph chooses from more than it was made for.

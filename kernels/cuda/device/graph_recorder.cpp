@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <string_view>
+#include <utility>
 
 #include "core/check.h"
 
@@ -34,7 +35,9 @@ Recorder* Recorder::counting_ = nullptr;
 Recorder::~Recorder() {
   if (launched_ == nullptr) return;
   Wait(stream_);
-  if (graph_ != nullptr) DestroyGraph(graph_);
+  for (const Recording& recording : recordings_) {
+    if (recording.graph != nullptr) DestroyGraph(recording.graph);
+  }
   DestroyEvent(launched_);
   FreeHost(staging_);
   Free(staged_);
@@ -48,7 +51,7 @@ void Recorder::Run(const std::function<void()>& body) {
   }
   Outcome outcome = Outcome::kNotRecordable;
   if (Reserve()) {
-    outcome = graph_ != nullptr ? Try(Mode::kCompare, body) : Outcome::kChanged;
+    outcome = Compare(body);
     if (outcome == Outcome::kDone && Submit()) {
       ++counts_.replayed;
       recorded_in_a_row_ = refusals_ = 0;
@@ -82,10 +85,21 @@ void Recorder::RunPlainly(const std::function<void()>& body) {
   ++counts_.plain;
 }
 
+// With each graph. Where it is another one's turn, that is seen early.
+Recorder::Outcome Recorder::Compare(const std::function<void()>& body) {
+  for (size_t i = 0; i < recordings_.size(); ++i) {
+    if (i > 0) std::swap(recordings_[0], recordings_[i]);
+    if (recordings_[0].graph == nullptr) break;
+    const Outcome outcome = Try(Mode::kCompare, body);
+    if (outcome != Outcome::kChanged) return outcome;
+  }
+  return Outcome::kChanged;
+}
+
 // Nothing of what it calls is done yet when it returns.
 Recorder::Outcome Recorder::Try(Mode mode, const std::function<void()>& body) {
   if (mode == Mode::kRecord) {
-    log_.clear();
+    recordings_[0].log.clear();
     if (!BeginCapture(stream_)) return Outcome::kNotRecordable;
   }
   mode_ = mode;
@@ -107,31 +121,33 @@ Recorder::Outcome Recorder::Try(Mode mode, const std::function<void()>& body) {
   }
   open_ = nullptr;
   if (mode == Mode::kCompare) {
-    const bool ended_early = outcome == Outcome::kDone && compared_ < log_.size();
+    const bool ended_early = outcome == Outcome::kDone && compared_ < recordings_[0].log.size();
     return ended_early ? Outcome::kChanged : outcome;
   }
   if (outcome != Outcome::kDone) {
     DropCapture();
     return outcome;
   }
-  return EndCapture(stream_, &graph_) ? Outcome::kDone : Outcome::kNotRecordable;
+  return EndCapture(stream_, &recordings_[0].graph) ? Outcome::kDone : Outcome::kNotRecordable;
 }
 
 // The log no longer tells what the graph does.
 void Recorder::DropCapture() {
   EndCapture(stream_, nullptr);
-  if (graph_ != nullptr) DestroyGraph(graph_);
-  graph_ = nullptr;
+  Graph& graph = recordings_[0].graph;
+  if (graph != nullptr) DestroyGraph(graph);
+  graph = nullptr;
 }
 
 void Recorder::NoteBytes(const void* data, size_t size_bytes) {
   const auto* bytes = static_cast<const std::byte*>(data);
+  std::vector<std::byte>& log = recordings_[0].log;
   if (mode_ == Mode::kRecord) {
-    log_.insert(log_.end(), bytes, bytes + size_bytes);
+    log.insert(log.end(), bytes, bytes + size_bytes);
     return;
   }
-  const bool same = size_bytes <= log_.size() - compared_ &&
-                    std::memcmp(log_.data() + compared_, bytes, size_bytes) == 0;
+  const bool same = size_bytes <= log.size() - compared_ &&
+                    std::memcmp(log.data() + compared_, bytes, size_bytes) == 0;
   if (!same) throw Changed();
   compared_ += size_bytes;
 }
@@ -162,7 +178,7 @@ bool Recorder::Reserve() {
 
 bool Recorder::Submit() {
   if (used_bytes_ > 0) CopyToDevice(staged_, staging_, used_bytes_, stream_);
-  if (!LaunchGraph(graph_, stream_)) return false;
+  if (!LaunchGraph(recordings_[0].graph, stream_)) return false;
   Record(launched_, stream_);
   FreeKept();
   return true;

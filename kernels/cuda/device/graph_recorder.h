@@ -2,13 +2,15 @@
 // Work that is submitted over and over, as a graph of the device.
 //
 // The host's part of the work is done each time, and what it sends lies in one staging area; but
-// kernels, fills and copies on the device are held against those of the time before. Where all are
-// the same, the area goes to the device in one copy and the graph is launched. Where they are not,
-// the host's part is done again while the stream captures it, for a new graph. What takes memory or
+// kernels, fills and copies on the device are held against those of the two graphs that there are,
+// the one that was launched last first. Where all are the same, the area goes to the device in one
+// copy and that graph is launched. Where they are not, the host's part is done again while the
+// stream captures it, for a new graph in place of the older one. What takes memory or
 // waits for the device cannot be captured: it throws NotRecordable, and the work is done as if
 // there were no graphs.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -94,6 +96,7 @@ class Recorder {
   }
   void NoteBytes(const void* data, size_t size_bytes);
   void RunPlainly(const std::function<void()>& body);
+  Outcome Compare(const std::function<void()>& body);
   Outcome Try(Mode mode, const std::function<void()>& body);
   void DropCapture();
   bool Reserve();
@@ -104,8 +107,12 @@ class Recorder {
 
   const Stream stream_;
   Mode mode_ = Mode::kRecord;
-  Graph graph_ = nullptr;
-  std::vector<std::byte> log_;                        // what the graph does
+  struct Recording {
+    Graph graph = nullptr;
+    std::vector<std::byte> log = {};  // what the graph does
+  };
+  // Steps may be of two kinds that take turns. The first is the one at hand.
+  std::array<Recording, 2> recordings_;
   size_t compared_ = 0;                               // of the log
   std::byte *staging_ = nullptr, *staged_ = nullptr;  // on the host, on the device
   int64_t staging_bytes_ = 0, used_bytes_ = 0;
