@@ -82,9 +82,11 @@ std::map<std::string, int64_t> ListedCopies() {
   std::map<std::string, int64_t> listed;
   const Result<std::string> page = ReadFile(StrCat(KVG_SOURCE_DIR, "/docs/cuda.md"));
   if (!page.ok()) return listed;
+  bool inside = false;  // of the table of decode steps; others count copies of other things
   for (const std::string& line : Split(*page, '\n')) {
+    inside = line.starts_with("| methods | copies |") || (inside && line.starts_with("|"));
     const std::vector<std::string> cells = Split(line, '|');
-    if (cells.size() != 5 || !cells[1].starts_with(" `")) continue;
+    if (!inside || cells.size() != 5 || !cells[1].starts_with(" `")) continue;
     const std::vector<std::string> names = Split(cells[1], '`');
     for (size_t i = 1; i < names.size(); i += 2) listed[names[i]] = std::stoll(cells[2]);
   }
