@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // cuBLAS, where the machine has it. Its interface for C has been the same since version 11, so the
 // few names that are wanted are declared here and looked up at run time.
-#include <dlfcn.h>
-
 #include <algorithm>
 #include <string>
-#include <type_traits>
 
 #include "core/check.h"
 #include "core/strings.h"
 #include "cuda/backend_parts.h"
+#include "cuda/device/vendor_library.h"
 
 namespace kvgauge::cuda {
 namespace {
@@ -28,27 +26,16 @@ struct Library {
   std::string fault;  // why it cannot be used; empty when it can
 };
 
-// Never unloaded: it keeps threads and device memory of its own.
 Library Load() {
+  static const std::string kFiles[] = {"libcublas.so.13", "libcublas.so.12", "libcublas.so"};
+  VendorLibrary found(kFiles);
   Library library;
-  void* found = nullptr;
-  for (const char* name : {"libcublas.so.13", "libcublas.so.12", "libcublas.so"}) {
-    found = dlopen(name, RTLD_NOW | RTLD_LOCAL);
-    if (found != nullptr) break;
-  }
-  if (found == nullptr) {
-    library.fault = "libcublas.so is not where libraries are looked for (LD_LIBRARY_PATH)";
-    return library;
-  }
-  const auto find = [&](const char* name, auto* function) {
-    *function = reinterpret_cast<std::remove_pointer_t<decltype(function)>>(dlsym(found, name));
-    if (*function == nullptr) library.fault = StrCat("libcublas.so lacks ", name);
-  };
-  find("cublasCreate_v2", &library.create);
-  find("cublasDestroy_v2", &library.destroy);
-  find("cublasSetStream_v2", &library.set_stream);
-  find("cublasGetVersion_v2", &library.version);
-  find("cublasGemmEx", &library.multiply);
+  found.Find("cublasCreate_v2", &library.create);
+  found.Find("cublasDestroy_v2", &library.destroy);
+  found.Find("cublasSetStream_v2", &library.set_stream);
+  found.Find("cublasGetVersion_v2", &library.version);
+  found.Find("cublasGemmEx", &library.multiply);
+  library.fault = found.fault();
   return library;
 }
 

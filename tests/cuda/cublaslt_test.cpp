@@ -9,6 +9,7 @@
 #include <fstream>
 
 #include "core/strings.h"
+#include "cuda/device/vendor_library.h"
 
 namespace kvgauge::cuda {
 namespace {
@@ -41,6 +42,29 @@ TEST(CublasLt, WhatCannotBeUsedIsSaid) {
   EXPECT_EQ(WhyOtherVersion("it", CUBLAS_VER_MAJOR * 10000 + 2), "");
   EXPECT_EQ(WhyOtherVersion("it", 120803),
             StrCat("it is cuBLASLt 12.8.3, expected ", CUBLAS_VER_MAJOR));
+}
+
+// The first that can be loaded; if none can, what is wrong with the first that is there.
+TEST(VendorLibrary, IsOneOfSeveralFiles) {
+  const std::string absent = ::testing::TempDir() + "/libabsent.so",
+                    broken = ::testing::TempDir() + "/libbroken.so";
+  std::ofstream(broken) << "no library";
+  const auto fault_of = [](const std::vector<std::string>& files) {
+    return VendorLibrary(files).fault();
+  };
+  EXPECT_EQ(fault_of({absent, broken, "libm.so.6"}), "");
+  EXPECT_EQ(fault_of({broken + "2", absent}),
+            absent + " is not where libraries are looked for (LD_LIBRARY_PATH)");
+  EXPECT_THAT(fault_of({absent, broken, absent}),
+              testing::StartsWith(broken + " cannot be loaded: " + broken + ": "));
+  std::filesystem::remove(broken);
+  VendorLibrary library(std::vector<std::string>{absent, "libm.so.6"});
+  double (*cosine)(double) = nullptr;
+  library.Find("cos", &cosine);
+  ASSERT_NE(cosine, nullptr);
+  EXPECT_EQ(library.fault(), "");
+  library.Find("cosine_of_nothing", &cosine);
+  EXPECT_EQ(library.fault(), "libm.so.6 lacks cosine_of_nothing");
 }
 
 }  // namespace

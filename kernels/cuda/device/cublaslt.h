@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuBLASLt, loaded at run time so that the plugin starts without it. Its types and numbers come
-// from the toolkit's header, so the library must be of the same major version.
+// cuBLASLt, loaded at run time. Its types and numbers come from the toolkit's header, so the
+// library must be of the same major version.
 #pragma once
 
 #include <cublasLt.h>
@@ -32,8 +32,7 @@ struct CublasLt {
 
 // "libcublasLt.so.13", of the header's major version.
 std::string CublasLtFile();
-// `file`: a name that is looked for, or a path. Never unloaded: it keeps threads and device memory
-// of its own. Needs no device.
+// `file`: as VendorLibrary has it.
 CublasLt LoadCublasLt(const std::string& file);
 // Why a library of that version cannot be used, as cublasLtGetVersion tells it; "" if it can.
 std::string WhyOtherVersion(const std::string& file, size_t version);

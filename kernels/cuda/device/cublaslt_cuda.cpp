@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // ProductLibrary on cuBLASLt.
-#include <dlfcn.h>
-
 #include <bit>
 #include <cstdlib>
 #include <map>
@@ -12,6 +10,7 @@
 #include "core/check.h"
 #include "core/strings.h"
 #include "cuda/device/cublaslt.h"
+#include "cuda/device/vendor_library.h"
 
 namespace kvgauge::cuda {
 namespace {
@@ -159,20 +158,8 @@ std::string WhyOtherVersion(const std::string& file, size_t version) {
 
 CublasLt LoadCublasLt(const std::string& file) {
   CublasLt library;
-  void* const found = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (found == nullptr) {
-    // It may be there and be damaged, or lack a library of its own.
-    const std::string error = dlerror();
-    library.fault = error.starts_with(StrCat(file, ": cannot open")) && error.ends_with("directory")
-                        ? StrCat(file, " is not where libraries are looked for (LD_LIBRARY_PATH)")
-                        : StrCat(file, " cannot be loaded: ", error);
-    return library;
-  }
-  const auto find = [&](const char* symbol, auto* function) {
-    *function = reinterpret_cast<std::remove_pointer_t<decltype(function)>>(dlsym(found, symbol));
-    if (*function == nullptr) library.fault = StrCat(file, " lacks ", symbol);
-  };
-#define KVG_FIND(function) find(#function, &library.function)
+  VendorLibrary found({&file, 1});
+#define KVG_FIND(function) found.Find(#function, &library.function)
   KVG_FIND(cublasLtCreate);
   KVG_FIND(cublasLtGetVersion);
   KVG_FIND(cublasLtMatmul);
@@ -187,6 +174,7 @@ CublasLt LoadCublasLt(const std::string& file) {
   KVG_FIND(cublasLtMatrixLayoutCreate);
   KVG_FIND(cublasLtMatrixLayoutDestroy);
 #undef KVG_FIND
+  library.fault = found.fault();
   if (library.fault.empty()) library.fault = WhyOtherVersion(file, library.cublasLtGetVersion());
   return library;
 }
