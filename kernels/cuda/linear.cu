@@ -27,6 +27,7 @@
 #include "cuda/reduce.h"
 #include "cuda/strips.h"
 #include "kernels/linear.h"
+#include "kernels/many_rows_report.h"
 
 namespace kvgauge::cuda {
 namespace {
@@ -348,7 +349,7 @@ void StoreRow(const Tensor& part, int64_t row, DType store, char* to) {
   }
 }
 
-class DeviceLinear final : public LinearOps {
+class DeviceLinear final : public LinearOps, public ManyRowsReport {
  public:
   explicit DeviceLinear(Context& context) : context_(context) {
     ProductLibrary* const library = FindProductLibrary(context.device(), &why_not_);
@@ -364,10 +365,18 @@ class DeviceLinear final : public LinearOps {
     many_ = std::make_unique<ManyRows>(*library, context_.stream(), own);
   }
 
+  std::string who() const override {
+    return many_ != nullptr ? name_ : StrCat("our kernels (", why_not_, ")");
+  }
+  std::span<const std::string> pinned() const override {
+    if (many_ == nullptr) return {};
+    return many_->records();
+  }
+
   // Who multiplies many rows, tried with small weights of each type.
   std::string DescribeManyRows() {
     constexpr int64_t kSide = 128, kDepth = kSpan + kUnit;
-    if (many_ == nullptr) return StrCat("products of many rows by our kernels (", why_not_, ")");
+    if (many_ == nullptr) return StrCat("products of many rows by ", who());
     std::vector<std::string> with, without, reasons;
     for (const DType dtype : {DType::kBF16, DType::kF16, DType::kF32}) {
       const DeviceMatrix matrix(kSide, kDepth, dtype, context_.stream());

@@ -172,7 +172,10 @@ void ManyRows::Prepare(DType dtype, int64_t n, int64_t stride, void* w) {
                            .other = static_cast<float*>(other.data()),
                            .different = static_cast<int32_t*>(different.data())};
       if (std::optional<Pinned> block = Pin(whole, probe, &how)) {
-        how = library_.Describe(block->spans.front().way);
+        const Pinned::Span &first = block->spans.front(), &last = block->spans.back();
+        how = library_.Describe(first.way);
+        // The last span may be shorter than those before it, which are alike.
+        if (last.way != first.way) how += StrCat(", its end by ", library_.Describe(last.way));
         pinned.push_back(std::move(*block));
       }
     }

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <set>
@@ -12,6 +14,7 @@
 #include "core/strings.h"
 #include "cuda/device/device_query.h"
 #include "cuda/emulated/device_memory.h"
+#include "cuda/many_rows.h"
 #include "harness/cli.h"
 #include "reports/store.h"
 #include "support/tiny_models.h"
@@ -20,6 +23,24 @@ namespace kvgauge {
 namespace {
 
 using ::testing::HasSubstr;
+
+// A library that has no way to multiply anything.
+class NoWays final : public cuda::ProductLibrary {
+ public:
+  NoWays() { cuda::emulated::SetProductLibrary(this); }
+  ~NoWays() override { cuda::emulated::SetProductLibrary(nullptr); }
+  std::string name() const override { return "stand-in 2"; }
+  std::span<const int64_t> blocks() const override {
+    static constexpr int64_t kBlocks[] = {96};
+    return kBlocks;
+  }
+  std::vector<Way> Ways(const cuda::BlockProduct&) override { return {}; }
+  std::string Describe(const Way&) const override { return ""; }
+  bool Multiply(const cuda::BlockProduct&, const Way&, const void*, const void*, bool, float*,
+                cuda::Stream) override {
+    return false;
+  }
+};
 
 class DeviceCommands : public ::testing::Test {
  protected:
@@ -157,6 +178,36 @@ TEST_F(DeviceCommands, BenchCapacityKeepsToTheDevice) {
   EXPECT_THAT(none["refused"].get<std::string>(), HasSubstr(", working memory "));
 }
 
+// Who multiplies, and what is switched off, moves times: such a case is another one.
+TEST_F(DeviceCommands, BenchCapacityKnowsWhatMultiplied) {
+  const auto recorded = [&] {
+    const Json json = RunForJson({"bench", "capacity", Path("config.json"), "--weights", "random:1",
+                                  "--methods", "full", "--batches", "2", "--prompt-tokens", "64",
+                                  "--answer-tokens", "2", "--requests", "2", "--db", Path("c.db")});
+    return json.is_null() || json["cases"][0].value("recorded", false);
+  };
+  const auto last_products = [&] {
+    const auto store = *ResultStore::Open(Path("c.db"), StoreMode::kReadOnly);
+    const std::vector<EventRow> events = *store->Events(store->Runs()->back().id);
+    const auto found = std::ranges::find(events, "products", &EventRow::kind);
+    return found == events.end() ? "" : found->message;
+  };
+  EXPECT_FALSE(recorded());
+  EXPECT_EQ(last_products(), "");
+  EXPECT_TRUE(recorded());
+  for (const char* name : {"KVGAUGE_CUDA_GRAPHS", "KVGAUGE_CUDA_LIBRARY"}) {
+    setenv(name, "off", 1);
+    EXPECT_FALSE(recorded()) << name;
+    EXPECT_TRUE(recorded()) << name;
+    unsetenv(name);
+  }
+  const NoWays library;
+  EXPECT_FALSE(recorded());
+  EXPECT_THAT(last_products(), ::testing::StartsWith("stand-in 2: "));
+  EXPECT_THAT(last_products(), HasSubstr(": 96 rows by our kernels: none of the library's 0 ways"));
+  EXPECT_TRUE(recorded());
+}
+
 TEST_F(DeviceCommands, RunRecordsItsCells) {
   Json config = *ParseJson(TinyConfig("gqa"), "config");
   config["vocab_size"] = 1792;  // of the tokenizer
@@ -169,6 +220,7 @@ TEST_F(DeviceCommands, RunRecordsItsCells) {
       "tasks": [{"task": "passkey", "samples": 1, "source": {"lengths": "128"},
                  "max_new_tokens": 4}],
       "methods": ["snapkv", "h2o", "kivi_2bit"], "budgets": ["50%"], "backend": "cuda"})"));
+  const NoWays library;
   const Outcome run = Run({"run", Path("run.json"), "--db", Path("run.db"), "--quiet"});
   ASSERT_EQ(run.exit_code, kExitOk) << run.err;
   const auto store = ResultStore::Open(Path("run.db"), StoreMode::kReadOnly);
@@ -179,6 +231,13 @@ TEST_F(DeviceCommands, RunRecordsItsCells) {
   for (const StoredCell& cell : *cells) {
     EXPECT_EQ((*store)->Scores(cell.id)->size(), 1u) << cell.cell.method.name;
   }
+  // What was pinned for its products is on record, too.
+  const StoredRun recorded = (*store)->Runs()->front();
+  EXPECT_THAT(recorded.run.machine.facts, HasSubstr(R"("many_rows_by":"stand-in 2")"));
+  const std::vector<EventRow> events = *(*store)->Events(recorded.id);
+  const auto found = std::ranges::find(events, "products", &EventRow::kind);
+  ASSERT_NE(found, events.end());
+  EXPECT_THAT(found->message, HasSubstr("stand-in 2: f32 "));
 }
 
 // Whatever is wrong with driver or device: doctor says what, the cpu goes on, and who asks for the

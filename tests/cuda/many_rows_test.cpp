@@ -14,6 +14,7 @@
 #include "core/strings.h"
 #include "cuda/backend_parts.h"
 #include "cuda/emulated/device_memory.h"
+#include "kernels/many_rows_report.h"
 
 namespace kvgauge::cuda {
 namespace {
@@ -293,6 +294,31 @@ TEST(ManyRows, RoomForBlocksIsPlanned) {
   const int64_t few = LinearScratchBytes(size);
   emulated::SetProductLibrary(nullptr);
   EXPECT_EQ(LinearScratchBytes(size), few);
+}
+
+// A shorter span at the end of k may have a way of its own.
+TEST(ManyRows, TheDeviceTellsWhatItPinned) {
+  class ByLength final : public StandIn {
+   public:
+    ByLength() : StandIn({}) {}
+    std::vector<Way> Ways(const BlockProduct& product) override {
+      return {{static_cast<uint64_t>(WaySums::kAsOurs), static_cast<uint64_t>(product.k)}};
+    }
+    std::string Describe(const Way& way) const override { return StrCat("way of ", way[1]); }
+  };
+  constexpr int64_t kDepth = kProductSpan + 32;
+  const ByLength library;
+  std::string why;
+  const std::unique_ptr<Ops> ops = MakeDeviceOps(0, &why);
+  const auto* report = dynamic_cast<const ManyRowsReport*>(ops->linear.get());
+  ASSERT_NE(report, nullptr);
+  EXPECT_EQ(report->who(), "stand-in");
+  EXPECT_TRUE(report->pinned().empty());
+  std::vector<float> weights(8 * kDepth);
+  const Tensor w(weights.data(), DType::kF32, {8, kDepth});
+  const auto packed = ops->linear->Pack({&w, 1}, DType::kBF16);
+  ASSERT_EQ(report->pinned().size(), 1u);
+  EXPECT_EQ(report->pinned()[0], "bf16 8 x 8224: 96 rows by way of 8192, its end by way of 32");
 }
 
 // What was pinned is on record, with the way or the reason.

@@ -3,17 +3,36 @@
 
 #include <sys/utsname.h>
 
+#include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <fstream>
+#include <span>
 
 #include "core/json.h"
 #include "core/memory.h"
 #include "core/strings.h"
 #include "core/threads.h"
 #include "kernels/devices.h"
+#include "kernels/many_rows_report.h"
 
 namespace kvgauge {
 namespace {
+
+constexpr std::array kWaiting = {"OMP_WAIT_POLICY", "OMP_PROC_BIND", "OMP_PLACES"};
+constexpr std::array kSwitches = {"KVGAUGE_CUDA_LIBRARY", "KVGAUGE_CUDA_WARPGROUPS",
+                                  "KVGAUGE_CUDA_GRAPHS"};
+
+void AddVariables(std::span<const char* const> names, Json& facts) {
+  for (const char* name : names) {
+    const char* value = std::getenv(name);
+    if (value != nullptr) facts[name] = value;
+  }
+}
+
+const ManyRowsReport* ReportOf(const Ops& ops) {
+  return dynamic_cast<const ManyRowsReport*>(ops.linear.get());
+}
 
 // The first line of a file, or "".
 std::string FirstLine(const std::string& path) {
@@ -54,6 +73,9 @@ Json MachineFacts(Ops& ops, int threads) {
     for (const Ops* device : devices) names.push_back(device->hardware);
     facts["devices"] = names;
   }
+  if (const ManyRowsReport* report = ReportOf(ops)) facts["many_rows_by"] = report->who();
+  // With other switches its times are those of another machine.
+  if (ops.device != Device::kHost) AddVariables(kSwitches, facts);
   const std::string governor = FirstLine("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor");
   if (!governor.empty()) facts["governor"] = governor;
   return facts;
@@ -68,13 +90,22 @@ std::string DivisionText(const std::vector<Ops*>& devices, const std::vector<Lay
   return Join(lines, "; ");
 }
 
+std::string ManyRowsText(const std::vector<Ops*>& devices) {
+  std::vector<std::string> lines;
+  for (const Ops* device : devices) {
+    const ManyRowsReport* report = ReportOf(*device);
+    if (report == nullptr) continue;
+    for (const std::string& line : report->pinned()) {
+      if (std::ranges::find(lines, line) == lines.end()) lines.push_back(line);
+    }
+  }
+  return lines.empty() ? "" : StrCat(ReportOf(*devices[0])->who(), ": ", Join(lines, "; "));
+}
+
 Json ThreadEnvironment() {
   Json facts = Json::object();
-  for (const char* name : {"OMP_WAIT_POLICY", "OMP_PROC_BIND", "OMP_PLACES", "KVGAUGE_CUDA_LIBRARY",
-                           "KVGAUGE_CUDA_WARPGROUPS", "KVGAUGE_CUDA_GRAPHS"}) {
-    const char* value = std::getenv(name);
-    if (value != nullptr) facts[name] = value;
-  }
+  AddVariables(kWaiting, facts);
+  AddVariables(kSwitches, facts);
   return facts;
 }
 

@@ -21,6 +21,9 @@ std::string SystemName();
 Json MachineFacts(Ops& ops, int threads);
 // Which layers of a model lie on which of its devices.
 std::string DivisionText(const std::vector<Ops*>& devices, const std::vector<LayerShare>& shares);
+// What was pinned for products of many rows while the weights of a model were packed: "cuBLASLt
+// 13.0.2: bf16 256 x 1088: 128 rows by algorithm 66, tile 20; ...". "" where no library does any.
+std::string ManyRowsText(const std::vector<Ops*>& devices);
 // What of the environment moves times: how threads wait, where they are bound, and what of a device
 // is switched off. The program itself sets OMP_WAIT_POLICY on a busy machine, so it is a fact of
 // the run.

@@ -90,7 +90,7 @@ class Executor {
   Status Conclude(std::vector<FinishedCell> cells);
   Status NeedModel();
   bool LeavesToAnother(const Error& why);
-  Status TellDivision();
+  Status TellDevices();
   // Records a sample that could not be shown to the model as failed, for all of the block.
   Status FailSample(const std::shared_ptr<RunSample>& sample, const CellBlock& block,
                     const Error& why);
@@ -372,9 +372,11 @@ Status Executor::SkipUnfit(Pending& pending) {
   return {};
 }
 
-// Where the layers of the model lie, if on several devices.
-Status Executor::TellDivision() {
+// Where the layers of the model lie, if on several devices, and what multiplies on them.
+Status Executor::TellDevices() {
   const std::vector<Ops*> devices = DevicesOf(*model_.ops);
+  const std::string products = ManyRowsText(devices);
+  if (!products.empty()) KVG_TRY(Event("products", products));
   if (devices.size() == 1) return {};
   const std::string text =
       StrCat(ModelOf().spec->name, ": ", DivisionText(devices, model_.model->shares()));
@@ -389,7 +391,7 @@ Status Executor::NeedModel() {
   model_ = {};
   original_ = {};
   KVG_ASSIGN(model_, LoadPlanned(plan_, group_->model, group_->prefill));
-  KVG_TRY(TellDivision());
+  KVG_TRY(TellDevices());
   // The full cache's prefill comes first; others are held against it where fidelity is asked for.
   if (plan_.config->fidelity_steps > 0 && ModelOf().prefills[0].weights != wanted.second) {
     KVG_ASSIGN(original_, LoadPlanned(plan_, group_->model, 0));

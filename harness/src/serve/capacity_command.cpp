@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <utility>
 
 #include "core/clock.h"
 #include "core/files.h"
@@ -15,6 +16,7 @@
 #include "core/sha256.h"
 #include "core/strings.h"
 #include "core/threads.h"
+#include "kernels/devices.h"
 #include "src/cli/print.h"
 #include "src/model/method_flags.h"
 #include "src/model/model_flags.h"
@@ -181,16 +183,20 @@ class CapacityModels {
     const Model& model = *loaded_->model;
     const int64_t free_bytes = model.ops().memory->FreeBytes();
     device_bytes_ = free_bytes > 0 ? model.weight_bytes() + free_bytes : 0;
+    products_ = ManyRowsText(DevicesOf(model.ops()));
     return loaded_->model.get();
   }
   // What a device had for the model that was loaded last, with its weights; 0: unknown.
   int64_t device_bytes() const { return device_bytes_; }
+  // What was pinned for its products; once for each model that is loaded, else "".
+  std::string TakeProducts() { return std::exchange(products_, ""); }
 
  private:
   const ModelFlags& flags_;
   std::optional<LoadedModel> loaded_;
   std::string key_;
   int64_t device_bytes_ = 0;
+  std::string products_;
 };
 
 std::string TableMs(double seconds) { return Fixed(1e3 * seconds, seconds < 0.1 ? 1 : 0); }
@@ -488,6 +494,8 @@ class CapacityBench {
     }
     KVG_ASSIGN(Model * model, models_.For(line.chosen, planned_.shape, longest_prompt_));
     of.device_bytes = models_.device_bytes();
+    const std::string products = models_.TakeProducts();
+    if (recorder_ != nullptr && !products.empty()) KVG_TRY(recorder_->Tell("products", products));
     return MeasureCapacity(of, run_.trace, *model, cancelled);
   }
 

@@ -188,6 +188,10 @@ Status CapacityRecorder::Write(const CapacityRow& row) {
   return {};
 }
 
+Status CapacityRecorder::Tell(const std::string& kind, const std::string& message) {
+  return store_->AddEvent(run_, {.at = UtcNow(), .kind = kind, .message = message});
+}
+
 Status CapacityRecorder::Finish(int signal) {
   return EndRecording(*store_, run_, signal, "capacity");
 }

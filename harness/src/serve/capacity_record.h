@@ -46,6 +46,8 @@ class CapacityRecorder {
   const CapacityRow* Find(const CapacityRow& row) const;
   // Refuses answers that differ from those that are recorded of the same requests and method.
   Status Write(const CapacityRow& row);
+  // What is to be known of the run beside its rows.
+  Status Tell(const std::string& kind, const std::string& message);
   Status Finish(int signal);
 
  private:
