@@ -122,6 +122,9 @@ TEST_F(RunFaults, DevicesAreOfABackendThatHasThem) {
   EXPECT_EQ(cpu.exit_code, 2);
   EXPECT_THAT(cpu.err, HasSubstr("--devices: backend cpu has no devices to choose from, expected "
                                  "--backend cuda"));
+  const Outcome none = Run({"run", Path("mine.json"), "--db", Path("r.db"), "--devices", ""});
+  EXPECT_EQ(none.exit_code, 2);
+  EXPECT_THAT(none.err, HasSubstr("--devices: '', expected numbers of devices from 0"));
   EXPECT_FALSE(FileExists(Path("r.db")));
 }
 

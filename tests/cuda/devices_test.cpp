@@ -393,6 +393,7 @@ TEST_F(SeveralDevices, WrongChoicesAreRefused) {
       {{"--devices", "1,1"}, "--devices: '1,1' names device 1 twice"},
       {{"--devices", "0,x"}, "--devices: '0,x', expected numbers of devices from 0, such as 0,1"},
       {{"--devices", "0,"}, "--devices: '0,', expected numbers"},
+      {{"--devices", ""}, "--devices: '', expected numbers of devices from 0, such as 0,1, or all"},
       {{"--devices", "0,1", "--backend", "cpu"},
        "--devices: backend cpu has no devices to choose from, expected --backend cuda"},
       {{"--devices", "0,1", "--backend", "cuda:1"},

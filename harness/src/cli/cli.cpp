@@ -420,9 +420,14 @@ void AddShorthandFlags(CLI::App& command, RunShorthand& run) {
 }
 
 void AddRunOnlyFlags(CLI::App& command, RunOptions& options) {
-  command.add_option("--devices", options.devices,
-                     "with --backend cuda: a worker on each of these, all into one database; "
-                     "numbers from 0, such as 0,1, or all");
+  command
+      .add_option("--devices", options.devices,
+                  "with --backend cuda: a worker on each of these, all into one database; "
+                  "numbers from 0, such as 0,1, or all")
+      ->check([](const std::string& text) {
+        // Such as of a variable that is not set.
+        return text.empty() ? "'', expected numbers of devices from 0, such as 0,1, or all" : "";
+      });
   // For the workers that such a run starts.
   command.add_option("--worker", options.worker)->group("");
   command.add_flag("--dry-run", options.dry_run, "show the plan instead");
