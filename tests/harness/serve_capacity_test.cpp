@@ -153,6 +153,12 @@ TEST_F(CapacityTest, PreemptedSequencesGoOnAsTheyWere) {
       }
     }
     EXPECT_GE(preemptions, id == "full" ? 1 : 0);
+    // Nothing has room on the host.
+    const Result<CapacityResult> none = Measure(chosen, "queues", trace, 8, 700000, 1);
+    ASSERT_TRUE(none.ok()) << none.error().message;
+    ExpectServed(*none);
+    EXPECT_EQ(none->answers, alone);
+    EXPECT_EQ(none->outcome.host_peak_bytes, 0);
   }
 }
 

@@ -25,12 +25,12 @@ class ServeLoopTest : public ::testing::Test {
     ServeBytes bytes;
     bytes.prefill = bytes.full = [](int64_t tokens) { return tokens * 100; };
     bytes.held = [](int64_t, int64_t total) { return total * 100; };
-    bytes.unchanged = true;
+    bytes.unchanged = unchanged_;
     PassCost cost;
-    cost.weight_bytes = 1;
-    cost.held_bytes = [](int64_t, int64_t) { return int64_t{0}; };
+    cost.weight_bytes = pass_bytes_;
+    cost.held_bytes = [this](int64_t, int64_t total) { return total * held_bytes_; };
     cost.full_bytes = [](int64_t) { return int64_t{0}; };
-    ServeEstimate worker(cost, {.bytes_per_s = 1, .operations_per_s = 1});
+    ServeEstimate worker(cost, {.bytes_per_s = pass_bytes_, .operations_per_s = 1});
     const ServePolicy chosen = *FindServePolicy(policy);
     ServeLoop loop(trace_, chosen, limits, bytes, worker);
     int64_t asked = 0;
@@ -48,6 +48,9 @@ class ServeLoopTest : public ::testing::Test {
   }
 
   Trace trace_;
+  double pass_bytes_ = 1;   // read in a pass
+  int64_t held_bytes_ = 0;  // of a token, and what moves to the host
+  bool unchanged_ = true;   // entries, by what is kept of them
 };
 
 TEST_F(ServeLoopTest, PassesAreSharedAndIdleTimeIsSkipped) {
@@ -118,6 +121,52 @@ TEST_F(ServeLoopTest, QueuesGetOnWhereManyWait) {
   EXPECT_LT(outcome.passes, kMostPasses);
   EXPECT_EQ(outcome.prompt_rows, 2000 * 4000) << "what was read is not read again";
   EXPECT_LE(outcome.planned_peak_bytes, 1'700'000);
+}
+
+// What has no room on the host is dropped and made again, and yet all end.
+TEST_F(ServeLoopTest, QueuesKeepToTheHost) {
+  constexpr int64_t kLengths[] = {50, 1500, 4000};
+  for (int64_t i = 0; i < 999; ++i) {
+    Add(2 * static_cast<double>(i), kLengths[i % 3], 20 + i * 37 % 280);
+  }
+  const ServeLimits limits = {.cache_bytes = 1'000'000, .max_batch = 8};
+  for (const bool unchanged : {true, false}) {
+    unchanged_ = unchanged;
+    pass_bytes_ = 1e12;  // so that what is held takes no time
+    held_bytes_ = 100;
+    const ServeOutcome all = Serve("queues", limits);
+    EXPECT_GT(all.host_peak_bytes, 10'000'000);
+    for (const int64_t host_bytes : {int64_t{1}, int64_t{1'000'000}, int64_t{5'000'000}}) {
+      SCOPED_TRACE(StrCat(unchanged, " ", host_bytes));
+      ServeLimits small = limits;
+      small.host_bytes = host_bytes;
+      const ServeOutcome outcome = Serve("queues", small);
+      EXPECT_EQ(MeasureServed(outcome).served, 999);
+      EXPECT_LE(outcome.host_peak_bytes, host_bytes);
+      EXPECT_LE(outcome.planned_peak_bytes, limits.cache_bytes);
+      EXPECT_GT(outcome.prompt_rows, all.prompt_rows);
+      EXPECT_EQ(outcome.replayed_tokens > 0, !unchanged);
+      EXPECT_LT(outcome.passes, 5 * all.passes);
+    }
+  }
+}
+
+// To make a cache again takes passes, and nothing of a turn.
+TEST_F(ServeLoopTest, WhoQueuesDroppedKeepsItsTurn) {
+  Add(0, 900, 95);
+  Add(1, 10, 200);   // in the same queue, and later
+  Add(120, 900, 2);  // does not fit beside both
+  const ServeLimits limits = {.cache_bytes = 150'000, .max_batch = 1};
+  ServeLimits none = limits;
+  none.host_bytes = 1;
+  held_bytes_ = 100;
+  pass_bytes_ = 1e12;
+  const ServeOutcome moved = Serve("queues", limits), dropped = Serve("queues", none);
+  EXPECT_EQ(moved.prompt_rows, 900 + 10 + 900);
+  EXPECT_GT(dropped.prompt_rows, moved.prompt_rows + 900);
+  constexpr double kPasses = 2;  // of those rows
+  EXPECT_NEAR(dropped.requests[0].last_s, moved.requests[0].last_s + kPasses, 0.01);
+  EXPECT_NEAR(dropped.requests[1].last_s, moved.requests[1].last_s + kPasses, 0.01);
 }
 
 TEST_F(ServeLoopTest, TheNewestMakesRoom) {

@@ -241,8 +241,9 @@ void AddBenchCapacity(CLI::App& bench, CommandTable& table) {
       ->capture_default_str();
   command->add_option("--max-memory", options->max_memory,
                       "weights, working memory and caches, such as 8GiB; default: no limit");
-  command->add_option("--host-memory", options->host_memory,
-                      "the same of kept conversations, and of what swap moves, on the host");
+  command->add_option(
+      "--host-memory", options->host_memory,
+      "the same on the host: of kept conversations, and of what swap and queues move");
   command->add_option("--disk", options->disk, "folder of kept conversations that go to disk");
   AddCapacityWorkload(*command, *options);
   command->add_flag("--estimate", options->estimate,

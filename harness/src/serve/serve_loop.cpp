@@ -265,10 +265,16 @@ bool ServeLoop::Reserve(int64_t r, int64_t bytes, int64_t covers) {
 }
 
 // A prompt that queues have begun to read is read to its end: what was read would be lost, again
-// and again where many wait.
+// and again where many wait. For the same reason a cache that would be dropped stays until it has
+// brought the tokens that room was made for as it began.
 bool ServeLoop::MayGo(int64_t r) const {
   const Sequence& s = sequences_[static_cast<size_t>(r)];
-  return !s.chosen && (policy_.order != ServePolicy::Order::kQueues || !s.reading());
+  if (s.chosen || policy_.order != ServePolicy::Order::kQueues) return !s.chosen;
+  return !s.reading() && (s.generated >= s.stays || HostHasRoom(s));
+}
+
+bool ServeLoop::HostHasRoom(const Sequence& s) const {
+  return limits_.host_bytes == 0 || host_used_ + s.reserved <= limits_.host_bytes;
 }
 
 // The same, at the cost of others that come after it.
@@ -288,10 +294,8 @@ Status ServeLoop::Preempt(int64_t r) {
   Sequence& s = Of(r);
   ++ResultOf(r).preemptions;
   bool saved = false;
-  // What has no room on the host is read again. In queues that might not end where many wait.
-  const bool room = policy_.order == ServePolicy::Order::kQueues || limits_.host_bytes == 0 ||
-                    host_used_ + s.reserved <= limits_.host_bytes;
-  if (room && !s.reading() && policy_.preempt == ServePolicy::Preempt::kSwap) {
+  // What has no room on the host is read again.
+  if (policy_.preempt == ServePolicy::Preempt::kSwap && !s.reading() && HostHasRoom(s)) {
     const Result<int64_t> host = worker_.Save(r);
     saved = host.ok();
     if (saved) {
@@ -369,6 +373,7 @@ Status ServeLoop::Admit(int64_t r, bool* admitted) {
     return {};
   }
   s.read = known;
+  s.stays = s.generated + kAheadTokens;
   if (s.generated == 0) ResultOf(r).shared_tokens = known;
   Place(r, State::kLive);
   return {};
@@ -456,6 +461,8 @@ void ServeLoop::CountServed(int64_t r, const ServeStep& step) {
   Sequence& s = Of(r);
   s.last_pass = outcome_.passes;
   if (policy_.order != ServePolicy::Order::kQueues || s.state != State::kLive) return;
+  // To make a cache again that had to go takes nothing of a turn.
+  if (step.prefill ? s.generated > 0 : !step.chooses) return;
   s.served += step.prefill ? StepsOfPrompt(step.rows) : 1;
   if (step.prefill && !step.last) return;
   if (s.served < TurnSteps(s.queue) || s.queue + 1 == kServeQueues) return;

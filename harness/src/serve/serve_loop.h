@@ -43,7 +43,7 @@ struct ServeLimits {
   int64_t cache_bytes = 0;  // for all sequences, prefixes included; 0: no limit
   int64_t max_batch = 64;   // sequences of a pass
   int64_t max_tokens = 0;   // of a prompt and its answer; 0: no limit
-  int64_t host_bytes = 0;   // of kept conversations, and of what `swap` moves; 0: no limit
+  int64_t host_bytes = 0;   // of kept and of moved caches; 0: no limit
   // The most of a prompt that may come from a shared prefix: all but what must be read for scores.
   // Negative: nothing may.
   int64_t unshared_tokens = 1;
@@ -143,6 +143,7 @@ class ServeLoop {
     int64_t reserved = 0;   // bytes
     int64_t covers = 0;     // tokens that they last for
     int64_t host = 0;       // bytes there
+    int64_t stays = 0;      // tokens of the answer before which queues do not drop it
     PrefixTree::Node* pinned = nullptr;
     int64_t credited = 0;  // tokens in whole pages that the tree holds for it
     bool chosen = false;   // for this pass
@@ -178,6 +179,7 @@ class ServeLoop {
   bool Reserve(int64_t r, int64_t bytes, int64_t covers);
   bool MakeRoom(int64_t extra);
   bool MayGo(int64_t r) const;
+  bool HostHasRoom(const Sequence& s) const;
   bool ReserveOver(int64_t r, int64_t bytes, int64_t covers);
   void Release(int64_t r, int64_t bytes);
   Status Preempt(int64_t r);
