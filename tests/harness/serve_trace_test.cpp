@@ -194,6 +194,11 @@ TEST(TraceTest, ReadsPublishedTraces) {
               HasSubstr("'ContextTokens' is -1"));
   EXPECT_THAT(TraceFault("Timestamp,Request tokens,Response tokens\n-5,1,1\n"),
               HasSubstr("\"Timestamp\" is '-5'; expected seconds, 0 or more"));
+  EXPECT_THAT(TraceFault("TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:17:03,1,1\n"
+                         "2023-11-16 18:17:02,1,1\n"),
+              HasSubstr("line 3: 'TIMESTAMP' is '2023-11-16 18:17:02', before that of the first"));
+  EXPECT_THAT(TraceFault(R"({"timestamp":-5,"input_length":9,"output_length":1,"hash_ids":[1]})"),
+              HasSubstr("line 1: 'timestamp' is -0.005 s; expected 0 or more"));
 }
 
 TEST(TraceTest, ArrivalsHaveTheirRateAndBursts) {
