@@ -116,16 +116,18 @@ TEST_F(SavedCacheCliTest, DamagedFilesAreRefused) {
 }
 
 TEST_F(SavedCacheCliTest, WhatCannotBeSavedOrContinuedSaysSo) {
-  const auto refuse = [&](const std::string& method, const std::string& message) {
+  const auto refuse = [&](const std::string& method, const std::string& message) -> std::string {
     const Outcome outcome = Run(StrCat("generate '", Reference("ref-gqa"), "'", Prompt(),
                                        " --max-new-tokens 3 --save-cache x.kvc ", method));
     EXPECT_NE(outcome.exit_code, 0) << method;
     EXPECT_THAT(outcome.err, HasSubstr(message));
     EXPECT_FALSE(FileExists(Path("x.kvc")));
+    return outcome.out;
   };
-  refuse("--method quest", "read.quest chooses what is read at each step");
-  refuse("--method h2o --budget 25%", "acts on scores of decode steps");
-  refuse("--method qaq", "store.qaq puts entries into classes");
+  // What the method tells is said before anything runs.
+  EXPECT_EQ(refuse("--method quest", "read.quest chooses what is read at each step"), "");
+  EXPECT_EQ(refuse("--method h2o --budget 25%", "acts on scores of decode steps"), "");
+  EXPECT_TRUE(refuse("--method qaq", "store.qaq puts entries into classes").ends_with("\n"));
   ASSERT_TRUE(Answer(Prompt() + " --max-new-tokens 3 --save-cache a.kvc").is_object());
   Refused(StrCat("--load-cache a.kvc", Prompt()), HasSubstr("leave out --prompt"));
   Refused(
@@ -134,10 +136,15 @@ TEST_F(SavedCacheCliTest, WhatCannotBeSavedOrContinuedSaysSo) {
   ASSERT_TRUE(Answer(Prompt() + " --max-new-tokens 3 --save-cache made_over.kvc --method palu")
                   .is_object());
   Refused("--load-cache made_over.kvc",
-          HasSubstr("made_over.kvc: method palu changed the model of this cache; name the method "
-                    "again"));
+          HasSubstr("made_over.kvc: the cache is one of method palu; name the method again"));
+  Refused(
+      "--load-cache made_over.kvc --method full",
+      HasSubstr("one of method palu, and this is full; name palu, with the parameters of then"));
   Refused("--load-cache made_over.kvc --method palu --set prepare.key_ratio=0.25",
-          HasSubstr("this is another method, or has other parameters"));
+          HasSubstr("one of method palu with other parameters: prepare.key_ratio was 0.5 and is "
+                    "0.25; name it with those of then"));
+  Refused("--load-cache made_over.kvc --method palu --dtype f32",
+          HasSubstr("the cache is in bf16, and this model in f32; load the model in bf16"));
   Refused("--load-cache made_over.kvc --method palu --budget 10%",
           HasSubstr("was stored at a budget of none: leave out --budget"));
   Refused("--load-cache nowhere.kvc", HasSubstr("nowhere.kvc"));

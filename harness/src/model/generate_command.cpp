@@ -369,6 +369,10 @@ Status RunGenerate(const GenerateFlags& flags) {
   LoadedModel loaded;
   KVG_ASSIGN(const std::optional<ChosenMethod> chosen,
              MethodOf(flags, file ? &file->saved : nullptr));
+  if (chosen && !flags.save_cache.empty()) {
+    const Status savable = CheckSavable(chosen->method);
+    if (!savable.ok()) return savable.error().Wrap(StrCat("--save-cache ", flags.save_cache));
+  }
   if (chosen) {
     KVG_ASSIGN(loaded, LoadModelFor(*chosen, divided, std::ssize(ids)));
   } else {
@@ -423,7 +427,10 @@ Status RunGenerate(const GenerateFlags& flags) {
                                              resumed ? &*resumed : nullptr, ended));
   if (file) answered.loaded = file->facts;
   if (ended) {
-    if (!saved.ok()) return saved.error().Wrap(StrCat("--save-cache ", flags.save_cache));
+    if (!saved.ok()) {
+      if (!flags.json) Print("\n");  // behind the answer
+      return saved.error().Wrap(StrCat("--save-cache ", flags.save_cache));
+    }
     KVG_ASSIGN(answered.saved, WriteCacheFile(flags.save_cache, *saved, serialize_s));
   }
   if (flags.json) {

@@ -22,19 +22,20 @@ struct SavedCache {
   std::string model;   // Model::fingerprint
   std::string method;  // Method::ToJson as text; empty: none
   std::string budget;
-  std::string loaded_for;      // id of a method by which the model was made over; empty: none
+  std::string loaded_for;      // id of a method that loading needs again; empty: none
   int64_t planned_length = 0;  // the cache's
   std::vector<int32_t> ids;    // of the sequence; the last one is yet to be read
   std::string bytes;           // KvCache::Serialize
 };
 
-// Why what a method does while decoding is not all in the cache, if so. Null: no method.
-Status CheckSavable(const Method* method, const KvCache& cache);
+// Why what a method does while decoding is not all in its caches, as far as the method tells. Of
+// entries that share or change places SaveCache finds out.
+Status CheckSavable(const Method& method);
 Result<SavedCache> SaveCache(const Model& model, const Method* method, const std::string& budget,
                              const std::vector<int32_t>& ids, const KvCache& cache);
-// Whether a model that was loaded for this method (null: none) is that of the cache: where a method
-// made the model over, it is needed again, the same in all parameters. `origin` begins every
-// message.
+// Whether a model that was loaded for this method (null: none) is that of the cache. A method that
+// made the model over, or kept the model's own latents, is needed again, the same in all
+// parameters. `origin` begins every message.
 Status CheckLoadedFor(const SavedCache& saved, const Method* method, const std::string& origin);
 // A cache of this model that holds what was saved, for a sequence of up to `length` tokens; bytes
 // may come from anywhere.

@@ -205,6 +205,11 @@ Status KvCache::Deserialize(std::string_view bytes) {
   int64_t tokens = 0;
   KVG_TRY(TakeBytes(bytes, std::span<int64_t>(theirs)));
   KVG_TRY(TakeNumber(bytes, &tokens));
+  const auto dtype = static_cast<DType>(theirs[0]);
+  if (theirs[0] != mine[0] && theirs[0] >= 0 && theirs[0] < 256 && IsFloat(dtype)) {
+    return BadInput(StrCat("the cache is in ", NameOf(dtype), ", and this model in ",
+                           NameOf(format.dtype), "; load the model in ", NameOf(dtype)));
+  }
   if (theirs != mine || tokens < 0 || tokens > INT32_MAX) {
     return BadInput(StrCat("cache bytes of ", theirs[1], " layers, ", theirs[2], " KV heads, dims ",
                            theirs[3], " and ", theirs[4], "; this model has ", mine[1], ", ",

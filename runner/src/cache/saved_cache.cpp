@@ -2,6 +2,7 @@
 #include "runner/saved_cache.h"
 
 #include <algorithm>
+#include <set>
 
 #include "core/entropy.h"
 #include "core/json.h"
@@ -94,26 +95,51 @@ std::string ModelOf(const Model& model) {
   return StrCat("products by rows of ", NameOf(model.product_rows()), ": ", model.fingerprint());
 }
 
+// "/stages/prepare/params/group" is prepare.group for users.
+std::string NameOfPlace(std::string_view pointer) {
+  std::vector<std::string> parts;
+  for (const std::string& part : Split(pointer, '/')) {
+    if (!part.empty() && part != "stages" && part != "params") parts.push_back(part);
+  }
+  return Join(parts, ".");
+}
+
+// Where two methods differ: "prepare.group was 4 and is 2".
+std::string Differences(const Json& was, const Json& is) {
+  const Json before = was.flatten(), now = is.flatten();
+  std::set<std::string> places;
+  for (const auto& place : before.items()) places.insert(place.key());
+  for (const auto& place : now.items()) places.insert(place.key());
+  std::vector<std::string> lines;
+  for (const std::string& place : places) {
+    const auto text = [&](const Json& of) {
+      return of.contains(place) ? of[place].dump() : "nothing";
+    };
+    if (text(before) == text(now)) continue;
+    lines.push_back(StrCat(NameOfPlace(place), " was ", text(before), " and is ", text(now)));
+  }
+  return Join(lines, ", ");
+}
+
 }  // namespace
 
-Status CheckSavable(const Method* method, const KvCache& cache) {
-  if (method == nullptr) return {};
-  if (method->read) return OfStage(*method, *method->read, "chooses what is read at each step");
-  const Pipeline stages = MakePipeline(*method);
+Status CheckSavable(const Method& method) {
+  if (method.read) return OfStage(method, *method.read, "chooses what is read at each step");
+  const Pipeline stages = MakePipeline(method);
   if (stages.trigger != nullptr && stages.trigger->in_decode()) {
-    return OfStage(*method, *method->trigger, "acts on scores of decode steps");
-  }
-  for (int64_t layer = 0; layer < cache.layer_count(); ++layer) {
-    if (cache.reorders(layer)) {
-      return OfStage(*method, *method->store, "puts entries into classes by scores");
-    }
+    return OfStage(method, *method.trigger, "acts on scores of decode steps");
   }
   return {};
 }
 
 Result<SavedCache> SaveCache(const Model& model, const Method* method, const std::string& budget,
                              const std::vector<int32_t>& ids, const KvCache& cache) {
-  KVG_TRY(CheckSavable(method, cache));
+  if (method != nullptr) KVG_TRY(CheckSavable(*method));
+  for (int64_t layer = 0; method != nullptr && layer < cache.layer_count(); ++layer) {
+    if (cache.reorders(layer)) {
+      return OfStage(*method, *method->store, "puts entries into classes by scores");
+    }
+  }
   if (std::ssize(ids) <= cache.tokens()) {
     return Unsupported(
         "the answer ended at a stop, so there is nothing to go on with; ask for "
@@ -138,17 +164,19 @@ Status CheckLoadedFor(const SavedCache& saved, const Method* method, const std::
     return BadInput(StrCat(origin, ": the cache goes on as it was stored, without a method; leave ",
                            method->id, " out"));
   }
+  const std::string again = StrCat(origin, ": the cache is one of method ", saved.loaded_for);
   if (method == nullptr) {
-    return BadInput(StrCat(origin, ": method ", saved.loaded_for,
-                           " changed the model of this cache; name the method again, with the "
-                           "parameters of then"));
+    return BadInput(StrCat(again, "; name the method again, with the parameters of then"));
   }
-  const std::string own = CanonicalJson(method->ToJson());
-  if (own == saved.method) return {};
-  return BadInput(StrCat(origin, ": method ", saved.loaded_for,
-                         " changed the model of this cache, and this is another method, or has "
-                         "other parameters: then ",
-                         saved.method, ", now ", own));
+  if (method->id != saved.loaded_for) {
+    return BadInput(StrCat(again, ", and this is ", method->id, "; name ", saved.loaded_for,
+                           ", with the parameters of then"));
+  }
+  const Json own = method->ToJson();
+  if (CanonicalJson(own) == saved.method) return {};
+  KVG_ASSIGN(const Json then, ParseJson(saved.method, origin));
+  return BadInput(StrCat(again, " with other parameters: ", Differences(then, own),
+                         "; name it with those of then"));
 }
 
 Result<KvCache> LoadCache(const SavedCache& saved, Model& model, const Method* method,

@@ -145,7 +145,7 @@ Status Stream::Deserialize(std::string_view& in) {
     const std::string_view theirs(backend.data(), backend.size());
     if (theirs != ops_->backend) {
       return BadInput(StrCat("cache bytes: pages of backend ", Quoted(theirs), ", which ",
-                             ops_->backend, " cannot read"));
+                             ops_->backend, " cannot read; go on with that backend"));
     }
     const int64_t page_bytes = ops_->codecs->PageBytes(codec);
     KVG_TRY(CheckLeft(in, PagesOf(coded), page_bytes));
