@@ -222,6 +222,38 @@ TEST_F(VisualRunTest, OneBadPictureFailsItsSample) {
   }
 }
 
+// Methods that lack other draws of a sample than others run apart from them, and all of them know
+// why its picture cannot be shown.
+TEST_F(VisualRunTest, ABadPictureIsTheReasonWhateverDrawsAreMissing) {
+  std::filesystem::create_directories(Path("data/s"));
+  const std::string bytes = *EncodePng(Drawn(80, 64, 1));
+  Write("data/s/bad.png", bytes.substr(0, bytes.size() / 2));  // its header is whole
+  Write("data/s/good.png", bytes);
+  std::string lines;
+  for (const char* name : {"bad.png", "good.png"}) {
+    lines += Json{{"question", "<image> What?"}, {"answer", "a"}, {"image", name}}.dump() + "\n";
+  }
+  Write("data/s/t.jsonl", lines);
+  const auto sampling = [](int draws) {
+    return StrCat(R"("sampling": {"temperature": 1.5, "draws": )", draws, "}, ");
+  };
+  WriteFileTask(R"("uniform_visual")", "eyes/config.json", sampling(1));
+  RunInto("r.db");
+  WriteFileTask(R"("uniform_visual", "kivi_2bit")", "eyes/config.json", sampling(2));
+  RunInto("r.db");
+  const auto store = Open("r.db");
+  int64_t failed = 0;
+  for (const StoredCell& cell : CellsOf(*store)) {
+    for (const ScoreRow& score : ScoresOf(*store, cell)) {
+      const SampleRow row = **store->Read(cell.id, score.sample_id);
+      if (row.status == SampleStatus::kOk) continue;
+      EXPECT_THAT(row.reason, HasSubstr("bad.png")) << cell.cell.method.name;
+      ++failed;
+    }
+  }
+  EXPECT_EQ(failed, 3 * 2);
+}
+
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr bool kSanitized = true;
 #elif defined(__has_feature)

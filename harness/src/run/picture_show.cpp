@@ -37,19 +37,18 @@ int64_t PictureShow::BytesBeside(std::span<const std::shared_ptr<RunSample>> sam
   return tower_->weight_bytes() + features_->BytesBeside(shown);
 }
 
-Result<std::vector<Status>> PictureShow::Show(std::span<const std::shared_ptr<RunSample>> samples,
-                                              const SampleEyes* eyes, Ops& ops) {
-  std::vector<Status> shown;
+Status PictureShow::Show(std::span<const std::shared_ptr<RunSample>> samples,
+                         const SampleEyes* eyes, Ops& ops) {
   for (size_t begin = 0; begin < samples.size();) {
     size_t end = begin;
     for (int64_t rows = 0; end < samples.size() && (end == begin || rows < kRowsTogether); ++end) {
       rows += samples[end]->visuals.tokens;
     }
-    KVG_TRY(ShowTogether(samples.subspan(begin, end - begin), eyes, ops, shown));
+    KVG_TRY(ShowTogether(samples.subspan(begin, end - begin), eyes, ops));
     begin = end;
   }
   for (const auto& sample : samples) sample->sample.pictures.clear();
-  return shown;
+  return {};
 }
 
 void PictureShow::Hide(RunSample& sample) {
@@ -62,7 +61,7 @@ int64_t PictureShow::MostBytesAhead() const {
 }
 
 Status PictureShow::ShowTogether(std::span<const std::shared_ptr<RunSample>> samples,
-                                 const SampleEyes* eyes, Ops& ops, std::vector<Status>& shown) {
+                                 const SampleEyes* eyes, Ops& ops) {
   std::vector<PictureRequest> requests;
   for (const auto& sample : samples) {
     for (const Picture& picture : sample->sample.pictures) {
@@ -76,7 +75,7 @@ Status PictureShow::ShowTogether(std::span<const std::shared_ptr<RunSample>> sam
   }
   size_t at = 0;
   for (const auto& sample : samples) {
-    Status& status = shown.emplace_back();
+    Status& status = sample->shown;
     std::vector<std::shared_ptr<const PictureFeature>> own;
     double vision_s = 0;
     for (size_t i = 0; i < sample->sample.pictures.size(); ++i, ++at) {

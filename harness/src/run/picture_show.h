@@ -33,11 +33,12 @@ class PictureShow {
     features_.reset();
   }
 
-  // Gives each sample of the group the rows of its pictures, which it then no longer holds. One
-  // status for each sample: a faulty picture is the error of its samples. An error of Show is one
-  // of the run. `eyes`: of the source that built the samples; `ops`: of the loaded model.
-  Result<std::vector<Status>> Show(std::span<const std::shared_ptr<RunSample>> samples,
-                                   const SampleEyes* eyes, Ops& ops);
+  // Gives each sample of the group the rows of its pictures, which it then no longer holds; a
+  // sample that was shown before stays as it is. A faulty picture is the error of its samples
+  // (RunSample::shown), an error of Show one of the run. `eyes`: of the source that built the
+  // samples; `ops`: of the loaded model.
+  Status Show(std::span<const std::shared_ptr<RunSample>> samples, const SampleEyes* eyes,
+              Ops& ops);
 
   // The sample gives the rows up, however long its cells wait to be recorded.
   static void Hide(RunSample& sample);
@@ -55,7 +56,7 @@ class PictureShow {
  private:
   Status NeedTower(const SampleEyes& eyes, Ops& ops);
   Status ShowTogether(std::span<const std::shared_ptr<RunSample>> samples, const SampleEyes* eyes,
-                      Ops& ops, std::vector<Status>& shown);
+                      Ops& ops);
   void ShowWhole(RunSample& sample);
   void TakeUnseen(std::span<const std::shared_ptr<const VisualFeatures>> features,
                   RunSample& sample) const;

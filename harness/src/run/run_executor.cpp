@@ -17,6 +17,7 @@
 #include "src/cli/print.h"
 #include "src/latency/run_latency.h"
 #include "src/run/machine_facts.h"
+#include "src/run/pending_sample.h"
 #include "src/run/picture_show.h"
 #include "src/run/recorded_rows.h"
 #include "src/run/run_conclusions.h"
@@ -30,27 +31,6 @@ namespace {
 // Samples that are read ahead together: so many, or so many tokens.
 constexpr size_t kWindowSamples = 64;
 constexpr int64_t kWindowTokens = int64_t{1} << 20;
-
-// Contenders (of the group) that lack the same draws of a sample: one run of the engine.
-struct CellBlock {
-  std::vector<size_t> contenders;
-  std::vector<int64_t> draws;
-
-  int64_t cells() const { return std::ssize(contenders) * std::ssize(draws); }
-  bool operator==(const CellBlock&) const = default;
-};
-
-// A sample and what is still to be run on it.
-struct Pending {
-  std::shared_ptr<RunSample> sample;
-  std::vector<CellBlock> blocks;
-
-  int64_t cells() const {
-    int64_t count = 0;
-    for (const CellBlock& block : blocks) count += block.cells();
-    return count;
-  }
-};
 
 // The text of an answer as it grows, for stop texts.
 struct GrowingAnswer {
@@ -428,18 +408,13 @@ Status Executor::FailSample(const std::shared_ptr<RunSample>& sample, const Cell
 
 Status Executor::NeedVisuals(const CellBlock& block,
                              std::vector<std::shared_ptr<RunSample>>& samples) {
-  KVG_ASSIGN(const std::vector<Status> shown,
-             pictures_.Show(samples, source_->eyes(), *model_.ops));
-  size_t kept = 0;
-  for (size_t i = 0; i < samples.size(); ++i) {
-    if (shown[i].ok()) {
-      samples[kept++] = samples[i];
-      continue;
-    }
+  KVG_TRY(pictures_.Show(samples, source_->eyes(), *model_.ops));
+  for (const auto& sample : samples) {
+    if (sample->shown.ok()) continue;
     progress_.BeginSample(block.cells());
-    KVG_TRY(FailSample(samples[i], block, shown[i].error()));
+    KVG_TRY(FailSample(sample, block, sample->shown.error()));
   }
-  samples.resize(kept);
+  std::erase_if(samples, [](const auto& sample) { return !sample->shown.ok(); });
   return {};
 }
 

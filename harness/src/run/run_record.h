@@ -30,6 +30,7 @@ struct RunSample {
   Sample sample;  // the context's text is given up once its tokens are made
   EngineSample tokens;
   VisualCounts visuals;
+  Status shown = {};  // why its pictures could not be shown, once that was tried
   std::shared_ptr<const SightRow> sight;  // null until its pictures were seen
   int64_t pixel_bytes = 0;                // of its pictures, before the tower sees them
   // Rows of pictures that a stage took out before the prompts were read, and how many of them stood
