@@ -21,6 +21,7 @@
 #include "reports/store.h"
 #include "src/cluster/subprocess.h"
 #include "src/run/shared_work.h"
+#include "support/tiny_eyes.h"
 #include "support/tiny_models.h"
 
 namespace kvgauge {
@@ -349,6 +350,26 @@ TEST_F(SeveralDevices, OneThatIsTooSmallTakesNothingFromOthers) {
   EXPECT_EQ(json["cells"], kSamples * kRows);
   EXPECT_EQ(json["failed"], 0);
   EXPECT_EQ(json["workers"][1]["cells"], 0);
+  EXPECT_EQ(Digest("r.db"), Digest("one.db"));
+}
+
+// The same where the tower and the weights fit, and what the tower makes does not.
+TEST_F(SeveralDevices, PicturesThatDoNotFitAreLeftToOthers) {
+  WriteTinyEyes(Path("eyes"));
+  Write("run.json", StrCat(R"({"models": [{"path": ")", Path("eyes/config.json"),
+                           R"(", "name": "eyes", "weights": "random:5"}],
+      "tasks": [{"task": "visual/needle", "samples": )",
+                           kSamples, R"(,
+                 "source": {"pictures": "3", "samples": 1}, "max_new_tokens": 3}],
+      "methods": ["snapkv", "kivi_2bit"], "budgets": ["50%"], "backend": "cuda"})"));
+  ASSERT_EQ(Run("one.db", {"--quiet"}).exit_code, kExitOk);
+  setenv("KVG_EMULATED_CAPACITY", "1:1500000", 1);
+  const Ended ended = Run("r.db", {"--devices", "0,1", "--json"});
+  ASSERT_EQ(ended.exit_code, kExitOk) << ended.err;
+  EXPECT_THAT(ended.err, HasSubstr("device 0 runs what did not fit on others"));
+  const Json json = *ParseJson(ended.out, "output");
+  EXPECT_EQ(json["cells"], kSamples * kRows);
+  EXPECT_EQ(json["failed"], 0);
   EXPECT_EQ(Digest("r.db"), Digest("one.db"));
 }
 

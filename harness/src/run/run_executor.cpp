@@ -410,7 +410,7 @@ Status Executor::NeedVisuals(const CellBlock& block,
                              std::vector<std::shared_ptr<RunSample>>& samples) {
   KVG_TRY(pictures_.Show(samples, source_->eyes(), *model_.ops));
   for (const auto& sample : samples) {
-    if (sample->shown.ok()) continue;
+    if (sample->shown.ok() || LeavesToAnother(sample->shown.error())) continue;
     progress_.BeginSample(block.cells());
     KVG_TRY(FailSample(sample, block, sample->shown.error()));
   }
