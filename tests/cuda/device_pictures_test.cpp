@@ -151,6 +151,8 @@ TEST_F(DevicePictures, BoundsAreSharesOfTheDevice) {
   cuda::emulated::SetCapacity(AllocatedBytes() + kRoom);
   EXPECT_EQ(KeptFeatureBytes(0, *ops_), kRoom / 8);
   EXPECT_EQ(WindowVisualBytes(0, *ops_), kRoom / 8);
+  cuda::emulated::SetCapacity(AllocatedBytes());
+  EXPECT_EQ(WindowVisualBytes(0, *ops_), 1) << "no sample would ever be read";
   cuda::emulated::SetCapacity(int64_t{4} << 30);
 }
 

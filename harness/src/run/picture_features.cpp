@@ -35,7 +35,7 @@ int64_t WindowVisualBytes(int64_t max_memory_bytes, const Ops& ops) {
   constexpr int64_t kMost = int64_t{1} << 29;
   if (ops.device == Device::kHost) return kMost;
   const int64_t bound = max_memory_bytes > 0 ? max_memory_bytes : ops.memory->FreeBytes();
-  return std::min(kMost, bound / kKeptFeatureShare);
+  return std::clamp<int64_t>(bound / kKeptFeatureShare, 1, kMost);
 }
 
 int64_t PictureFeature::bytes() const {

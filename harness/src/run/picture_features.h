@@ -32,8 +32,8 @@ inline constexpr int64_t kKeptFeatureShare = 8;
 // How many bytes of features a run keeps that may hold `max_memory_bytes` in all (0: what its
 // device has free, or no bound on a host).
 int64_t KeptFeatureBytes(int64_t max_memory_bytes, const Ops& ops);
-// A run reads samples ahead until the rows of their pictures are so many bytes; on a device no more
-// than the same share.
+// A run reads samples ahead until the rows of their pictures are so many bytes, 1 or more; on a
+// device no more than the same share.
 int64_t WindowVisualBytes(int64_t max_memory_bytes, const Ops& ops);
 
 struct PictureFeature {
