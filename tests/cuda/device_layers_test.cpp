@@ -12,6 +12,8 @@
 #include "cuda/emulated/device_memory.h"
 #include "kernels/devices.h"
 #include "runner/layer_division.h"
+#include "support/compare.h"
+#include "support/visual_rows.h"
 
 namespace kvgauge {
 namespace {
@@ -188,6 +190,23 @@ TEST_F(DeviceLayers, WhatALayerHasLiesOnItsDevice) {
   EXPECT_GT(first, 0);
   EXPECT_EQ(second, 3 * first);
   EXPECT_EQ(first + second, cache.Bytes().resident());
+}
+
+// Rows of pictures lie on the first device, which needs them once.
+TEST_F(DeviceLayers, RowsOfPicturesCountOnce) {
+  const TinyModel tiny = MakeTinyModelOn(OnFirst(2), "gqa");
+  const Method full = LoadShipped("full");
+  const Engine engine({{&full, {}, tiny.model.get()}}, {});
+  EngineSample sample = Sample(60, 4);
+  const Result<MemoryPlan> without = engine.PlanMemory({&sample, 1});
+  ASSERT_TRUE(without.ok()) << without.error().message;
+  const int64_t width = tiny.model->config().hidden_size, before = cuda::emulated::AllocatedBytes();
+  sample.visuals = VisualsOf(RandomValues(16 * width, 3), width, *tiny.model->ops().memory);
+  const int64_t rows = cuda::emulated::AllocatedBytes() - before;
+  EXPECT_EQ(rows, 16 * width * 4);
+  const Result<MemoryPlan> with = engine.PlanMemory({&sample, 1});
+  ASSERT_TRUE(with.ok()) << with.error().message;
+  EXPECT_EQ(with->device_limits[0], without->device_limits[0] - rows);
 }
 
 TEST_F(DeviceLayers, ADeviceThatIsTooSmallIsSaidBeforeTheRun) {

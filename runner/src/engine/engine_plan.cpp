@@ -351,9 +351,10 @@ Result<MemoryPlan> FitInto(MemoryPlan plan, int64_t free_bytes, int64_t machine_
 }
 
 // The same where layers lie on several devices. Each holds its layers' part of every cache and
-// capture, of one layer more to be on the safe side, and the working memory of a pass.
+// capture, of one layer more to be on the safe side, and the working memory of a pass. The first
+// has what is held already.
 Result<MemoryPlan> FitIntoDevices(MemoryPlan plan, std::span<const PlannedModel* const> loaded,
-                                  int64_t asked_bytes) {
+                                  int64_t held_bytes, int64_t asked_bytes) {
   const std::vector<Ops*> devices = DevicesOf(*loaded[0]->ops);
   for (size_t d = 0; d < devices.size(); ++d) {
     int64_t weights = 0;
@@ -367,7 +368,8 @@ Result<MemoryPlan> FitIntoDevices(MemoryPlan plan, std::span<const PlannedModel*
     const auto own = [part](int64_t bytes) {
       return static_cast<int64_t>(std::ceil(std::min(part, 1.0) * static_cast<double>(bytes)));
     };
-    const int64_t limit = asked_bytes > 0 ? asked_bytes : weights + devices[d]->memory->FreeBytes();
+    const int64_t held = weights + (d == 0 ? held_bytes : 0);
+    const int64_t limit = asked_bytes > 0 ? asked_bytes : held + devices[d]->memory->FreeBytes();
     const int64_t snapshot = own(plan.snapshot_bytes),
                   lane = std::max<int64_t>(own(plan.lane_bytes), 1);
     const int64_t left = limit - weights - plan.working_bytes - snapshot;
@@ -568,7 +570,7 @@ Result<MemoryPlan> PlanMemory(std::span<const PlannedContender> contenders,
   if (visual_bytes > 0) plan.snapshot_bytes += LastRowBytes(models, lengths);
   if (layered) {
     const std::vector<const PlannedModel*> all(loaded.begin(), loaded.end());
-    return FitIntoDevices(plan, all, options.max_memory_bytes);
+    return FitIntoDevices(plan, all, held_bytes, options.max_memory_bytes);
   }
   const int64_t free_bytes = contenders[0].model->ops->memory->FreeBytes();
   return FitInto(plan, free_bytes > 0 ? free_bytes + held_bytes : 0, machine_bytes,
