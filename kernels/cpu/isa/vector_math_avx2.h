@@ -210,7 +210,7 @@ struct Avx2Vector {
     return _mm_cvtss_f32(_mm_max_ss(x, _mm_movehdup_ps(x)));
   }
 
-  // Four at a time, to [4].
+  // Two and four at a time.
   static void SumLanesOf2(F a, F b, float* out) { out[0] = SumLanes(a), out[1] = SumLanes(b); }
   static void MaxLanesOf2(F a, F b, float* out) { out[0] = MaxLanes(a), out[1] = MaxLanes(b); }
   static void SumLanesOf4(F a, F b, F c, F d, float* out) {
