@@ -11,7 +11,6 @@
 //
 // f32 products are one fused chain over k, ascending, without TF32.
 #include <algorithm>
-#include <cstring>
 #include <utility>
 #include <vector>
 
@@ -22,6 +21,7 @@
 #include "cuda/device/mma.h"
 #include "cuda/elements.h"
 #include "cuda/experts.h"
+#include "cuda/host_rows.h"
 #include "cuda/many_rows.h"
 #include "cuda/multiply32.h"
 #include "cuda/reduce.h"
@@ -319,36 +319,6 @@ class DeviceSet final : public MatrixSet {
   void* where_;
 };
 
-// Element i of a row in host memory that may start at any byte.
-float HostNumber(DType dtype, const char* row, int64_t i) {
-  if (dtype == DType::kF32) {
-    float value;
-    std::memcpy(&value, row + 4 * i, sizeof value);
-    return value;
-  }
-  uint16_t bits;
-  std::memcpy(&bits, row + 2 * i, sizeof bits);
-  return dtype == DType::kF16 ? F16ToF32(bits) : Bf16ToF32(bits);
-}
-
-void StoreRow(const Tensor& part, int64_t row, DType store, char* to) {
-  const int64_t k = part.shape[1], size = SizeOf(part.dtype);
-  const char* from = static_cast<const char*>(part.data) + row * part.stride[0] * size;
-  if (part.dtype == store) {
-    std::memcpy(to, from, static_cast<size_t>(k * size));
-    return;
-  }
-  for (int64_t i = 0; i < k; ++i) {
-    const float value = HostNumber(part.dtype, from, i);
-    if (store == DType::kF32) {
-      std::memcpy(to + 4 * i, &value, sizeof value);
-    } else {
-      const uint16_t bits = store == DType::kF16 ? F32ToF16(value) : F32ToBf16(value);
-      std::memcpy(to + 2 * i, &bits, sizeof bits);
-    }
-  }
-}
-
 class DeviceLinear final : public LinearOps, public ManyRowsReport {
  public:
   explicit DeviceLinear(Context& context) : context_(context) {
@@ -377,25 +347,20 @@ class DeviceLinear final : public LinearOps, public ManyRowsReport {
   std::string DescribeManyRows() {
     constexpr int64_t kSide = 128, kDepth = kSpan + kUnit;
     if (many_ == nullptr) return StrCat("products of many rows by ", who());
-    std::vector<std::string> with, without, reasons;
+    std::vector<std::string> with, without, faults;
     for (const DType dtype : {DType::kBF16, DType::kF16, DType::kF32}) {
       const DeviceMatrix matrix(kSide, kDepth, dtype, context_.stream());
       many_->Prepare(dtype, kSide, matrix.stride(), matrix.data());
       const auto* block = many_->BlockOf(dtype, kSide, matrix.stride(), kSide);
       (block != nullptr ? with : without).emplace_back(NameOf(dtype));
-      if (block != nullptr) continue;
-      // Of "bf16 128 x 8208: 128 rows by our kernels: the device has no room for the test" the end.
-      const std::string& record = many_->records().back();
-      const std::string reason = record.substr(record.rfind(": ") + 2);
-      if (std::find(reasons.begin(), reasons.end(), reason) == reasons.end()) {
-        reasons.push_back(reason);
-      }
+      const auto known = std::find(faults.begin(), faults.end(), many_->fault());
+      if (block == nullptr && known == faults.end()) faults.push_back(many_->fault());
     }
     std::string text = "products of many rows";
     if (!with.empty()) text += StrCat(" of ", kvgauge::Join(with, ", "), " by ", name_);
     if (!without.empty()) {
       text += StrCat(with.empty() ? "" : ",", " of ", kvgauge::Join(without, ", "),
-                     " by our kernels (", name_, ": ", kvgauge::Join(reasons, "; "), ")");
+                     " by our kernels (", name_, ": ", kvgauge::Join(faults, "; "), ")");
     }
     return text;
   }

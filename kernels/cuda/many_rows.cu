@@ -136,15 +136,15 @@ std::optional<ManyRows::Pinned> ManyRows::Pin(const BlockProduct& whole, const P
         break;
       }
       if (!ways.contains(part.k)) {
-        *why = StrCat("our kernels: none of the library's ", candidates.size(), " ways to sum ",
-                      part.k, " products has their bits");
+        *why = StrCat("none of the library's ", candidates.size(), " ways to sum ", part.k,
+                      " products has their bits");
         return std::nullopt;
       }
     }
     block.spans.push_back({begin, part, ways[part.k]});
   }
   if (Agrees(block, probe)) return block;
-  *why = "our kernels: the library's bits depend on a row's place, company or sums before";
+  *why = "the library's bits depend on a row's place, company or sums before";
   return std::nullopt;
 }
 
@@ -161,7 +161,7 @@ void ManyRows::Prepare(DType dtype, int64_t n, int64_t stride, void* w) {
     const BlockProduct whole = {dtype, rows, n, stride, stride};
     const Held x(rows * stride * SizeOf(dtype), stream_), own(rows * n * 4, stream_),
         other(rows * n * 4, stream_), different(sizeof(int32_t), stream_);
-    std::string how = "our kernels: the device has no room for the test";
+    std::string how, why = "the device has no room for the test";
     if (x.data() != nullptr && own.data() != nullptr && other.data() != nullptr &&
         different.data() != nullptr) {
       const Probe probe = {.whole = whole,
@@ -171,13 +171,17 @@ void ManyRows::Prepare(DType dtype, int64_t n, int64_t stride, void* w) {
                            .own = static_cast<float*>(own.data()),
                            .other = static_cast<float*>(other.data()),
                            .different = static_cast<int32_t*>(different.data())};
-      if (std::optional<Pinned> block = Pin(whole, probe, &how)) {
+      if (std::optional<Pinned> block = Pin(whole, probe, &why)) {
         const Pinned::Span &first = block->spans.front(), &last = block->spans.back();
         how = library_.Describe(first.way);
         // The last span may be shorter than those before it, which are alike.
         if (last.way != first.way) how += StrCat(", its end by ", library_.Describe(last.way));
         pinned.push_back(std::move(*block));
       }
+    }
+    if (how.empty()) {
+      how = "our kernels: " + why;
+      fault_ = why;
     }
     records_.push_back(StrCat(NameOf(dtype), " ", n, " x ", stride, ": ", rows, " rows by ", how));
   }

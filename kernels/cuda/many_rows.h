@@ -93,6 +93,8 @@ class ManyRows {
   // "bf16 256 x 1088: 128 rows by algorithm 66, tile 20", a line for each shape and block; of a
   // block without a way, why.
   const std::vector<std::string>& records() const { return records_; }
+  // Why the last of these blocks that has no way has none.
+  const std::string& fault() const { return fault_; }
 
  private:
   using Shape = std::tuple<DType, int64_t, int64_t>;  // of weights
@@ -105,6 +107,7 @@ class ManyRows {
   OwnProduct own_;
   std::map<Shape, std::vector<Pinned>> shapes_;  // rows descending
   std::vector<std::string> records_;
+  std::string fault_;
 };
 
 }  // namespace kvgauge::cuda
