@@ -425,8 +425,7 @@ void AddRunOnlyFlags(CLI::App& command, RunOptions& options) {
       .add_option("--devices", options.devices,
                   "with --backend cuda: a worker on each of these, all into one database; "
                   "numbers from 0, such as 0,1, or all")
-      ->check([](const std::string& text) {
-        // Such as of a variable that is not set.
+      ->check([](const std::string& text) {  // empty, such as of a variable that is not set
         return text.empty() ? "'', expected numbers of devices from 0, such as 0,1, or all" : "";
       });
   // For the workers that such a run starts.
