@@ -257,6 +257,54 @@ TEST(AttentionCodes, ByteScalesAreThoseOfFloats) {
   }
 }
 
+// What groups of steps add, they add in order, as products of each alone do.
+TEST(AttentionCodes, GroupsOfStepsAddUpInOrder) {
+  constexpr int kSteps = 64, kGroups = 4, kMostRows = 5, kColumns = 64;
+  const std::vector<float> a = RandomValues(kMostRows * kSteps, 1);
+  const std::vector<float> scales = RandomValues(kGroups * kColumns, 2);
+  const std::vector<float> before = RandomValues(kMostRows * kColumns, 3);
+  std::vector<uint8_t> page(2 * kSteps * kColumns);
+  Rng rng(4, 4);
+  for (uint8_t& byte : page) byte = static_cast<uint8_t>(rng.NextBelow(256));
+  alignas(64) float table[16];
+  for (int i = 0; i < 16; ++i) table[i] = static_cast<float>(i * i - 90);
+  for (const Isa isa : SupportedIsas()) {
+    const AttentionKernels& kernels = AttentionKernelsOf(isa);
+    for (const NumberForm form :
+         {NumberForm::kE5M2, NumberForm::kByte, NumberForm::kTable, NumberForm::kShortTable}) {
+      const bool tabled = form == NumberForm::kTable || form == NumberForm::kShortTable;
+      const int group_bytes = kSteps / kGroups * kColumns / (tabled ? 2 : 1);
+      for (int i = 0; i < 2 * kMostRows; ++i) {
+        const int rows = i / 2 + 1;
+        NumberProductArgs args = {};
+        args.vectors = args.vectors_of_rows = kColumns / kCodeLanes;
+        args.table = table;
+        args.offset = 128;
+        args.a_stride = kSteps;
+        args.rows = rows;
+        args.scale_stride = kColumns;
+        args.group_pairs = kSteps / 2 / kGroups;
+        args.out_stride = kColumns;
+        const auto multiply = [&](int first, int groups, bool accumulate, std::vector<float>& out) {
+          args.codes = reinterpret_cast<const char*>(page.data()) + first * group_bytes;
+          args.pairs = groups * args.group_pairs;
+          args.a = a.data() + first * kSteps / kGroups;
+          args.scales = scales.data() + first * kColumns;
+          args.accumulate = accumulate;
+          args.out = out.data();
+          kernels.number_product[static_cast<size_t>(form)](args);
+        };
+        const bool accumulate = i % 2 != 0;
+        std::vector<float> together = before, alone = before;
+        multiply(0, kGroups, accumulate, together);
+        for (int g = 0; g < kGroups; ++g) multiply(g, 1, accumulate || g > 0, alone);
+        EXPECT_TRUE(SameBits(together, alone))
+            << NameOf(isa) << ", form " << static_cast<int>(form) << ", " << rows << " rows";
+      }
+    }
+  }
+}
+
 // Raised rows are exact, or refused: where they are too large, and where denormals count as 0.
 TEST(AttentionCodes, RowsAreRaisedWhereThatIsExact) {
   constexpr int kSteps = 50;

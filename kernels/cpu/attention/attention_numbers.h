@@ -266,21 +266,24 @@ struct ShortTableNumbers : PairedNumbers<V> {
   using typename PairedNumbers<V>::F;
   using typename PairedNumbers<V>::U;
   static constexpr int kField = 4;
-  using Words = U;
+  // As they lie, and without their first byte.
+  struct Words {
+    U word, behind;
+  };
   typename V::Table table;
   U halves;
   explicit ShortTableNumbers(const NumberProductArgs& args)
       : table(V::LoadTable(args.table)), halves(V::UpperHalves(table)) {}
   template <bool>
   [[gnu::always_inline]] static Words Load(const char* block, int) {
-    U word = V::LoadU(block);
-    asm("" : "+v"(word));  // else GCC loads it again for every vector
-    return word;
+    Words words = {V::LoadU(block), V::LoadU(block + 1)};
+    asm("" : "+v"(words.word), "+v"(words.behind));  // else GCC loads them for every vector
+    return words;
   }
   template <bool>
-  [[gnu::always_inline]] typename PairedNumbers<V>::Numbers Take(const char*, const Words& word,
+  [[gnu::always_inline]] typename PairedNumbers<V>::Numbers Take(const char*, const Words& words,
                                                                  int v) const {
-    const U codes = word >> (4 * v);
+    const U codes = (v < 2 ? words.word : words.behind) >> (v % 2 * 4);
     return {V::template Lookup<4>(table, codes), V::LookupUpper(halves, codes)};
   }
 };
@@ -323,6 +326,27 @@ template <class V, class P, int kRows, bool kShared>
   const float* scales = args.scales == nullptr ? nullptr : args.scales + vector * kCodeLanes;
   int64_t bytes_at = vector * kCodeLanes;
   bool adds = args.accumulate;
+  // Sums over the groups stay in registers where they fit beside those of a group.
+  constexpr bool kHolds = V::kRegisters >= 32 && P::kSums == 1 && kRows * kVectors * kParts <= 8;
+  F held[kHolds ? kRows : 1][kVectors][kParts];
+  const auto each_sum = [](auto take) KVG_INLINE_LAMBDA {
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) {
+#pragma GCC unroll 4
+      for (int p = 0; p < kParts; ++p) {
+#pragma GCC unroll 4
+        for (int r = 0; r < kRows; ++r) take(v, p, r);
+      }
+    }
+  };
+  const auto place = [&](int v, int p, int r) KVG_INLINE_LAMBDA {
+    return out + r * out_stride + v * kCodeLanes + p * V::kLanes;
+  };
+  if constexpr (kHolds) {
+    each_sum([&](int v, int p, int r) KVG_INLINE_LAMBDA {
+      held[r][v][p] = adds ? V::Load(place(v, p, r)) : V::Set(0.0f);
+    });
+  }
   for (int first = 0; first < args.pairs; first += args.group_pairs) {
     const int last = first + args.group_pairs < args.pairs ? first + args.group_pairs : args.pairs;
     F sum[kRows][kVectors][kParts][P::kSums];
@@ -376,15 +400,23 @@ template <class V, class P, int kRows, bool kShared>
         }
 #pragma GCC unroll 4
         for (int r = 0; r < kRows; ++r) {
-          float* to = out + r * out_stride + column;
           const F product = V::Mul(P::Join(sum[r][v][p]), scale);
-          V::Store(to, adds ? V::Add(V::Load(to), product) : product);
+          if constexpr (kHolds) {
+            held[r][v][p] = adds ? V::Add(held[r][v][p], product) : product;
+          } else {
+            float* to = place(v, p, r);
+            V::Store(to, adds ? V::Add(V::Load(to), product) : product);
+          }
         }
       }
     }
     adds = true;
     if (scales != nullptr) scales += args.scale_stride;
     bytes_at += args.scale_stride;
+  }
+  if constexpr (kHolds) {
+    each_sum([&](int v, int p, int r)
+                 KVG_INLINE_LAMBDA { V::Store(place(v, p, r), held[r][v][p]); });
   }
 }
 
