@@ -461,7 +461,10 @@ Status Executor::RunWindow(std::vector<Pending>& window) {
 
 Status Executor::RunAlike(const CellBlock& block, std::vector<std::shared_ptr<RunSample>> samples) {
   const std::vector<size_t>& contenders = block.contenders;
-  KVG_TRY(NeedModel());
+  if (const Status loaded = NeedModel(); !loaded.ok()) {
+    model_ = {};  // with another beside it that is not there
+    return LeavesToAnother(loaded.error()) ? Status() : loaded;
+  }
   KVG_TRY(NeedVisuals(block, samples));
   if (samples.empty()) return {};
   Model& model = *model_.model;
