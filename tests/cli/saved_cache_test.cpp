@@ -130,6 +130,7 @@ TEST_F(SavedCacheCliTest, WhatCannotBeSavedOrContinuedSaysSo) {
   EXPECT_TRUE(refuse("--method qaq", "store.qaq puts entries into classes").ends_with("\n"));
   ASSERT_TRUE(Answer(Prompt() + " --max-new-tokens 3 --save-cache a.kvc").is_object());
   Refused(StrCat("--load-cache a.kvc", Prompt()), HasSubstr("leave out --prompt"));
+  Refused("--load-cache a.kvc --template chatml", HasSubstr("and what chooses a template"));
   Refused(
       "--load-cache a.kvc --method snapkv",
       HasSubstr("a.kvc: the cache goes on as it was stored, without a method; leave snapkv out"));

@@ -311,11 +311,13 @@ void PrintMeasurements(const Answered& answered, const std::optional<ChosenMetho
 // A saved cache has its prompt, and how it was compressed, with it.
 Status CheckLoadFlags(const GenerateFlags& flags) {
   if (flags.load_cache.empty()) return {};
+  const TemplateFlags none;
   if (!flags.prompt.empty() || !flags.prompt_file.empty() || !flags.ids_file.empty() ||
-      !flags.system.empty()) {
+      !flags.system.empty() || flags.chat.name != none.name || !flags.chat.set.empty() ||
+      !flags.chat.date.empty()) {
     return BadInput(
         "--load-cache goes on with the tokens of its file: leave out --prompt, "
-        "--prompt-file, --ids-file and --system");
+        "--prompt-file, --ids-file, --system and what chooses a template");
   }
   return {};
 }
@@ -358,7 +360,10 @@ Status RunGenerate(const GenerateFlags& flags) {
   KVG_ASSIGN(VisualInput input, ReadVisualInput(flags.visual, flags.model.model, config));
   std::vector<int32_t> ids;
   if (file) {
-    if (!input.empty()) return BadInput("--load-cache goes on with text alone");
+    if (!input.empty()) {
+      return BadInput(
+          "--load-cache: the pictures of the prompt are in the file, and none can be added");
+    }
     ids = file->saved.ids;
   } else {
     KVG_ASSIGN(ids, PromptIds(flags, config, tokenizer.get(), input));
