@@ -18,6 +18,7 @@
 #include "src/run/picture_features.h"
 #include "src/run/sample_visuals.h"
 #include "support/compare.h"
+#include "support/in_pairs.h"
 #include "support/scratch_directory.h"
 #include "support/test_ops.h"
 #include "support/tiny_eyes.h"
@@ -40,17 +41,6 @@ Picture Shade(int shade) {
             return Result<std::string>(bytes);
           }};
 }
-
-// Each second frame joins the first of its pair.
-class JoinsPairs final : public See {
- public:
-  SeeNeeds sees() const override { return {.frames = true}; }
-  std::vector<int32_t> Join(const FrameView& view) const override {
-    std::vector<int32_t> first;
-    for (int32_t i = 0; i < std::ssize(view.frames); ++i) first.push_back(i - i % 2);
-    return first;
-  }
-};
 
 class DevicePictures : public ::testing::Test {
  protected:
@@ -159,7 +149,7 @@ TEST_F(DevicePictures, BoundsAreSharesOfTheDevice) {
 // Frames that are joined are compared on the host, each fetched once; what becomes of them lies on
 // the device again, with the bits of the host's.
 TEST_F(DevicePictures, JoinedFramesGoBack) {
-  const JoinsPairs pairs;
+  const InPairs pairs;
   const auto left_on = [&](VisionTower& tower, MemoryOps& memory) {
     PictureFeatures features(preprocessor_, int64_t{1} << 30);
     std::vector<Picture> frames;

@@ -7,6 +7,7 @@
 #include "src/model/visual_input.h"
 #include "src/run/picture_features.h"
 #include "src/run/sample_visuals.h"
+#include "support/in_pairs.h"
 #include "support/test_ops.h"
 #include "support/visual_rows.h"
 
@@ -97,17 +98,6 @@ TEST(ShowLess, PicturesMayVanish) {
   EXPECT_EQ(shown.spans[0].embedding_row, 0);
   EXPECT_THAT(now, ElementsAre(0, 1, 2, 2, 2, 2, 2, 2, 2, 3, 4, 5, 6, 7));
 }
-
-// Each second frame joins the first of its pair.
-class InPairs final : public See {
- public:
-  SeeNeeds sees() const override { return {.frames = true}; }
-  std::vector<int32_t> Join(const FrameView& view) const override {
-    std::vector<int32_t> first;
-    for (int32_t i = 0; i < std::ssize(view.frames); ++i) first.push_back(i - i % 2);
-    return first;
-  }
-};
 
 // A visual of one number a row, and one in its deepstack, ten times as large.
 std::shared_ptr<const VisualFeatures> OfNumbers(const std::vector<VisualBlock>& blocks,

@@ -266,7 +266,8 @@ struct ShortTableNumbers : PairedNumbers<V> {
   using typename PairedNumbers<V>::F;
   using typename PairedNumbers<V>::U;
   static constexpr int kField = 4;
-  // As they lie, and without their first byte.
+  // As they lie, and from their second byte on: scales follow the codes of a page, so that one more
+  // byte is there.
   struct Words {
     U word, behind;
   };

@@ -196,19 +196,19 @@ void PutEntry(const CodedLayout& layout, float* tile, int entry, const float* nu
 void DecodeClusters(const RecordView& view, const CodedLayout& layout, uint8_t* page, float* tile) {
   int group[kMostRecordDims];
   for (int d = 0; d < view.dim; ++d) group[d] = static_cast<int>(view.table[d]);
-  std::vector<float> steps(static_cast<size_t>(view.stages)), lows(steps.size());
-  float numbers[kMostRecordDims];
+  // A group has a dim at least, so there are no more of them.
+  float steps[kMostRecordDims], lows[kMostRecordDims], numbers[kMostRecordDims];
   for (int e = 0; e < kRecordPage; ++e) {
     const uint8_t* one = record::RecordAt(view, page, e);
     for (int g = 0; g < view.stages; ++g) {
-      steps[static_cast<size_t>(g)] = record::OfByte<HostMath>(one[g]);
-      lows[static_cast<size_t>(g)] = record::OfByte<HostMath>(one[view.stages + g]);
+      steps[g] = record::OfByte<HostMath>(one[g]);
+      lows[g] = record::OfByte<HostMath>(one[view.stages + g]);
     }
     const uint8_t* codes = one + ScaleBytesOf(view);
     for (int d = 0; d < view.dim; ++d) {
       const uint32_t code = record::FieldAt(codes, int64_t{d} * view.bits, view.bits);
-      const float product = steps[static_cast<size_t>(group[d])] * static_cast<float>(code);
-      numbers[d] = product + lows[static_cast<size_t>(group[d])];
+      const float product = steps[group[d]] * static_cast<float>(code);
+      numbers[d] = product + lows[group[d]];
     }
     PutEntry(layout, tile, e, numbers, view.dim);
   }
