@@ -56,9 +56,10 @@ Result<std::string> ReadFile(const std::string& path, int64_t limit_bytes) {
 }
 
 Status WriteFile(const std::string& path, std::string_view content) {
+  if (DirectoryExists(path)) return IoError(StrCat(path, ": is a directory, expected a file"));
   const std::string part = StrCat(path, ".part", getpid());
   Descriptor file{open(part.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)};
-  if (file.fd < 0) return SystemError(part, "create");
+  if (file.fd < 0) return SystemError(path, "create");
   size_t written = 0;
   while (written < content.size()) {
     const ssize_t n = write(file.fd, content.data() + written, content.size() - written);

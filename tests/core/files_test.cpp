@@ -26,7 +26,11 @@ TEST(Files, WriteReplacesWhole) {
   ASSERT_TRUE(mapped.ok());
   EXPECT_EQ((*mapped)->bytes().size(), 6u);
   std::filesystem::remove(path);
-  EXPECT_FALSE(WriteFile("/no/such/dir/x", "y").ok());
+  // The file is named that was asked for, and not the one that is written beside it.
+  EXPECT_THAT(WriteFile("/no/such/dir/x", "y").error().message,
+              ::testing::StartsWith("/no/such/dir/x: cannot create"));
+  EXPECT_THAT(WriteFile(::testing::TempDir(), "y").error().message,
+              ::testing::HasSubstr("is a directory, expected a file"));
 }
 
 }  // namespace
