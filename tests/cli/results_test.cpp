@@ -498,6 +498,12 @@ TEST_F(ResultsTest, MergeIsIdempotentAndRefusesConflicts) {
   ExpectBad("merge new.db a.db liar.db", {"liar.db"});
   EXPECT_FALSE(FileExists(Path("new.db")));
   ExpectBad("merge a.db a.db", {"a.db: is an input and the output"});
+
+  // What could not be opened stays: here a directory, as well as a file that another process
+  // writes.
+  std::filesystem::create_directory(Path("folder"));
+  ExpectBad("merge folder a.db", {"folder: is a directory"});
+  EXPECT_TRUE(std::filesystem::is_directory(Path("folder")));
 }
 
 TEST_F(ResultsTest, ShowPutsBothAnswersSideBySide) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <filesystem>
+#include <memory>
 
-#include "core/files.h"
 #include "core/json.h"
 #include "core/strings.h"
 #include "src/cli/print.h"
@@ -16,9 +16,8 @@ struct Merged {
   MergeReport report;
 };
 
-Result<std::vector<Merged>> MergeInto(const std::string& out, const OpenStores& inputs) {
-  KVG_ASSIGN(const auto store, ResultStore::Open(out, StoreMode::kCreate));
-  KVG_ASSIGN(const std::vector<MergeReport> reports, store->MergeAll(inputs.all));
+Result<std::vector<Merged>> MergeInto(ResultStore& store, const OpenStores& inputs) {
+  KVG_ASSIGN(const std::vector<MergeReport> reports, store.MergeAll(inputs.all));
   std::vector<Merged> merged;
   for (size_t i = 0; i < reports.size(); ++i) merged.push_back({inputs.all[i]->path(), reports[i]});
   return merged;
@@ -34,8 +33,11 @@ Status RunMerge(const MergeFlags& flags) {
     }
   }
   KVG_ASSIGN(const OpenStores inputs, OpenAllForReading(flags.inputs));
-  const bool existed = FileExists(flags.out);
-  const Result<std::vector<Merged>> merged = MergeInto(flags.out, inputs);
+  const bool existed = std::filesystem::exists(std::filesystem::symlink_status(flags.out, error));
+  // What cannot be opened is not ours: a directory, or a file that another process writes.
+  KVG_ASSIGN(std::unique_ptr<ResultStore> store, ResultStore::Open(flags.out, StoreMode::kCreate));
+  const Result<std::vector<Merged>> merged = MergeInto(*store, inputs);
+  store.reset();
   if (!merged.ok()) {
     // A new file without anything in it is of no use.
     for (const char* tail : {"", "-wal", "-shm", ".lock"}) {
