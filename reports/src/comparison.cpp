@@ -7,6 +7,7 @@
 #include <set>
 
 #include "core/strings.h"
+#include "src/known_scope.h"
 #include "src/leaderboard_columns.h"
 
 namespace kvgauge {
@@ -50,9 +51,12 @@ Result<const TaskLine*> LineOf(const TaskData& task, const RowName& name) {
 }
 
 Error NothingFits(const LeaderboardData& data, const RowName& name, const CompareOptions& options) {
-  std::set<std::string> labels, names, tasks;
+  std::set<std::string> labels, names;
+  KnownScope known;
   for (const TaskData& task : data.tasks) {
-    tasks.insert(task.task);
+    known.tasks.insert(task.task);
+    known.models.insert(task.model);
+    known.places.insert(task.compress_at);
     if (!Wanted(task, options)) continue;
     for (const TaskLine& line : task.lines) {
       labels.insert(RowLabel(line.cells[0].cell));
@@ -63,12 +67,9 @@ Error NothingFits(const LeaderboardData& data, const RowName& name, const Compar
     return std::vector<std::string>(set.begin(), set.end());
   };
   if (labels.empty()) {
-    std::string asked = options.task.empty() ? ""
-                                             : StrCat(" of task ", Quoted(options.task),
-                                                      DidYouMean(options.task, list(tasks)));
-    if (!options.model.empty()) asked.append(" of model ").append(Quoted(options.model));
-    if (!options.compress_at.empty()) asked.append(" at ").append(Quoted(options.compress_at));
-    return BadInput(StrCat("there are no results", asked, "; tasks: ", Join(list(tasks), ", ")));
+    const GateScope asked = {
+        .task = options.task, .model = options.model, .compress_at = options.compress_at};
+    return BadInput(StrCat("there are no results of ", AskedAndKnown(asked, known)));
   }
   return BadInput(StrCat("there is no row ", Quoted(Spelling(name)),
                          DidYouMeanRow(Spelling(name), list(labels), list(names)),

@@ -3,12 +3,12 @@
 
 #include <algorithm>
 #include <map>
-#include <set>
 #include <utility>
 
 #include "core/json.h"
 #include "core/strings.h"
 #include "reports/leaderboard.h"
+#include "src/known_scope.h"
 
 namespace kvgauge {
 namespace {
@@ -55,17 +55,13 @@ Result<std::vector<GateGroup>> ReadGateGroups(ResultStore& store) {
 
 Error NothingInScope(const std::string& path, const std::vector<GateGroup>& groups,
                      const GateScope& scope) {
-  std::set<std::string> tasks;
-  for (const GateGroup& group : groups) tasks.insert(group.task);
-  const std::vector<std::string> known(tasks.begin(), tasks.end());
-  std::vector<std::string> asked;
-  if (!scope.task.empty()) {
-    asked.push_back(StrCat("task ", Quoted(scope.task), DidYouMean(scope.task, known)));
+  KnownScope known;
+  for (const GateGroup& group : groups) {
+    known.tasks.insert(group.task);
+    known.models.insert(group.model);
+    known.places.insert(group.compress_at);
   }
-  if (!scope.model.empty()) asked.push_back(StrCat("model ", Quoted(scope.model)));
-  if (!scope.compress_at.empty()) asked.push_back(StrCat("at ", Quoted(scope.compress_at)));
-  return BadInput(
-      StrCat(path, ": holds nothing of ", Join(asked, ", "), "; tasks: ", Join(known, ", ")));
+  return BadInput(StrCat(path, ": holds nothing of ", AskedAndKnown(scope, known)));
 }
 
 const GateGroup* FindGateGroup(const std::vector<GateGroup>& groups, const std::string& name) {

@@ -415,7 +415,10 @@ TEST_F(ResultsTest, CompareOfDatabasesHeedsItsFlags) {
   EXPECT_THAT(compare(" --alpha 0.0001"), HasSubstr("2 undecided"));
   EXPECT_THAT(compare(" --seed 3 --resamples 100"), Not(testing::Eq(compare(""))));
   ExpectBad("compare a.db b.db --db a.db", {"--db a.db applies to two methods"});
-  ExpectBad(StrCat("compare a.db b.db --model no", margins), {"a.db: holds nothing of model 'no'"});
+  ExpectBad(StrCat("compare a.db b.db --model no", margins),
+            {"a.db: holds nothing of model 'no'; there is: models ref-gqa"});
+  ExpectBad("compare full full --db a.db --at turn",
+            {"there are no results of compressed at 'turn'; there is: compressed at prompt"});
 }
 
 TEST_F(ResultsTest, GateExitsAsItsVerdict) {
