@@ -55,6 +55,8 @@ TEST_F(RunTest, ConfigErrorsNameTheRightOne) {
       {StrCat("{", model, R"(, "tasks": ["passkey"],
               "methods": [{"method": "kivi_2bit", "budgets": ["20%"]}]})"),
        {"methods[0].budgets", "takes no budget"}},
+      {StrCat("{", model, R"(, "name": "../x", "tasks": ["passkey"], "methods": ["full"]})"),
+       {"name: '\"../x\"', expected a file's name, without '/'"}},
       {StrCat("{", model, R"(, "tasks": ["passkey"], "budgets": ["120%"], "methods": ["h2o"]})"),
        {"budgets", "120%"}},
       {StrCat("{", model, R"(, "tasks": ["passkey"], "budgets": ["20%"],

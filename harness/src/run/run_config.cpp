@@ -501,6 +501,9 @@ Result<std::string> FindRunFile(const std::string& name) {
   if (std::find(known.begin(), known.end(), name) != known.end()) {
     return (directory / (name + ".json")).string();
   }
+  if (DirectoryExists(found)) {
+    return BadInput(StrCat(name, ": is a directory, expected a run configuration"));
+  }
   return BadInput(StrCat("no run configuration ", Quoted(name), DidYouMean(NameOfPath(name), known),
                          "; expected a path, or one of ", Join(known, ", ")));
 }
@@ -642,6 +645,11 @@ Result<RunConfig> ParseRunConfig(const Json& json, const std::string& origin,
                        "chunk_tokens",   "sampling"}));
   config.name = fs::path(origin).stem().string();
   KVG_TRY(object.Text("name", config.name));
+  // It names the database, which is put below results/.
+  const bool a_file = !config.name.empty() && config.name.find('/') == std::string::npos;
+  if (object.Find("name") != nullptr && !a_file) {
+    return object.Wrong("name", "a file's name, without '/'");
+  }
   KVG_TRY(object.Text("description", config.description));
   KVG_TRY(object.Texts("plugins", config.plugins));
   for (std::string& plugin : config.plugins) {
