@@ -113,7 +113,7 @@ TEST_F(CapacityRunTest, RefusesWhatCannotBe) {
   bad("--seed -1", StrCat("--seed: Value -1", range));
   const Outcome run = Do("run quickstart --seed -1");
   EXPECT_EQ(run.exit_code, 2);
-  EXPECT_THAT(run.err, HasSubstr("--seed: Value -1 is too small"));
+  EXPECT_THAT(run.err, HasSubstr("--seed: Value -1, expected a whole number from 0\n"));
   bad("--seed 18446744073709551616", StrCat("--seed: Value 18446744073709551616", range));
   bad("--requests 9223372036854775808",
       "--requests: Value 9223372036854775808 is not in the range");

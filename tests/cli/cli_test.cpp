@@ -201,6 +201,36 @@ TEST_F(CliTest, UsageErrorsExitWithTwo) {
 }
 
 // Weights in blocks stay so, and whoever asks is told; generated tokens are the same.
+TEST_F(CliTest, NumbersThatAreRefusedAreToldWhatIsRight) {
+  const auto bad = [&](const std::string& arguments, const std::string& message) {
+    const Outcome outcome = Run(arguments);
+    EXPECT_EQ(outcome.exit_code, 2) << arguments;
+    EXPECT_THAT(outcome.err, HasSubstr(message)) << arguments;
+  };
+  bad("run quickstart --limit abc", "--limit: Value abc, expected a whole number from 1\n");
+  bad("run quickstart --limit 1.5", "--limit: Value 1.5, expected a whole number from 1\n");
+  bad("leaderboard a.db --margin x", "--margin: Value x, expected a number from 0 to 1\n");
+  bad("leaderboard a.db --alpha 0.5", "--alpha: Value 0.5, expected a number from 1e-06 to 0.49\n");
+  bad("leaderboard a.db --resamples 7",
+      "--resamples: Value 7, expected a whole number from 100 to 1000000\n");
+  bad("bench capacity a --per-second 0", "--per-second: Value 0, expected a number from");
+  bad("doctor --entries -1", "--entries: Value -1, expected a whole number from 0\n");
+  bad("submit --slurm quickstart --shards 2 --db a.db --dry-run -- --limit x",
+      "after --: --limit: Value x, expected a whole number from 1\n");
+}
+
+TEST_F(CliTest, CommandsBelowACommandAreNamed) {
+  const auto bad = [&](const std::string& arguments, const std::string& message) {
+    const Outcome outcome = Run(arguments);
+    EXPECT_EQ(outcome.exit_code, 2) << arguments;
+    EXPECT_THAT(outcome.err, HasSubstr(message)) << arguments;
+  };
+  bad("bench latancy",
+      "unknown command 'latancy' (did you mean 'latency'?); 'kvgauge bench --help'");
+  bad("import", "'kvgauge import' has commands of its own; 'kvgauge import --help' lists all");
+  EXPECT_EQ(Run("bench latency --help").exit_code, 0);
+}
+
 TEST_F(CliTest, WeightsInBlocksStayPacked) {
   const std::string model = std::string(KVG_TEST_DATA) + "/golden/gguf/mixed.gguf";
   const Json packed = Json::parse(Run(StrCat("inspect ", model, " --json")).out);

@@ -284,7 +284,7 @@ TEST_F(ScoreTest, WrongNamesAndNumbersAreTold) {
   for (const char* wrong : {"sample needle/single --n 0", "sample needle/single --n -1"}) {
     const Outcome outcome = Run(wrong);
     EXPECT_EQ(outcome.exit_code, 2);
-    EXPECT_THAT(outcome.err, ContainsRegex("^--n: Value -?[01] is too small\n"));
+    EXPECT_THAT(outcome.err, ContainsRegex("^--n: Value -?[01], expected a whole number from 1\n"));
   }
 }
 

@@ -8,7 +8,6 @@
 #include <new>
 
 #include "core/log.h"
-#include "core/near_names.h"
 #include "core/strings.h"
 #include "methods/plugin.h"
 #include "src/bench/bench_load.h"
@@ -117,8 +116,9 @@ void AddBenchLockstep(CLI::App& bench, CommandTable& table) {
   command->add_option("--repetitions", options->repetitions, "of which the median counts")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
-  command->add_flag("!--no-alone", options->alone,
-                    "leave out the same rows one at a time, and the check that they agree");
+  command->add_flag_callback(
+      "--no-alone", [options] { options->alone = false; },
+      "leave out the same rows one at a time, and the check that they agree");
   AddDeviceFlags(*command, options->backend, options->threads);
   AddJsonFlag(*command, options->json);
   table.Add(command, [options] { return RunBenchLockstep(*options); });
@@ -445,38 +445,6 @@ Status LoadPlugins(const std::vector<std::string>& paths) {
   return {};
 }
 
-// Says which of `words` is a flag of none of `apps`, the first of which is the command `name`;
-// empty: all flags are known.
-std::string UnknownFlag(const std::vector<std::string>& words, const std::string& name,
-                        const std::vector<const CLI::App*>& apps) {
-  std::vector<std::string> known;
-  for (const CLI::App* app : apps) {
-    for (const CLI::Option* option : app->get_options()) {
-      for (const std::string& flag : option->get_lnames()) known.push_back("--" + flag);
-    }
-  }
-  for (const std::string& word : words) {
-    if (word == "--") break;
-    const std::string flag = word.substr(0, word.find('='));
-    if (!flag.starts_with("--")) continue;
-    if (std::find(known.begin(), known.end(), flag) != known.end()) continue;
-    return StrCat(Quoted(flag), " is no flag of '", name, "'", DidYouMean(flag, known));
-  }
-  return "";
-}
-
-// The same for a command line that has more than its command takes.
-std::string UnknownFlag(const CLI::App& app, int argc, const char* const* argv) {
-  std::vector<const CLI::App*> apps = {&app};
-  std::string name = "kvgauge";
-  while (!apps[0]->get_subcommands().empty()) {
-    apps.insert(apps.begin(), apps[0]->get_subcommands()[0]);
-    name.append(" ").append(apps[0]->get_name());
-  }
-  const std::string wrong = UnknownFlag({argv + 1, argv + argc}, name, apps);
-  return wrong.empty() ? "" : StrCat(wrong, "; '", name, " --help' lists all");
-}
-
 // What follows -- for the shards, as 'kvgauge run' would take it. Plugins are loaded here as well;
 // whatever is loaded is passed on by absolute path, so their flags are taken out.
 Status ParseShardArguments(SubmitOptions& options) {
@@ -490,6 +458,7 @@ Status ParseShardArguments(SubmitOptions& options) {
   AddRunOnlyFlags(app, options.run);
   std::vector<std::string> plugins;
   AddPluginOption(app, plugins);
+  CheckNumbers(app);
   std::vector<std::string> words(options.run_arguments.rbegin(), options.run_arguments.rend());
   words.push_back(options.config);  // read from the back
   try {
@@ -579,26 +548,6 @@ void AddCommands(CommandTable& table) {
   AddPaperCommands(table);
   AddHelp(app);
   CheckNumbers(app);
-  app.failure_message([](const CLI::App* command, const CLI::Error& error) {
-    std::string text = CLI::FailureMessage::simple(command, error);
-    // "in range 0.000000 to", and then the largest double to its last digit.
-    const size_t begin = text.find(" not in range 0.000000 to 17976931");
-    if (begin == std::string::npos) return text;
-    return text.substr(0, begin) + " is too small" + text.substr(text.find('\n', begin));
-  });
-}
-
-// A first word that is no command.
-Status CheckCommandName(const CLI::App& app, int argc, const char* const* argv) {
-  if (argc < 2 || *argv[1] == '-' || *argv[1] == 0) return {};
-  const std::string_view word = argv[1];
-  std::vector<std::string> names;
-  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
-    if (command->get_name() == word) return {};
-    names.push_back(command->get_name());
-  }
-  return BadInput(StrCat("unknown command ", Quoted(word), DidYouMeanOneOf(word, names),
-                         "; 'kvgauge' alone lists all of them"));
 }
 
 int ExitCodeOf(const Error& error) {

@@ -44,8 +44,15 @@ void AddJsonFlag(CLI::App& command, bool& json);
 void SearchShipped(CLI::Option* option);
 void AddModelFlags(CLI::App& command, ModelFlags& flags);
 // Numbers of all commands are finite, as "nan" would lie in every range, and whole ones are those
-// that were typed.
+// that were typed. What is refused is told what would be right.
 void CheckNumbers(CLI::App& app);
+// Says which of `words` is a flag of none of `apps`, the first of which is the command `name`;
+// empty: all flags are known. The second for a command line that has more than its command takes.
+std::string UnknownFlag(const std::vector<std::string>& words, const std::string& name,
+                        const std::vector<const CLI::App*>& apps);
+std::string UnknownFlag(const CLI::App& app, int argc, const char* const* argv);
+// A first word that is no command, or a second one where the command has commands of its own.
+Status CheckCommandName(const CLI::App& app, int argc, const char* const* argv);
 
 // Commands about models, methods, tasks and this machine; about results; about what others have
 // published.
