@@ -316,6 +316,13 @@ TEST_F(CliTest, BadInputNamesWhatIsWrong) {
   expect(StrCat("generate ", llama, " --ids-file ", object), "expected one JSON array");
   const std::string broken = Write("broken.json", "[1, 2");
   expect(StrCat("generate ", llama, " --ids-file ", broken), "broken.json");
+  expect(StrCat("detokenize '", Model("../../../models/ref-gqa"), "' --ids-file ", ids),
+         "element 2: 99999 is not a token id of this model; expected integers in [0, 1792)");
+  expect(StrCat("tokenize nowhere --text-file ", one.substr(one.rfind(' ') + 1)),
+         "nowhere: no such directory");
+  expect(StrCat("inspect ", llama, " --format markdown"), "goes with --families and --shapes");
+  expect(StrCat("inspect ", llama, " --image-size big"), "--image-size");
+  expect("methods snapkv --stages", "--stages: lists all stages; leave out NAME");
 }
 
 TEST_F(CliTest, MissingFilesAreNamedAndBadInput) {

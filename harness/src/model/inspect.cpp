@@ -659,6 +659,9 @@ Status RunInspect(const InspectOptions& options) {
   if (!options.times.empty() && !options.shapes) {
     return BadInput("inspect: --times goes with --shapes");
   }
+  if (options.format != "table" && !options.shapes && !options.families) {
+    return BadInput("inspect: --format goes with --families and --shapes");
+  }
   if (options.shapes) return ListShapes(options);
   if (options.families != options.model.model.empty()) {
     return BadInput(
@@ -668,6 +671,8 @@ Status RunInspect(const InspectOptions& options) {
               "or --shapes");
   }
   if (options.families) return ListFamilies(options);
+  // Asked for in vain where the model sees no pictures, but wrong there as well.
+  if (const auto size = ParseImageSize(options.image_size); !size.ok()) return size.error();
   KVG_ASSIGN(const ModelFacts facts, ReadFacts(options));
   if (options.json) {
     PrintJson(FactsJson(options.model.model, facts));

@@ -176,7 +176,12 @@ Status RunMethods(const MethodsOptions& options) {
         "--format markdown: prints the page of all methods; leave out NAME, --set, "
         "--stages and --json");
   }
-  if (options.stages) return ListStages(options.json);
+  if (options.stages) {
+    if (!options.name.empty() || !options.overrides.empty() || !options.directory.empty()) {
+      return BadInput("--stages: lists all stages; leave out NAME, --set and --methods");
+    }
+    return ListStages(options.json);
+  }
   std::string directory = options.directory;
   if (directory.empty()) {
     KVG_ASSIGN(const std::string known, FindConfigFile("methods/full.json"));

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // tokenize, detokenize, logits: the windows through which others check this runner.
 #include <algorithm>
-#include <limits>
 
 #include "core/files.h"
 #include "core/json.h"
@@ -34,8 +33,7 @@ Status RunTokenize(const TokenizeOptions& options) {
 
 Status RunDetokenize(const DetokenizeOptions& options) {
   KVG_ASSIGN(const std::unique_ptr<Tokenizer> tokenizer, LoadTokenizer(options.model));
-  KVG_ASSIGN(const std::vector<int32_t> ids,
-             ReadIdsFile(options.ids_file, std::numeric_limits<int32_t>::max()));
+  KVG_ASSIGN(const std::vector<int32_t> ids, ReadIdsFile(options.ids_file, tokenizer->VocabSize()));
   const std::string text = tokenizer->Decode(ids, options.skip_special);
   if (options.json) {
     Print(Json({{"text", text}}).dump(-1, ' ', false, Json::error_handler_t::replace) + "\n");

@@ -115,6 +115,9 @@ Result<std::unique_ptr<Tokenizer>> LoadTokenizer(const std::string& directory) {
   if (const std::string name = FindRwkvVocabulary(directory); !name.empty()) {
     return LoadRwkvVocabulary(directory, name);
   }
+  if (!DirectoryExists(directory)) {
+    return BadInput(StrCat(directory, ": no such directory, expected one with a tokenizer"));
+  }
   return BadInput(StrCat(directory, ": no tokenizer; looked for tokenizer.json, tokenizer.model, ",
                          kQwenTiktokenFile,
                          ", vocab.json with merges.txt, vocab.txt and rwkv_vocab_*.txt"));
