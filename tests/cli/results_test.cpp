@@ -441,7 +441,14 @@ TEST_F(ResultsTest, GateExitsAsItsVerdict) {
   EXPECT_THAT(*ReadFile(Path("j.xml")), HasSubstr("<failure"));
   EXPECT_THAT(*ReadFile(Path("m.md")), HasSubstr("| WORSE |"));
   // What the candidate lacks cannot be compared.
-  EXPECT_EQ(Run("gate --baseline a.db --candidate few.db " + margins).exit_code, 2);
+  outcome = Run("gate --baseline a.db --candidate few.db --json " + margins);
+  EXPECT_EQ(outcome.exit_code, 2);
+  const Json missing = Must(ParseJson(outcome.out, "out"))["lines"][0];
+  EXPECT_EQ(missing["comparable"], false);
+  for (const char* number :
+       {"baseline", "candidate", "change", "low", "high", "p", "p_adjusted", "detectable"}) {
+    EXPECT_TRUE(missing[number].is_null()) << number;
+  }
   outcome = Run("gate --baseline few.db --candidate few2.db --strict " + margins);
   EXPECT_EQ(outcome.exit_code, 3);
   EXPECT_THAT(outcome.out, HasSubstr("UNDECIDED: 1 of 3"));

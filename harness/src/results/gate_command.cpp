@@ -34,6 +34,10 @@ Json ToJson(const GateReport& report, int exit_code) {
   Json lines = Json::array();
   for (const GateLine& line : report.lines) {
     const Evidence& e = line.evidence;
+    // What was not measured is null, never zero.
+    const auto number = [&](double value) {
+      return e.samples > 0 ? FiniteOrNull(value) : Json(nullptr);
+    };
     lines.push_back({{"metric", NameOf(line.metric)},
                      {"group", line.group},
                      {"quantity", line.quantity},
@@ -42,14 +46,14 @@ Json ToJson(const GateReport& report, int exit_code) {
                      {"reason", line.reason},
                      {"remedy", line.remedy},
                      {"unit", UnitOf(line)},
-                     {"baseline", FiniteOrNull(line.baseline)},
-                     {"candidate", FiniteOrNull(line.candidate)},
-                     {"change", FiniteOrNull(e.value)},
-                     {"low", FiniteOrNull(e.interval.low)},
-                     {"high", FiniteOrNull(e.interval.high)},
-                     {"p", e.p},
-                     {"p_adjusted", line.p_adjusted},
-                     {"detectable", FiniteOrNull(e.detectable)},
+                     {"baseline", number(line.baseline)},
+                     {"candidate", number(line.candidate)},
+                     {"change", number(e.value)},
+                     {"low", number(e.interval.low)},
+                     {"high", number(e.interval.high)},
+                     {"p", number(e.p)},
+                     {"p_adjusted", number(line.p_adjusted)},
+                     {"detectable", number(e.detectable)},
                      {"margin", line.margin},
                      {"samples", e.samples},
                      {"test", e.test}});
