@@ -46,8 +46,11 @@ TEST(Table, NarrowTerminalsLoseTheLeastImportant) {
   TextTable table = Example();
   table.DropEmptyColumns();
   EXPECT_THAT(table.FitTo(80), ElementsAre());
+  TextTable named = table;
+  named.columns[2].id = "remark";
   EXPECT_THAT(table.FitTo(12), ElementsAre("note"));
   EXPECT_EQ(table.columns.size(), 2u);
+  EXPECT_THAT(named.FitTo(12), ElementsAre("remark"));
 }
 
 TEST(Table, MarkdownAndCsvQuoteWhatBreaksThem) {

@@ -129,7 +129,7 @@ std::vector<std::string> TextTable::FitTo(size_t width) {
       if (columns[c].importance <= columns[least].importance) least = c;
     }
     if (total <= width) break;
-    gone.push_back(columns[least].name);
+    gone.push_back(columns[least].id.empty() ? columns[least].name : columns[least].id);
     columns.erase(columns.begin() + static_cast<std::ptrdiff_t>(least));
     for (auto& row : rows) row.erase(row.begin() + static_cast<std::ptrdiff_t>(least));
   }

@@ -31,6 +31,7 @@ struct TableColumn {
   std::string name;
   bool right = false;   // flush right, as numbers are
   int importance = 10;  // where a terminal is too narrow the least important leave first
+  std::string id = {};  // what a flag calls it, where that is another name
 };
 
 struct TextTable {
@@ -39,7 +40,7 @@ struct TextTable {
 
   // Columns in which no row says anything go.
   void DropEmptyColumns();
-  // Columns go, least important first, until a row fits; their names are returned.
+  // Columns go, least important first, until a row fits; their ids, or names, are returned.
   std::vector<std::string> FitTo(size_t width);
   // `colour`: tones as ANSI escapes. Lines end in a newline.
   std::string ToText(bool colour) const;

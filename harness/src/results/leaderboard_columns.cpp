@@ -231,7 +231,7 @@ const std::vector<std::string>& DefaultColumns() {
 TableColumn ColumnOf(std::string_view id) {
   const Column* column = Find(id);
   if (column == nullptr) return {std::string(id), true};
-  return {column->title, column->right, column->importance};
+  return {column->title, column->right, column->importance, column->id};
 }
 
 TableCell CellOf(const LeaderboardTable& table, const LeaderboardLine& line, std::string_view id) {
