@@ -92,6 +92,9 @@ TEST_F(CapacityRunTest, RefusesWhatCannotBe) {
   bad("--max-memory 100KiB", "--max-memory is 100.0 KiB; expected more than the weights");
   bad("--estimate --db r.db", "--db: with --estimate nothing is measured");
   bad("--again", "expected --db, too");
+  bad("--first 3", "--first, --length-scale, --time-scale: change a file; expected --trace, too");
+  bad("--time-scale 0.5", "expected --trace, too");
+  bad("--bytes-per-s 1e9", "expected --estimate, too");
   bad("--batches max", "\"max\" needs --max-memory");
   bad("--batches 0", "expected 1 .. 4096, or max");
   bad("--max-memory -3GiB", "--max-memory");

@@ -308,6 +308,7 @@ TEST_F(CliTest, BadInputNamesWhatIsWrong) {
   expect(StrCat("generate ", llama, one, " --backend cpu:sse9"), "instruction set 'sse9'");
   expect(StrCat("generate ", llama, one, " --backend gpu"), "unknown backend 'gpu'");
   expect(StrCat("generate ", llama), "exactly one of --prompt");
+  expect(StrCat("generate ", llama, one, " --top-p 0.5"), "--top-p: expected a --temperature");
   expect(StrCat("generate ", llama, one, " --budget 0.2"), "name one with --method");
   expect(StrCat("generate ", llama, one, " --set score.window=4"), "name one with --method");
   const std::string ids = Write("ids.json", "[1, 2, 99999]");

@@ -347,6 +347,9 @@ Status RunGenerate(const GenerateFlags& flags) {
       (flags.method.budget != MethodFlags().budget || !flags.method.overrides.empty())) {
     return BadInput("--budget and --set are for a KV method; name one with --method");
   }
+  if (flags.top_p != GenerateFlags().top_p && flags.temperature == 0) {
+    return BadInput("--top-p: expected a --temperature above 0 beside it: 0 takes the likeliest");
+  }
   KVG_TRY(CheckLoadFlags(flags));
   std::optional<LoadedCacheFile> file;
   if (!flags.load_cache.empty()) {

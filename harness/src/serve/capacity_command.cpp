@@ -521,6 +521,18 @@ Status RunBenchCapacity(const BenchCapacityOptions& options) {
   if (options.again && options.database.empty()) {
     return BadInput("--again: measures once more what --db holds; expected --db, too");
   }
+  const BenchCapacityOptions usual;
+  if (options.trace.empty() &&
+      (options.first != usual.first || options.length_scale != usual.length_scale ||
+       options.time_scale != usual.time_scale)) {
+    return BadInput("--first, --length-scale, --time-scale: change a file; expected --trace, too");
+  }
+  if (!options.estimate && (options.bytes_per_s != usual.bytes_per_s ||
+                            options.operations_per_s != usual.operations_per_s)) {
+    return BadInput(
+        "--bytes-per-s, --operations-per-s: this machine has rates of its own; "
+        "expected --estimate, too");
+  }
   KVG_ASSIGN(const CapacityRun run, MakeCapacityRun(options));
   if (!options.save_trace.empty()) KVG_TRY(WriteFile(options.save_trace, WriteTrace(run.trace)));
   CapacityBench bench(options, run);
