@@ -206,6 +206,7 @@ CodecView ViewOf(const KvCodec& codec) {
   view.fixed_range = book && codec.axis == CodeAxis::kChannel;
   view.symmetric = affine && codec.symmetric;
   view.exact_scale = affine && codec.exact_scale;
+  view.clip = codec.clip;
   view.has_zeros = form.zeros;
   view.dim = static_cast<int>(codec.dim);
   view.width = (view.dim + 15) / 16 * 16;

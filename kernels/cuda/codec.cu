@@ -210,9 +210,11 @@ KVG_DEVICE GroupCoding CodingOf(const CodecView& c, float low, float high, float
     default: {
       const float top = static_cast<float>((1 << c.bits) - 1);
       const float middle = static_cast<float>(1 << (c.bits - 1));
-      const float d = c.symmetric ? largest / (middle - 1.0f) : (high - low) / top;
+      g.low = low * c.clip + 0.0f;
+      const float last = high * c.clip + 0.0f;
+      const float d = c.symmetric ? largest / (middle - 1.0f) : (last - g.low) / top;
       g.scale = AsStored(d);
-      g.zero = c.symmetric ? 0.0f : AsStored(low);
+      g.zero = c.symmetric ? 0.0f : AsStored(g.low);
       if (c.exact_scale) g.factor = Inverse(d);
       return g;
     }

@@ -35,6 +35,7 @@ struct CodecView {
   bool has_levels;   // codes count them
   bool symmetric;
   bool exact_scale;  // codes are found before scales and zeros are rounded
+  float clip;        // kAffine: of both ends of a group's range
   int bits;
   int dim, width;   // numbers of an entry; rounded up to 16
   int group;        // dims or entries

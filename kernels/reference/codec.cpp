@@ -244,17 +244,18 @@ class Page {
     }
     const float top = static_cast<float>((1 << bits_) - 1);
     const float middle = static_cast<float>(1 << (bits_ - 1));
+    const float first = low * c_.clip + 0.0f, last = high * c_.clip + 0.0f;
     if (c_.exact_scale) {
-      const float d = (high - low) / top, inverse = inverse_of(d);
+      const float d = (last - first) / top, inverse = inverse_of(d);
       g->scale = stored(d);
-      g->zero = stored(low);
+      g->zero = stored(first);
       return for_all([&](float v) {
-        const float steps = (v - low) * inverse;
+        const float steps = (v - first) * inverse;
         return static_cast<int>(std::nearbyint(std::clamp(steps, 0.0f, top)));
       });
     }
-    g->scale = stored(c_.symmetric ? largest / (middle - 1) : (high - low) / top);
-    g->zero = c_.symmetric ? 0.0f : stored(low);
+    g->scale = stored(c_.symmetric ? largest / (middle - 1) : (last - first) / top);
+    g->zero = c_.symmetric ? 0.0f : stored(first);
     for_all([&](float v) {
       const float ratio = g->scale == 0 ? 0.0f : (v - g->zero) / g->scale;
       const float shift = c_.symmetric ? middle : 0.0f;

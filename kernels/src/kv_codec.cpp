@@ -59,6 +59,13 @@ Status CheckAffine(const KvCodec& codec) {
   if (codec.exact_scale && (codec.symmetric || codec.axis != CodeAxis::kToken)) {
     return BadInput("exact_scale goes with groups along an entry that have a zero");
   }
+  if (codec.clip != 1 && (codec.symmetric || codec.axis != CodeAxis::kToken)) {
+    return BadInput(
+        StrCat("clip ", codec.clip, ": goes with groups along an entry that have a zero"));
+  }
+  if (!(codec.clip > 0 && codec.clip <= 1)) {
+    return BadInput(StrCat("clip ", codec.clip, ": must be above 0 and at most 1"));
+  }
   if (codec.range_pages == 1) return {};
   const bool channels = codec.axis == CodeAxis::kChannel && codec.group == kKvPageEntries;
   if (channels && codec.range_pages >= 0 && codec.range_pages <= kMostRangePages) return {};

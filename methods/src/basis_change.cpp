@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "methods/basis_change.h"
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <utility>
@@ -15,8 +16,11 @@ namespace {
 
 using Matrices = BasisChange::Matrices;
 
-std::vector<float> Hadamard(int64_t dim, const std::function<bool(int64_t)>& negative) {
-  const int64_t block = dim & -dim;
+// The largest power of two that divides dim.
+int64_t LargestPower(int64_t dim) { return dim & -dim; }
+
+std::vector<float> Hadamard(int64_t dim, int64_t block,
+                            const std::function<bool(int64_t)>& negative) {
   const auto unit = static_cast<float>(1.0 / std::sqrt(static_cast<double>(block)));
   std::vector<float> matrix(static_cast<size_t>(dim * dim));
   for (int64_t i = 0; i < dim; ++i) {
@@ -83,7 +87,7 @@ Result<BasisChange> Learned(const std::shared_ptr<const Calibration>& calibratio
 }  // namespace
 
 std::vector<ParamSpec> BasisParams(LearnedBasis learned) {
-  std::vector<std::string> names = {"none", "hadamard", "signed_hadamard", "random"};
+  std::vector<std::string> names = {"none", "hadamard", "hadamard_64", "signed_hadamard", "random"};
   if (learned == LearnedBasis::kFromSideFile) names.emplace_back("learned");
   return {ChoiceParam("key_basis", "none", names,
                       "coordinates in which keys are stored; queries are turned instead"),
@@ -92,11 +96,12 @@ std::vector<ParamSpec> BasisParams(LearnedBasis learned) {
           IntParam("basis_seed", 0, 0, 1 << 30, "of random coordinates")};
 }
 
-BasisChange HadamardBasis(int64_t dim) {
+BasisChange HadamardBasis(int64_t dim, int64_t most) {
+  const int64_t block = std::min(LargestPower(dim), most);
   BasisChange change;
   change.dim = change.stored = dim;
-  change.there = SharedNumbers(StrCat("hadamard ", dim),
-                               [&] { return Hadamard(dim, [](int64_t) { return false; }); });
+  change.there = SharedNumbers(StrCat("hadamard ", dim, " ", block),
+                               [&] { return Hadamard(dim, block, [](int64_t) { return false; }); });
   return change;
 }
 
@@ -107,7 +112,8 @@ BasisChange SignedHadamardBasis(int64_t dim, uint64_t seed) {
     Rng rng(seed, 1);
     std::vector<bool> negative;
     for (int64_t i = 0; i < dim; ++i) negative.push_back(rng.NextBelow(2) == 1);
-    return Hadamard(dim, [&](int64_t i) { return negative[static_cast<size_t>(i)]; });
+    return Hadamard(dim, LargestPower(dim),
+                    [&](int64_t i) { return negative[static_cast<size_t>(i)]; });
   });
   return change;
 }
@@ -167,6 +173,7 @@ Result<BasisChange> BasisChoice::Of(KvSide side, const ModelShape& shape, int64_
   // Other layers and the other side have other numbers.
   const uint64_t seed = (seed_ * 4096 + static_cast<uint64_t>(layer)) * 2 + (keys ? 0 : 1);
   if (wanted == "hadamard") return HadamardBasis(dim);
+  if (wanted == "hadamard_64") return HadamardBasis(dim, 64);
   if (wanted == "signed_hadamard") return SignedHadamardBasis(dim, seed);
   if (wanted == "random") return RandomBasis(dim, dim, 1, seed);
   if (wanted == "learned" && calibration == nullptr) return BadInput("no calibration is there");

@@ -30,8 +30,8 @@ class Affine final : public Store {
 
   Result<StorePlan> Plan(const ModelShape& shape, int64_t layer) const override {
     Coded layout(shape);
-    Fill("key_bits", "key_axis", "key_group", layout.keys);
-    Fill("value_bits", "value_axis", "value_group", layout.values);
+    Fill("key", layout.keys);
+    Fill("value", layout.values);
     const int64_t recent = params_.Int("keep_recent");
     layout.seal_keys = SealWhole(layout.keys, recent);
     layout.seal_values = SealWhole(layout.values, recent);
@@ -41,14 +41,16 @@ class Affine final : public Store {
   }
 
  private:
-  void Fill(const char* bits, const char* axis, const char* group, KvCodec& codec) const {
-    if (params_.Int(bits) == 0) return;
+  void Fill(const std::string& side, KvCodec& codec) const {
+    const int64_t bits = params_.Int(side + "_bits"), group = params_.Int(side + "_group");
+    if (bits == 0) return;
     codec.kind = KvCodecKind::kAffine;
-    codec.bits = static_cast<int>(params_.Int(bits));
-    codec.axis = params_.Text(axis) == "channel" ? CodeAxis::kChannel : CodeAxis::kToken;
+    codec.bits = static_cast<int>(bits);
+    codec.axis = params_.Text(side + "_axis") == "channel" ? CodeAxis::kChannel : CodeAxis::kToken;
     codec.symmetric = params_.Bool("symmetric");
+    codec.clip = static_cast<float>(params_.Real(side + "_clip"));
     const int64_t whole = codec.axis == CodeAxis::kChannel ? 64 : codec.dim;
-    codec.group = params_.Int(group) == 0 ? whole : params_.Int(group);
+    codec.group = group == 0 ? whole : group;
   }
 
   Params params_;
@@ -64,6 +66,8 @@ std::vector<ParamSpec> Specs() {
                                 "groups run over dims of an entry, or over entries of a dim"));
     specs.push_back(IntParam(side + "_group", 0, 0, 4096,
                              "numbers that share a scale; 0: a whole entry, or 64 entries"));
+    specs.push_back(RealParam(side + "_clip", 1, 0.01, 1,
+                              "both ends of a range along an entry are multiplied by it"));
   }
   specs.push_back(BoolParam("symmetric", false, "no zero points"));
   specs.push_back(IntParam("keep_recent", 0, 0, 1 << 20, "newest entries that stay uncoded"));

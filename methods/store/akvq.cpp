@@ -54,10 +54,10 @@ class Akvq final : public Store {
       coded.group = codec.dim;
       for (const int32_t at : {kBetter, kOthers}) {
         coded.bits = static_cast<int>(at == kBetter ? text_bits_ : bits_);
+        coded.clip = at == kBetter ? text_clip_ : clip_;
         Classes::Class& one = layout.classes[static_cast<size_t>(at)];
         const bool whole = at == kBetter && !text;
         (keys ? one.keys : one.values) = whole ? codec : coded;
-        (keys ? one.key_clip : one.value_clip) = whole ? 1 : at == kBetter ? text_clip_ : clip_;
       }
     }
     // How much of a prompt is text is unknown; prices are those of text alone.

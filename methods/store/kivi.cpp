@@ -2,7 +2,10 @@
 // Low-bit codes: keys by channel over groups of entries, values by entry over groups of dims.
 //
 // Paper: KIVI, arXiv:2402.02750. Needs nothing. Keys are coded `residual` entries at a time, the
-// rest of them stays as it is; of values the last `residual` do.
+// rest of them stays as it is; of values the last `residual` do. With `prompt_unit` the prompt's
+// keys and values are coded so many at a time, and only later ones wait for `residual`, both alike:
+// MiniKV's cache (arXiv:2411.18077).
+#include "core/strings.h"
 #include "methods/basis_change.h"
 #include "methods/kivi_layout.h"
 #include "methods/registry.h"
@@ -16,11 +19,16 @@ class Kivi final : public Store {
       : bits_(params.Int("bits")),
         group_(params.Int("group")),
         residual_(params.Int("residual")),
+        prompt_unit_(params.Int("prompt_unit")),
         sinks_(params.Int("sinks")),
         basis_(params) {}
 
   Status Check(const ModelShape& shape) const override {
     KVG_TRY(basis_.Check(shape, nullptr));
+    if (prompt_unit_ % group_ != 0) {
+      return BadInput(
+          StrCat("prompt_unit ", prompt_unit_, " must be a multiple of group ", group_));
+    }
     return CheckKiviLayout(shape, group_, residual_);
   }
 
@@ -28,11 +36,16 @@ class Kivi final : public Store {
     const auto bits = static_cast<int>(bits_);
     Coded layout = KiviLayout(shape, bits, bits, group_, residual_);
     layout.sinks = sinks_;
+    if (prompt_unit_ > 0) {
+      const SealRule later = {.unit = residual_, .keep_recent = 0};
+      layout.later = LaterCodes{layout.keys, layout.values, later, later};
+      layout.seal_keys = layout.seal_values = {.unit = prompt_unit_, .keep_recent = 0};
+    }
     return basis_.Plan(shape, layer, std::move(layout), {}, nullptr);
   }
 
  private:
-  int64_t bits_, group_, residual_, sinks_;
+  int64_t bits_, group_, residual_, prompt_unit_, sinks_;
   BasisChoice basis_;
 };
 
@@ -42,6 +55,9 @@ std::vector<ParamSpec> KiviParams() {
       IntParam("group", 32, 16, 128, "numbers that share a scale: 16, 32, 64 or 128"),
       IntParam("residual", 128, 16, 4096,
                "keys are coded so many at a time; so many newest values are not"),
+      IntParam("prompt_unit", 0, 0, 4096,
+               "entries of the prompt that are coded at a time, keys and values alike, and later "
+               "ones `residual` at a time; 0: all as KIVI has it"),
       IntParam("sinks", 0, 0, 4096, "first entries that stay uncoded")};
   for (ParamSpec& spec : BasisParams(LearnedBasis::kNo)) specs.push_back(std::move(spec));
   return specs;

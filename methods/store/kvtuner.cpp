@@ -3,7 +3,8 @@
 //
 // Paper: KVTuner, arXiv:2502.04420, whose search gives such lists for a model. Needs nothing. Lists
 // are numbers, one for each layer; other counts stand for equal stretches of layers. With `codes`
-// kivi keys are coded by channel and values by entry, as KIVI does; with token both by entry.
+// kivi keys are coded by channel and values by entry, as KIVI does, in groups of 32; with token
+// both by entry, whose numbers share a scale.
 #include <algorithm>
 
 #include "core/strings.h"
@@ -35,7 +36,9 @@ class KvTuner final : public Store {
       : key_bits_(params.Text("key_bits")),
         value_bits_(params.Text("value_bits")),
         by_token_(params.Text("codes") == "token"),
-        group_(params.Int("group")),
+        group_(params.Int("group") > 0 ? params.Int("group")
+               : by_token_             ? kWholeEntry
+                                       : kKiviGroup),
         residual_(params.Int("residual")) {}
 
   Status Check(const ModelShape& shape) const override {
@@ -53,8 +56,9 @@ class KvTuner final : public Store {
     const auto of_layer = [&](const std::vector<int>& bits) {
       return bits[static_cast<size_t>(layer * std::ssize(bits) / shape.layers)];
     };
+    const int64_t group = by_token_ ? kKiviGroup : group_;
     Coded layout =
-        KiviLayout(shape, of_layer(keys), of_layer(values), group_, std::max(group_, residual_));
+        KiviLayout(shape, of_layer(keys), of_layer(values), group, std::max(group, residual_));
     if (!by_token_) return PlanOf(std::move(layout));
     for (KvCodec* codec : {&layout.keys, &layout.values}) {
       codec->axis = CodeAxis::kToken;
@@ -66,6 +70,8 @@ class KvTuner final : public Store {
   }
 
  private:
+  static constexpr int64_t kKiviGroup = 32, kWholeEntry = INT64_MAX;
+
   std::string key_bits_, value_bits_;
   bool by_token_;
   int64_t group_, residual_;
@@ -76,14 +82,19 @@ KVG_REGISTER_STAGE({
     .id = "kvtuner",
     .paper = "arXiv:2502.04420",
     .summary = "codes whose bits a list gives layer by layer, for keys and for values",
-    .departures = {"lists are written in the method; the search for them is not part of it"},
+    .departures = {"lists are written in the method; the search for them is not part of it",
+                   "zeros are stored as numbers, where the reference rounds them to whole codes",
+                   "entries are coded once; the reference codes its whole cache anew at each flush",
+                   "attention of the prompt reads uncoded entries"},
     .bytes = "for each side: dim * (bits of the layer / 8 + 4 / group), and up to `residual` "
              "entries uncoded",
     .params = {ChoiceParam("key_bits", "8,4,4,2", {}, "bits of keys, layer by layer"),
                ChoiceParam("value_bits", "4,4,2,2", {}, "bits of values, layer by layer"),
                ChoiceParam("codes", "token", {"token", "kivi"},
                            "keys and values by entry, or as KIVI does"),
-               IntParam("group", 32, 16, 4096, "numbers that share a scale; kivi: 16, 32 or 64"),
+               IntParam("group", 0, 0, 4096,
+                        "numbers that share a scale; kivi: 16, 32 or 64; 0: those of an entry, "
+                        "kivi: 32"),
                IntParam("residual", 0, 0, 4096,
                         "newest entries that stay uncoded; kivi: keys are coded so many at a "
                         "time")},

@@ -18,9 +18,9 @@ def half(x):
     return np.asarray(x, F).astype(np.float16).astype(F)
 
 
-def affine(x, bits, axis):
-    """One group along `axis`: x = scale * code + zero."""
-    low, high = x.min(axis, keepdims=True), x.max(axis, keepdims=True)
+def affine(x, bits, axis, clip=1):
+    """One group along `axis`: x = scale * code + zero; both ends of its range are multiplied by `clip`."""
+    low, high = x.min(axis, keepdims=True) * F(clip), x.max(axis, keepdims=True) * F(clip)
     top = F(2**bits - 1)
     scale, zero = half((high - low) / top), half(low)
     ratio = np.where(scale == 0, F(0), (x - zero) / np.where(scale == 0, F(1), scale))
@@ -48,9 +48,9 @@ def by_channel(x, bits, group):
     return np.vstack([affine(x[i : i + group], bits, 0) for i in range(0, len(x), group)])
 
 
-def by_token(x, bits, group):
+def by_token(x, bits, group, clip=1):
     """Groups of `group` dims of one entry."""
-    return np.hstack([affine(x[:, i : i + group], bits, 1) for i in range(0, x.shape[1], group)])
+    return np.hstack([affine(x[:, i : i + group], bits, 1, clip) for i in range(0, x.shape[1], group)])
 
 
 def split_outliers(x, share, axis):
@@ -413,9 +413,9 @@ def turned(x, matrix, code, back=None):
     return code(there).astype(np.float64) @ (matrix if back is None else back).astype(F).T
 
 
-def clear_codes(x, bits):
+def clear_codes(x, bits, clip=1):
     """Which rows, coded whole, have the same codes and scales if sums of float32 are off a little."""
-    low, high = x.min(1, keepdims=True), x.max(1, keepdims=True)
+    low, high = x.min(1, keepdims=True) * F(clip), x.max(1, keepdims=True) * F(clip)
     step = (high - low) / (2**bits - 1)
     scale, zero = half(step), half(low)
     clear = np.ones((len(x), 1), bool)

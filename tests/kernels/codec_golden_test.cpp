@@ -220,6 +220,20 @@ TEST_F(CodecGolden, ExactScalesAreRoundedBehindTheCodes) {
   }
 }
 
+TEST_F(CodecGolden, ClippedRangesGiveWhatIsBeyondThemTheFirstOrLastCode) {
+  // From -3 and 6 the ends are -1.5 and 3, from 1 and 4 they are 0.5 and 2: below all numbers.
+  const std::vector<float> x = {-3, -1.1f, 0.4f, 6, 1, 1.2f, 2, 4};
+  const std::vector<float> want = {-1.5f, -1.5f, 0, 3, 1, 1, 2, 2};
+  KvCodec codec = AffineCodec(2, CodeAxis::kToken, 4, 8);
+  codec.clip = 0.5f;
+  for (const bool exact : {false, true}) {
+    codec.exact_scale = exact;
+    for (const auto& [name, ops] : backends) {
+      EXPECT_TRUE(AllWithin(Through(*ops, codec, x), want, 0)) << name << exact;
+    }
+  }
+}
+
 TEST_F(CodecGolden, Float8) {
   // 1d, 38, c5, 58, 7e, 7e, 00 (a tie to even), 01.
   const std::vector<float> x = {0.1f, 1.0625f, -3.3f, 17, 447, 500, 0x1p-10f, 0x1p-9f, -1e30f};

@@ -208,8 +208,8 @@ inline std::string NameOf(const KvCodec& codec) {
   return StrCat(
       codec.side == KvSide::kKeys ? "keys " : "values ", kKinds[static_cast<int>(codec.kind)],
       " bits ", codec.bits, codec.axis == CodeAxis::kToken ? " token" : " channel", " group ",
-      codec.group, codec.symmetric ? " symmetric" : "", codec.exact_scale ? " exact" : "",
-      " range ", static_cast<int>(codec.range), " fixed ",
+      codec.group, codec.symmetric ? " symmetric" : "", codec.exact_scale ? " exact" : "", " clip ",
+      codec.clip, " range ", static_cast<int>(codec.range), " fixed ",
       codec.fixed_scale.empty() ? 0 : codec.fixed_scale.Numel(), " share ", codec.outlier_share,
       " rank ", codec.rank, " dim ", codec.dim, " stages ", codec.stages, " apart ", codec.apart);
 }

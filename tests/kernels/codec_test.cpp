@@ -56,8 +56,12 @@ std::vector<KvCodec> PlainCodecs(int64_t dim) {
         codec.symmetric = symmetric;
         if (codec.axis == CodeAxis::kToken) codec.group = std::min(codec.group, dim);
         codecs.push_back(codec);
-        codec.exact_scale = !symmetric && codec.axis == CodeAxis::kToken;
-        if (codec.exact_scale) codecs.push_back(codec);
+        if (symmetric || codec.axis != CodeAxis::kToken) continue;
+        codec.exact_scale = true;
+        codecs.push_back(codec);
+        codec.exact_scale = false;
+        codec.clip = 0.8f;
+        codecs.push_back(codec);
       }
     }
   }
@@ -515,6 +519,17 @@ TEST(KvCodecChecks, NameWhatIsWrong) {
   codec.bits = 2;
   codec.exact_scale = true;
   EXPECT_THAT(message(codec), HasSubstr("exact_scale goes with groups along an entry"));
+  codec.exact_scale = false;
+  codec.clip = 0.5f;
+  EXPECT_THAT(message(codec), HasSubstr("clip 0.5: goes with groups along an entry"));
+  codec = AffineCodec(2, CodeAxis::kChannel, 32, 64);
+  codec.clip = 0.5f;
+  EXPECT_THAT(message(codec), HasSubstr("clip 0.5: goes with groups along an entry"));
+  for (const float clip : {0.0f, 1.5f, NAN}) {
+    codec = good;
+    codec.clip = clip;
+    EXPECT_THAT(message(codec), HasSubstr("must be above 0 and at most 1")) << clip;
+  }
   codec = good;
   codec.outlier_share = 1.5;
   EXPECT_THAT(message(codec), HasSubstr("outlier_share 1.5"));

@@ -129,8 +129,54 @@ TEST(BasisTest, StoresPlanOtherCoordinates) {
   EXPECT_EQ((*odd.there)[16], 0.0f);
   EXPECT_EQ((*odd.there)[15], 0.25f);
   EXPECT_TRUE(CheckBasisChange("", odd, 1, 48).ok());
+  // llama.cpp turns keys of 128 dims at once and values in blocks of 64, and so does its method.
+  const StorePlan llama = Planned(
+      "format", R"({"keys": "q4_0", "key_basis": "hadamard", "value_basis": "hadamard_64"})",
+      HalfShape(128));
+  const auto* both = llama.Get<Transformed>();
+  EXPECT_NE((*both->key_change.there)[64], 0.0f);
+  EXPECT_EQ((*both->value_change.there)[64], 0.0f);
+  EXPECT_EQ((*both->value_change.there)[63], 0.125f);
   EXPECT_THAT(RefusalOf("affine", R"({"key_basis": "learned"})", HalfShape()),
               HasSubstr("a learned basis needs a calibration"));
+}
+
+TEST(AffineTest, SidesHaveRangesOfTheirOwn) {
+  const Coded layout =
+      CodedBy("affine", R"({"key_bits": 2, "key_clip": 0.75, "value_bits": 2})", HalfShape());
+  EXPECT_EQ(layout.keys.clip, 0.75f);
+  EXPECT_EQ(layout.values.clip, 1.0f);
+}
+
+// MiniKV's entries wait only behind the prompt; of it all whole groups are coded.
+TEST(KiviTest, PromptsAreCodedInUnitsOfTheirOwn) {
+  const Coded layout =
+      CodedBy("kivi", R"({"group": 16, "residual": 128, "prompt_unit": 32})", HalfShape());
+  EXPECT_EQ(layout.seal_keys.unit, 32);
+  EXPECT_EQ(layout.seal_values.unit, 32);
+  EXPECT_EQ(layout.seal_values.keep_recent, 0);
+  ASSERT_TRUE(layout.later.has_value());
+  EXPECT_EQ(layout.later->seal_keys.unit, 128);
+  EXPECT_EQ(layout.later->seal_values.unit, 128);
+  EXPECT_EQ(layout.later->seal_values.keep_recent, 0);
+  // 7 of 103 wait: a key and a value of 64 numbers of two bytes. Others have 16 bytes and four
+  // groups of 16, or a 16th of 64 groups, each with a scale and a zero.
+  EXPECT_EQ(layout.HeadBytes(HalfShape(), 103), 96 * 2 * (16 + 4 * 4) + 7 * 2 * 128);
+  EXPECT_FALSE(CodedBy("kivi", "{}", HalfShape()).later.has_value());
+  EXPECT_THAT(RefusalOf("kivi", R"({"group": 32, "prompt_unit": 48})", HalfShape()),
+              HasSubstr("prompt_unit 48 must be a multiple of group 32"));
+}
+
+TEST(KvTunerTest, NumbersOfAnEntryShareAScaleUnlessCodesAreKivis) {
+  const Coded entries = CodedBy("kvtuner", "{}", HalfShape());
+  EXPECT_EQ(entries.keys.group, 64);
+  EXPECT_EQ(entries.values.group, 64);
+  EXPECT_EQ(entries.seal_values.keep_recent, 0);
+  const Coded kivi = CodedBy("kvtuner", R"({"codes": "kivi"})", HalfShape());
+  EXPECT_EQ(kivi.keys.group, 32);
+  EXPECT_EQ(kivi.values.group, 32);
+  EXPECT_EQ(kivi.seal_keys.unit, 32);
+  EXPECT_EQ(CodedBy("kvtuner", R"({"group": 16})", HalfShape()).keys.group, 16);
 }
 
 TEST(QjlTest, SketchesTwiceAsManySignsAsNumbers) {

@@ -107,6 +107,7 @@ class SerialTest : public CacheTest {
     turned.keys = Affine(CodeAxis::kToken);
     turned.values = Affine(CodeAxis::kToken);
     turned.keys.dim = turned.values.dim = kDim;
+    turned.values.clip = 0.75f;
     plans.push_back(
         PlanOf(Transformed(turned, HadamardBasis(kDim), RandomBasis(kDim, 2 * kDim, 0.5, 3))));
     // Coordinates in bases that learn.

@@ -186,7 +186,8 @@ TEST_F(ClassesTest, TurnedEntriesComeBackAndRangesAreCut) {
     Classes layout = Layout();
     layout.classes.pop_back();
     layout.classes[1].keys.bits = layout.classes[1].values.bits = 8;
-    layout.classes[1].value_clip = clip;
+    layout.classes[1].values.clip = clip;
+    layout.classes[1].values.exact_scale = clip < 1;
     layout.turns_keys = layout.turns_values = true;
     layout.value_scales = View(scales, {kHeads, kDim});
     KvCache cache = NewCache(pools);
@@ -212,7 +213,14 @@ TEST_F(ClassesTest, TurnedEntriesComeBackAndRangesAreCut) {
     ASSERT_TRUE(again.Deserialize(*bytes).ok());
     EXPECT_EQ(Values(again, 1, 0), held);
     EXPECT_EQ(*again.Serialize(), *bytes);
-    layout.classes[1].key_clip = 1.5f;
+    for (KvCache* one : {&cache, &again}) {  // both go on alike
+      ASSERT_TRUE(Feed(*one, 20).ok());
+      for (int64_t l = 0; l < kLayers; ++l) {
+        ASSERT_TRUE(Put(*one, l, [](int64_t i) { return i < 40 ? -1 : 1; }).ok());
+      }
+    }
+    EXPECT_EQ(Values(again, 1, 0), Values(cache, 1, 0));
+    layout.classes[1].keys.clip = 1.5f;
     KvCache other = NewCache(pools);
     EXPECT_THAT(other.Store(0, PlanOf(layout)).error().message, HasSubstr("clip 1.5"));
   }

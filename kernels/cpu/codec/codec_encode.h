@@ -75,7 +75,8 @@ KVG_INLINE void CodeAffineGroup(const CodecPlan& plan, const float* x, int64_t n
     });
     return;
   }
-  const float exact = (of.high - of.low) / top[0], low = of.low;
+  const float low = of.low * plan.clip + 0.0f, high = of.high * plan.clip + 0.0f;
+  const float exact = (high - low) / top[0];
   const float step = StoreHalf(scale, exact), shift = StoreHalf(zero, low);
   if (plan.exact_scale) {
     const float inverse = InverseOf(exact);

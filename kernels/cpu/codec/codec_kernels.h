@@ -21,6 +21,7 @@ struct CodecPlan {
   CodedLayout layout;
   KvCodecKind kind;
   bool symmetric, exact_scale;
+  float clip;  // kAffine, kToken: of a group's range
   CodeRange range;
   int rank;
 

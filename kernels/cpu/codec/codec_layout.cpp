@@ -76,6 +76,7 @@ CodecPlan::CodecPlan(const KvCodec& codec)
       kind(codec.kind),
       symmetric(codec.symmetric),
       exact_scale(codec.exact_scale),
+      clip(codec.clip),
       range(codec.range),
       rank(static_cast<int>(codec.rank)),
       table{},

@@ -110,7 +110,9 @@ struct KvCodec {
   int64_t stages = 1;      // kVectors: codewords that are added; kClusters: groups
   int64_t apart = 1;       // from one dim of a pair to the other: 1 or dim / 2
   bool commuting = false;  // kVectors
-  float clip = 1.0f;       // kClusters: both ends of a group's range are multiplied by it
+  // kClusters, and kAffine along kToken that is not symmetric: both ends of a group's range are
+  // multiplied by it, and numbers beyond get the first or the last code.
+  float clip = 1.0f;
 
   // Side-cars. Both need whole pages: see SealUnit.
   // The largest and smallest `outlier_share / 2` of each vector (kChannel: of each dim over the

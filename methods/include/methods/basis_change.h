@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -17,9 +18,10 @@ enum class LearnedBasis { kNo, kFromSideFile };
 // key_basis, value_basis, basis_seed; for stages that also have a side-file: learned matrices.
 std::vector<ParamSpec> BasisParams(LearnedBasis learned);
 
-// The normalised Walsh-Hadamard matrix, in blocks of the largest power of two that divides `dim`;
-// with `seed` the rows of each block are signed at random first. One copy for all who ask.
-BasisChange HadamardBasis(int64_t dim);
+// The normalised Walsh-Hadamard matrix, in blocks of the largest power of two that divides `dim`,
+// or of `most`, a power of two, if that is less; with `seed` the rows of each block are signed at
+// random first. One copy for all who ask.
+BasisChange HadamardBasis(int64_t dim, int64_t most = INT64_MAX);
 BasisChange SignedHadamardBasis(int64_t dim, uint64_t seed);
 // `stored` columns, a multiple of dim, in blocks of dim by dim: each block is a random orthogonal
 // matrix times `scale`; the way back is 1 / (scale^2 * blocks) of it.

@@ -32,20 +32,7 @@ Status CheckWords(const KvCodec& codec) {
   return codec.table.empty() ? Status() : CheckCodec(codec);
 }
 
-Status CheckClip(const KvCodec& codec, float clip) {
-  const bool whole = codec.kind == KvCodecKind::kAffine && codec.axis == CodeAxis::kToken &&
-                     codec.group == codec.dim;
-  if (clip == 1 || (whole && clip > 0 && clip < 1)) return {};
-  return BadInput(StrCat("clip ", clip,
-                         "; right is 1, or above 0 where the group of affine codes is an entry"));
-}
-
 }  // namespace
-
-Status CheckClassClips(const Classes::Class& one) {
-  KVG_TRY(CheckClip(one.keys, one.key_clip));
-  return CheckClip(one.values, one.value_clip);
-}
 
 Status CheckClassCodec(const KvCodec& codec) {
   if (!codec.coded()) return {};
@@ -78,7 +65,6 @@ Status Classes::Check(const StoreUse& use) const {
                            "trigger.prefill, which merges before that, or store.plain"));
   }
   for (const Class& one : classes) {
-    KVG_TRY(CheckClassClips(one));
     for (const KvCodec* codec : {&one.keys, &one.values}) {
       const Status status = CheckClassCodec(*codec);
       if (!status.ok()) {

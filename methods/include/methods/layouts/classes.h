@@ -16,9 +16,6 @@ struct Classes final : StoreLayout {
   struct Class {
     KvCodec keys, values;  // kFloat: uncoded; no tables of its own, outliers or corrections
     double share = 0;      // of a head's entries that are expected in it: what prices go by
-    // Both ends of an entry's range are multiplied by it, and what is outside becomes an end. Below
-    // 1 for affine codes whose group is a whole entry.
-    float key_clip = 1, value_clip = 1;
     // Codewords of this sequence for kVectors: f32 [kv_heads, numbers]. Set by Store::Calibrate.
     Tensor key_table, value_table;
   };
@@ -43,7 +40,5 @@ struct Classes final : StoreLayout {
 
 // Why a codec cannot be that of a class, if so. A table is that of a head, or still to come.
 Status CheckClassCodec(const KvCodec& codec);
-// The same of what cuts ranges.
-Status CheckClassClips(const Classes::Class& one);
 
 }  // namespace kvgauge

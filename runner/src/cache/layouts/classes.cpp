@@ -23,13 +23,18 @@ using ClassesPlan = Classes;  // a member of layers has that name
 
 constexpr std::array<KvSide, 2> kClassSides = {KvSide::kKeys, KvSide::kValues};
 
+// How a group is coded, as it is written.
+constexpr int64_t kEvenCodes = 1, kExactCodes = 2, kCutCodes = 4;
+
 void PutClassCodec(std::string& out, const KvCodec& codec) {
   for (const int64_t number :
        {static_cast<int64_t>(codec.kind), codec.dim, static_cast<int64_t>(codec.dtype),
         static_cast<int64_t>(codec.bits), static_cast<int64_t>(codec.axis), codec.group,
-        static_cast<int64_t>(codec.symmetric)}) {
+        (codec.symmetric ? kEvenCodes : 0) + (codec.exact_scale ? kExactCodes : 0) +
+            (codec.clip != 1 ? kCutCodes : 0)}) {
     PutNumber(out, number);
   }
+  if (codec.clip != 1) PutNumber(out, static_cast<int64_t>(std::bit_cast<uint32_t>(codec.clip)));
 }
 
 Status TakeClassCodec(std::string_view& in, KvSide side, int64_t dim, KvCodec* codec) {
@@ -42,7 +47,14 @@ Status TakeClassCodec(std::string_view& in, KvSide side, int64_t dim, KvCodec* c
   codec->bits = static_cast<int>(bits);
   KVG_TRY(TakeEnum(in, "axis of a codec", CodeAxis::kChannel, &codec->axis));
   KVG_TRY(TakeNumber(in, "group of a codec", 0, int64_t{1} << 20, &codec->group));
-  return TakeFlag(in, "symmetric codes", &codec->symmetric);
+  int64_t ways = 0, clip = 0;
+  KVG_TRY(TakeNumber(in, "ways of coding", 0, kEvenCodes + kExactCodes + kCutCodes, &ways));
+  codec->symmetric = (ways & kEvenCodes) != 0;
+  codec->exact_scale = (ways & kExactCodes) != 0;
+  if ((ways & kCutCodes) == 0) return {};
+  KVG_TRY(TakeNumber(in, "clipping of a codec", 0, UINT32_MAX, &clip));
+  codec->clip = std::bit_cast<float>(static_cast<uint32_t>(clip));
+  return {};
 }
 
 void PutClassTable(std::string& out, const Tensor& table) {
@@ -65,31 +77,8 @@ Status TakeClassTable(std::string_view& in, int64_t heads, std::vector<float>* m
   return {};
 }
 
-// What is written of the classes beside their number: which sides turn, and whether ranges are cut.
-constexpr int64_t kTurnedKeys = 256, kTurnedValues = 512, kCutRanges = 1024;
-
-bool CutsRanges(const ClassesPlan& plan) {
-  return std::any_of(plan.classes.begin(), plan.classes.end(), [](const ClassesPlan::Class& one) {
-    return one.key_clip != 1 || one.value_clip != 1;
-  });
-}
-
-// Numbers of each row [n, dim] that are beyond `clip` of its extremes become these.
-void ClipRows(Ops& ops, float clip, const Tensor& rows) {
-  const int64_t n = rows.shape[0], dim = rows.shape[1];
-  const Buffer memory = ops.memory->Allocate((n + dim + n * dim) * SizeOf(DType::kF32));
-  const Tensor all = memory.As(DType::kF32, {n + dim + n * dim});
-  const Tensor end = all.Slice(0, n), ones = all.Slice(n, n + dim);
-  const Tensor spread = all.Slice(n + dim, all.shape[0]).Reshape({1, n, dim});
-  ops.rows->Fill(1.0f, ones);
-  for (const auto& [of, cut] :
-       {std::pair{Reduction::kMin, Binary::kMax}, std::pair{Reduction::kMax, Binary::kMin}}) {
-    ops.rows->ReduceRows(rows, of, end);
-    ops.rows->Affine(end, clip, 0.0f, end);
-    ops.linear->MatMulNN(end.Reshape({1, n, 1}), ones.Reshape({1, 1, dim}), 1.0f, spread);
-    ops.rows->Combine(rows, spread[0], cut, rows);
-  }
-}
+// What is written of the classes beside their number: which sides turn.
+constexpr int64_t kTurnedKeys = 256, kTurnedValues = 512;
 
 std::vector<int32_t> PickedOf(const std::vector<int32_t>& all, std::span<const int32_t> picked) {
   std::vector<int32_t> numbers;
@@ -167,11 +156,6 @@ class ClassesLayer final : public LayerLayout {
     return part < plan_.classes.size() && (!ScalesOf(side).host.empty() || Turns(side)) &&
            CodecOf(side, part).coded();
   }
-  float ClipOf(KvSide side, size_t part) const {
-    if (part >= plan_.classes.size()) return 1;
-    const ClassesPlan::Class& one = plan_.classes[part];
-    return side == KvSide::kKeys ? one.key_clip : one.value_clip;
-  }
   Status MakeScales(const LayerEntries& entries);
   // The entries that each part is to hold, in the order of positions.
   Result<std::vector<std::vector<int32_t>>> Members(const LayerEntries& entries, int64_t head,
@@ -225,13 +209,11 @@ Status ClassesLayer::OwnTables(const LayerEntries& entries) {
 
 Status ClassesLayer::Put(std::string& out) const {
   PutNumber(out, plan_.waiting);
-  const bool cuts = CutsRanges(plan_);
   PutNumber(out, std::ssize(plan_.classes) + (plan_.turns_keys ? kTurnedKeys : 0) +
-                     (plan_.turns_values ? kTurnedValues : 0) + (cuts ? kCutRanges : 0));
+                     (plan_.turns_values ? kTurnedValues : 0));
   for (const ClassesPlan::Class& one : plan_.classes) {
     PutClassCodec(out, one.keys);
     PutClassCodec(out, one.values);
-    if (cuts) PutArray(out, std::vector<float>{one.key_clip, one.value_clip});
     if (IsRecord(one.keys.kind)) PutClassTable(out, one.key_table);
     if (IsRecord(one.values.kind)) PutClassTable(out, one.value_table);
   }
@@ -242,10 +224,9 @@ Status ClassesLayer::Put(std::string& out) const {
 Status ClassesLayer::Take(std::string_view& in, const LayerEntries& entries) {
   int64_t count = 0;
   KVG_TRY(TakeNumber(in, "entries that wait", 1, INT32_MAX, &plan_.waiting));
-  KVG_TRY(TakeNumber(in, "classes of entries", 1, 2 * kCutRanges - 1, &count));
+  KVG_TRY(TakeNumber(in, "classes of entries", 1, 2 * kTurnedValues - 1, &count));
   plan_.turns_keys = (count & kTurnedKeys) != 0;
   plan_.turns_values = (count & kTurnedValues) != 0;
-  const bool cuts = (count & kCutRanges) != 0;
   count %= kTurnedKeys;
   if (count < 1 || count > ClassesPlan::kMost) {
     return BadInput(
@@ -258,13 +239,6 @@ Status ClassesLayer::Take(std::string_view& in, const LayerEntries& entries) {
     ClassesPlan::Class& one = plan_.classes[i];
     KVG_TRY(TakeClassCodec(in, KvSide::kKeys, entries.HeadDim(KvSide::kKeys), &one.keys));
     KVG_TRY(TakeClassCodec(in, KvSide::kValues, entries.HeadDim(KvSide::kValues), &one.values));
-    if (cuts) {
-      std::vector<float> clips;
-      KVG_TRY(TakeArray(in, &clips));
-      if (clips.size() != 2) return BadInput(StrCat("cache bytes: ", clips.size(), " cuts of two"));
-      one.key_clip = clips[0];
-      one.value_clip = clips[1];
-    }
     if (IsRecord(one.keys.kind)) {
       KVG_TRY(TakeClassTable(in, heads, &tables[2 * i], &one.key_table));
     }
@@ -292,7 +266,6 @@ Status ClassesLayer::Check(const LayerEntries& entries) const {
     return BadInput(StrCat("classes: ", plan_.classes.size(), " classes, and ", plan_.waiting,
                            " entries wait; both must be at least 1"));
   }
-  for (const ClassesPlan::Class& one : plan_.classes) KVG_TRY(CheckClassClips(one));
   for (const KvSide side : kClassSides) {
     for (size_t i = 0; i < plan_.classes.size(); ++i) {
       const bool tabled = IsRecord(CodecOf(side, i).kind);
@@ -446,7 +419,6 @@ Result<Stream> ClassesLayer::Moved(const LayerEntries& entries, KvSide side, int
                          turned.Reshape({1, n, dim}));
     rows = turned;
   }
-  if (ClipOf(side, part) < 1) ClipRows(ops, ClipOf(side, part), rows);
   KVG_TRY(stream.Append(rows));
   KVG_TRY(stream.Seal());
   return stream;

@@ -42,18 +42,32 @@ void PutTable(std::string& out, const Tensor& table) {
 }
 
 // A codebook says with its range that edges of its codes follow; an affine codec, that two pages
-// have one range, or that the number of such pages follows, or that its scales are exact.
+// have one range, or that the number of such pages follows, that its scales are exact, or that what
+// its ranges are multiplied by follows.
 constexpr int64_t kWithEdges = 8, kOverTwoPages = 16, kOverPages = 32, kExactScale = 64;
+constexpr int64_t kClipped = 128;
 
 bool HasEdges(const KvCodec& codec) {
   return codec.kind == KvCodecKind::kCodebook && !codec.table.empty();
+}
+
+void PutClip(std::string& out, const KvCodec& codec) {
+  PutNumber(out, static_cast<int64_t>(std::bit_cast<uint32_t>(codec.clip)));
+}
+
+Status TakeClip(std::string_view& in, KvCodec* codec) {
+  int64_t clip = 0;
+  KVG_TRY(TakeNumber(in, "clipping of a codec", 0, UINT32_MAX, &clip));
+  codec->clip = std::bit_cast<float>(static_cast<uint32_t>(clip));
+  return {};
 }
 
 void PutCodec(std::string& out, const KvCodec& codec) {
   const int64_t edges = HasEdges(codec) ? kWithEdges : 0;
   const bool own = codec.range_pages == 1;
   const int64_t pages = own ? 0 : codec.range_pages == 2 ? kOverTwoPages : kOverPages;
-  const int64_t exact = codec.exact_scale ? kExactScale : 0;
+  const bool clipped = codec.kind == KvCodecKind::kAffine && codec.clip != 1;
+  const int64_t exact = (codec.exact_scale ? kExactScale : 0) + (clipped ? kClipped : 0);
   for (const int64_t number :
        {static_cast<int64_t>(codec.kind), codec.dim, static_cast<int64_t>(codec.dtype),
         static_cast<int64_t>(codec.bits), static_cast<int64_t>(codec.axis), codec.group,
@@ -63,16 +77,17 @@ void PutCodec(std::string& out, const KvCodec& codec) {
     PutNumber(out, number);
   }
   if (pages == kOverPages) PutNumber(out, codec.range_pages);
+  if (clipped) PutClip(out, codec);
   for (const Tensor* table :
        {&codec.levels, &codec.channel_low, &codec.channel_high, &codec.fixed_scale}) {
     PutTable(out, *table);
   }
   if (HasEdges(codec)) PutTable(out, codec.table);
   if (!IsRecord(codec.kind)) return;
-  for (const int64_t number : {codec.stages, codec.apart, static_cast<int64_t>(codec.commuting),
-                               static_cast<int64_t>(std::bit_cast<uint32_t>(codec.clip))}) {
+  for (const int64_t number : {codec.stages, codec.apart, static_cast<int64_t>(codec.commuting)}) {
     PutNumber(out, number);
   }
+  PutClip(out, codec);
   PutTable(out, codec.table);
 }
 
@@ -390,7 +405,9 @@ Status CodedLayer::TakeCodec(std::string_view& in, KvSide side, KvCodec* codec, 
   KVG_TRY(TakeFlag(in, "symmetry of a codec", &codec->symmetric));
   int64_t range = 0;
   constexpr auto kLastRange = static_cast<int64_t>(CodeRange::kLargest);
-  KVG_TRY(TakeNumber(in, "range of a codec", 0, kExactScale + kLastRange, &range));
+  KVG_TRY(TakeNumber(in, "range of a codec", 0, kClipped + kExactScale + kLastRange, &range));
+  const bool clipped = range >= kClipped;
+  if (clipped) range -= kClipped;
   codec->exact_scale = range >= kExactScale;
   if (codec->exact_scale) range -= kExactScale;
   const bool pages = range >= kOverPages;
@@ -402,9 +419,11 @@ Status CodedLayer::TakeCodec(std::string_view& in, KvSide side, KvCodec* codec, 
   }
   const bool edges = range >= kWithEdges;
   if (edges) range -= kWithEdges;
+  const bool over_pages = pages || codec->range_pages > 1;
+  const bool of_entries = codec->exact_scale || clipped;
   if (range > kLastRange || (edges && codec->kind != KvCodecKind::kCodebook) ||
-      ((pages || codec->range_pages > 1 || codec->exact_scale) &&
-       codec->kind != KvCodecKind::kAffine)) {
+      (over_pages && of_entries) ||
+      ((over_pages || of_entries) && codec->kind != KvCodecKind::kAffine)) {
     return BadInput(
         StrCat("cache bytes: range ", range, " of a codec", edges ? " with edges" : ""));
   }
@@ -413,18 +432,17 @@ Status CodedLayer::TakeCodec(std::string_view& in, KvSide side, KvCodec* codec, 
   KVG_TRY(TakeNumber(in, &share));
   codec->outlier_share = std::bit_cast<double>(share);
   if (pages) KVG_TRY(TakeNumber(in, "pages of one range", 0, kMost, &codec->range_pages));
+  if (clipped) KVG_TRY(TakeClip(in, codec));
   for (Tensor* table :
        {&codec->levels, &codec->channel_low, &codec->channel_high, &codec->fixed_scale}) {
     KVG_TRY(TakeTable(in, tables, table));
   }
   if (edges) KVG_TRY(TakeTable(in, tables, &codec->table));
   if (!IsRecord(codec->kind)) return {};
-  int64_t clip = 0;
   KVG_TRY(TakeNumber(in, "stages of a record", 0, kMost, &codec->stages));
   KVG_TRY(TakeNumber(in, "distance of paired dims", 0, kMost, &codec->apart));
   KVG_TRY(TakeFlag(in, "commuting codewords", &codec->commuting));
-  KVG_TRY(TakeNumber(in, "clipping of a record", 0, UINT32_MAX, &clip));
-  codec->clip = std::bit_cast<float>(static_cast<uint32_t>(clip));
+  KVG_TRY(TakeClip(in, codec));
   return TakeTable(in, tables, &codec->table);
 }
 
