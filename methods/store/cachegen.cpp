@@ -4,6 +4,9 @@
 // Paper: CacheGen, arXiv:2310.07240, as its authors released it. Needs nothing. The heads of a
 // layer share the largest magnitude of a token; the first layers have more bins. A saved cache
 // holds the codes, coded by entropy with shares for each channel of 256 tokens.
+#include <utility>
+
+#include "core/strings.h"
 #include "methods/layouts/transported.h"
 #include "methods/registry.h"
 
@@ -19,6 +22,16 @@ class CacheGen final : public Store {
         first_value_layers_(params.Int("first_value_layers")),
         first_value_bins_(params.Int("first_value_bins")),
         value_bins_(params.Int("value_bins")) {}
+
+  // Bins of layers that this model does not have are checked, too.
+  Status Check(const ModelShape&) const override {
+    for (const auto& [name, bins] :
+         {std::pair{"first_key_bins", first_key_bins_}, std::pair{"key_bins", key_bins_},
+          std::pair{"first_value_bins", first_value_bins_}, std::pair{"value_bins", value_bins_}}) {
+      if (bins % 2 != 0) return BadInput(StrCat(name, " ", bins, ": must be even"));
+    }
+    return {};
+  }
 
   Result<StorePlan> Plan(const ModelShape&, int64_t layer) const override {
     Transported layout;

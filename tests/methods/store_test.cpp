@@ -179,6 +179,11 @@ TEST(KvTunerTest, NumbersOfAnEntryShareAScaleUnlessCodesAreKivis) {
   EXPECT_EQ(CodedBy("kvtuner", R"({"group": 16})", HalfShape()).keys.group, 16);
 }
 
+TEST(CacheGenTest, BinsAreEvenInLayersThatTheModelLacks) {
+  EXPECT_EQ(RefusalOf("cachegen", "{}", HalfShape()), "");
+  EXPECT_EQ(RefusalOf("cachegen", R"({"key_bins": 7})", HalfShape()), "key_bins 7: must be even");
+}
+
 TEST(QjlTest, SketchesTwiceAsManySignsAsNumbers) {
   const StorePlan plan = Planned("qjl", R"({"first_layers": 1})", HalfShape(), 1);
   const auto& layout = *plan.Get<Transformed>();
