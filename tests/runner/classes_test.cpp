@@ -362,6 +362,32 @@ TEST_F(ClassesTest, BytesBringItBackAndOthersAreRefused) {
   EXPECT_THAT(status.error().message, HasSubstr("of one part that do not ascend"));
 }
 
+// What comes to a class that was read back is coded as in the one that was written.
+TEST_F(ClassesTest, BytesSayHowCodesAreFound) {
+  CachePools pools(*ops_);
+  Classes layout = Layout();
+  for (KvCodec* codec : {&layout.classes[1].keys, &layout.classes[1].values}) {
+    codec->exact_scale = true;
+  }
+  KvCache cache = Third(pools, layout);
+  KvCache again = NewCache(pools);
+  ASSERT_TRUE(again.Deserialize(*cache.Serialize()).ok());
+  std::vector<std::vector<float>> held;
+  for (const bool exact : {true, false}) {
+    layout.classes[1].keys.exact_scale = layout.classes[1].values.exact_scale = exact;
+    KvCache other = Third(pools, layout);
+    for (KvCache* one : {&cache, &again, &other}) {
+      if (!exact && one != &other) continue;
+      ASSERT_TRUE(Feed(*one, 400, 9).ok());
+      ASSERT_TRUE(Put(*one, 1, [](int64_t i) { return i >= 100 ? 1 : -1; }).ok());
+      held.push_back(Values(*one, 1, 1));
+    }
+  }
+  EXPECT_EQ(held[1], held[0]);
+  EXPECT_EQ(held[2], held[0]);
+  EXPECT_NE(held[3], held[0]);  // where that matters
+}
+
 TEST_F(ClassesTest, RefusesWhatItCannotStore) {
   CachePools pools(*ops_);
   const auto refusal = [&](const Classes& layout, KeyTurn turn = {}) {
