@@ -15,6 +15,7 @@
 #include "core/strings.h"
 #include "methods/calibration.h"
 #include "methods/registry.h"
+#include "methods/state_fields.h"
 #include "methods/tensors.h"
 
 namespace kvgauge {
@@ -207,6 +208,26 @@ class A2ats final : public Reader {
       const int64_t length = view.lengths()[static_cast<size_t>(h)];
       if (book.count > 0 && length > book.coded) Code(view, h, book.coded, length, book);
     }
+  }
+
+  bool saves() const override { return true; }
+  Status Fields(LayerView& view, State& state, StateFields& fields) const override {
+    Ops& ops = view.ops();
+    const int64_t dim = view.shape().key_dim;
+    auto& heads = static_cast<Index&>(state).heads;
+    for (size_t h = 0; h < heads.size(); ++h) {
+      Book& book = heads[h];
+      const int64_t length = view.lengths()[h];
+      if (length == 0) continue;
+      KVG_TRY(fields.Number("codewords of a head", 1, codewords_, &book.count));
+      KVG_TRY(fields.Memory("what turns keys", ops, DType::kF32, dim * dim, &book.turned));
+      KVG_TRY(fields.Memory("codewords that are turned", ops, DType::kF32, book.count * dim,
+                            &book.centroids));
+      KVG_TRY(fields.Memory("codewords", ops, DType::kF32, book.count * dim, &book.words));
+      KVG_TRY(fields.Indices("codes of entries", ops, length, book.count, &book.codes));
+      if (fields.reads()) book.coded = book.capacity = length;
+    }
+    return {};
   }
 
   bool ReadsFew(int64_t, int64_t length) const override {

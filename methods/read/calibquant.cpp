@@ -60,6 +60,9 @@ class LoweredPictures final : public JoiningReader {
   }
 
   void Append(LayerView&, std::span<const int64_t>, State&) const override {}
+  bool saves() const override { return true; }
+  // A prompt that shows pictures is not saved, and without them there is no index.
+  Status Fields(LayerView&, State&, StateFields&) const override { return {}; }
 
   bool Select(LayerView& view, State& state, const Tensor&, Tensor words) const override {
     const auto& index = static_cast<const Index&>(state);

@@ -63,6 +63,23 @@ class ClusterKv final : public Reader, public TurnTakingReader {
 
   void Append(LayerView&, std::span<const int64_t>, State&) const override {}
 
+  bool saves() const override { return true; }
+  Status Fields(LayerView& view, State& state, StateFields& fields) const override {
+    auto& heads = static_cast<Index&>(state).heads;
+    bool any = !heads.empty();
+    KVG_TRY(fields.Flag("whether entries are in clusters", &any));
+    if (fields.reads()) {
+      heads.clear();
+      heads.resize(any ? static_cast<size_t>(view.shape().kv_heads) : 0);
+    }
+    for (size_t h = 0; h < heads.size(); ++h) {
+      const int64_t most = std::max<int64_t>(0, view.lengths()[h] - sinks_);
+      KVG_TRY(heads[h].Fields(view, most, fields));
+      heads[h].sizes = Buffer();
+    }
+    return {};
+  }
+
   bool ReadsFew(int64_t layer, int64_t length) const override {
     return layer >= dense_layers_ && AreFew(tokens_, length);
   }

@@ -150,6 +150,12 @@ class EmLlm final : public FarReader {
 
   void Append(LayerView&, std::span<const int64_t>, State&) const override {}
 
+  bool saves() const override { return true; }
+  Status Fields(LayerView& view, State& state, StateFields& fields) const override {
+    return static_cast<EntryBlocks&>(state).Fields(view, view.shape().query_heads, rule_.local - 1,
+                                                   fields);
+  }
+
   bool Select(LayerView& view, State& state, const Tensor& q, Tensor words) const override {
     const auto& index = static_cast<const EntryBlocks&>(state);
     const int64_t outside = view.width() - rule_.sinks - index.entries() - rule_.local;

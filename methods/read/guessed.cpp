@@ -18,6 +18,7 @@
 #include "methods/calibration.h"
 #include "methods/directions.h"
 #include "methods/registry.h"
+#include "methods/state_fields.h"
 #include "methods/tensors.h"
 
 namespace kvgauge {
@@ -121,6 +122,20 @@ class Guessed final : public Reader {
       ops.rows->Convert(keys, head.Keys(shape).Slice(begin, end));
       head.held = end;
     }
+  }
+
+  bool saves() const override { return true; }
+  Status Fields(LayerView& view, State& state, StateFields& fields) const override {
+    const ModelShape& shape = view.shape();
+    for (Head& head : static_cast<Index&>(state).heads) {
+      KVG_TRY(fields.Number("columns that a head keeps", 1, shape.key_dim, &head.columns));
+      KVG_TRY(fields.Memory("columns of a head", view.ops(), DType::kF32,
+                            head.columns * shape.key_dim, &head.directions));
+      KVG_TRY(fields.Memory("keys in its columns", view.ops(), shape.cache_dtype,
+                            head.held * head.columns, &head.keys));
+      if (fields.reads()) head.capacity = head.held;
+    }
+    return {};
   }
 
   bool ReadsFew(int64_t layer, int64_t length) const override {

@@ -52,6 +52,14 @@ class InfLlm final : public FarReader {
 
   void Append(LayerView&, std::span<const int64_t>, State&) const override {}
 
+  bool saves() const override { return true; }
+  Status Fields(LayerView& view, State& state, StateFields& fields) const override {
+    auto& blocks = static_cast<EntryBlocks&>(state);
+    KVG_TRY(blocks.Fields(view, view.shape().query_heads, local_ - 1, fields));
+    if (blocks.count() == 0 || blocks.count() > picks_) return {};
+    return BadInput("state of the method: no more blocks than are read");
+  }
+
   bool Select(LayerView& view, State& state, const Tensor& q, Tensor words) const override {
     const auto& index = static_cast<const EntryBlocks&>(state);
     if (index.count() == 0) return false;

@@ -13,6 +13,7 @@
 #include "core/strings.h"
 #include "methods/attention.h"
 #include "methods/registry.h"
+#include "methods/state_fields.h"
 #include "methods/tensors.h"
 #include "methods/turn_taking_reader.h"
 
@@ -78,6 +79,12 @@ class LeadLayers final : public Reader, public TurnTakingReader {
     return choice;
   }
   void Append(LayerView&, std::span<const int64_t>, State&) const override {}
+  bool saves() const override { return true; }
+  // A step sets the rest.
+  Status Fields(LayerView& view, State& state, StateFields& fields) const override {
+    return fields.Number("entries of the prompt", 0, view.width(),
+                         &static_cast<Choice&>(state).begun);
+  }
 
   bool ReadsFew(int64_t layer, int64_t length) const override {
     return layer > layers_.front() && LedBy(layer) != layer && AreFew(tokens_, length);

@@ -15,6 +15,7 @@
 #include "core/strings.h"
 #include "methods/absorbing_reader.h"
 #include "methods/gate_scorer.h"
+#include "methods/state_fields.h"
 #include "methods/tensors.h"
 
 namespace kvgauge {
@@ -113,6 +114,12 @@ class Less final : public AbsorbingReader {
   }
 
   void Append(LayerView&, std::span<const int64_t>, State&) const override {}
+  bool saves() const override { return true; }
+  Status Fields(LayerView& view, State& state, StateFields& fields) const override {
+    auto& sums = static_cast<Sums&>(state);
+    KVG_TRY(fields.Flag("whether entries have left", &sums.any));
+    return fields.Rows("sums of what has left", view.ops(), sums.All());
+  }
   bool Select(LayerView&, State&, const Tensor&, Tensor) const override { return false; }
 
   Status Absorb(LayerView& view, std::span<const Tensor> leaving, State& state) const override {

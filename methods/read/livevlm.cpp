@@ -14,6 +14,7 @@
 #include "methods/joining_reader.h"
 #include "methods/question_reader.h"
 #include "methods/registry.h"
+#include "methods/state_fields.h"
 #include "methods/tensors.h"
 #include "methods/video_frames.h"
 
@@ -64,6 +65,16 @@ class PositionAgnostic final : public QuestionReader {
   }
 
   void Append(LayerView&, std::span<const int64_t>, State&) const override {}
+
+  bool saves() const override { return true; }
+  Status Fields(LayerView& view, State& state, StateFields& fields) const override {
+    auto& pages = static_cast<Pages&>(state);
+    KVG_TRY(pages.blocks.Fields(view, view.shape().kv_heads, {}, fields));
+    if (pages.blocks.count() == 0) return {};
+    KVG_TRY(fields.Number("entries of pages that are read", 0, pages.end(), &pages.read));
+    return fields.Indices("entries of pages that are read", view.ops(), pages.read, pages.end(),
+                          &pages.entries);
+  }
 
   bool Choose(LayerView& view, State& state, const Tensor& q, bool anew, Tensor words,
               Tensor) const override {

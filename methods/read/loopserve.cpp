@@ -12,6 +12,7 @@
 #include "methods/copied_reader.h"
 #include "methods/joining_reader.h"
 #include "methods/registry.h"
+#include "methods/state_fields.h"
 #include "methods/tensors.h"
 #include "methods/tried_steps.h"
 
@@ -38,18 +39,33 @@ class LoopServeReads final : public Reader, public CopiedReader {
     const ModelShape& shape = view.shape();
     auto progress = std::make_unique<Progress>();
     progress->prompt.assign(view.lengths().begin(), view.lengths().end());
-    int64_t all = 0;
-    for (const int64_t length : progress->prompt) {
-      progress->first.push_back(all);
-      all += std::min(length, tokens_);
-    }
-    MemoryOps& memory = *view.ops().memory;
-    progress->queries =
-        memory.Allocate(steps_ * shape.query_heads * shape.key_dim * SizeOf(DType::kF32));
-    progress->entries = memory.Allocate(std::max<int64_t>(all, 1) * SizeOf(DType::kI32));
+    progress->queries = view.ops().memory->Allocate(steps_ * shape.query_heads * shape.key_dim *
+                                                    SizeOf(DType::kF32));
+    AllocateEntries(view, *progress);
     return progress;
   }
   void Append(LayerView&, std::span<const int64_t>, State&) const override {}
+
+  bool saves() const override { return true; }
+  Status Fields(LayerView& view, State& state, StateFields& fields) const override {
+    auto& progress = static_cast<Progress&>(state);
+    const ModelShape& shape = view.shape();
+    KVG_TRY(progress.steps.Fields(view, fields));
+    KVG_TRY(fields.Number("step of the last choice", 0, view.tokens(), &progress.chosen_at));
+    for (size_t h = 0; h < progress.prompt.size(); ++h) {
+      KVG_TRY(fields.Number("entries of the prompt", 0, view.lengths()[h], &progress.prompt[h]));
+    }
+    if (fields.reads()) AllocateEntries(view, progress);
+    KVG_TRY(
+        fields.Rows("queries of the last steps", view.ops(),
+                    progress.queries.As(DType::kF32, {steps_, shape.query_heads * shape.key_dim})));
+    // Before the first choice there are none.
+    for (size_t h = 0; progress.steps.before() >= steps_ && h < progress.prompt.size(); ++h) {
+      KVG_TRY(fields.IndexRows("entries that are read", view.ops(), progress.prompt[h],
+                               EntriesOf(progress, h)));
+    }
+    return {};
+  }
 
   std::unique_ptr<State> Copy(const State& state, Ops& ops) const override {
     const auto& from = static_cast<const Progress&>(state);
@@ -77,11 +93,9 @@ class LoopServeReads final : public Reader, public CopiedReader {
     const bool chooses = chosen && taken % steps_ == 0 && taken != progress.chosen_at;
     for (int64_t h = 0; chosen && h < shape.kv_heads; ++h) {
       const auto head = static_cast<size_t>(h);
-      const int64_t prompt = progress.prompt[head], held = std::min(prompt, tokens_);
-      const Tensor entries =
-          progress.entries.As(DType::kI32, {progress.entries.size_bytes() / SizeOf(DType::kI32)})
-              .Slice(progress.first[head], progress.first[head] + held);
-      if (chooses && held > 0) ChooseAnew(view, h, ring, prompt, entries);
+      const int64_t prompt = progress.prompt[head];
+      const Tensor entries = EntriesOf(progress, head);
+      if (chooses && entries.shape[0] > 0) ChooseAnew(view, h, ring, prompt, entries);
       const Tensor of_head = words.Slice(h * shape.group(), (h + 1) * shape.group());
       MarkChosenAndLater(view, entries, prompt, view.lengths()[head], of_head);
     }
@@ -91,6 +105,22 @@ class LoopServeReads final : public Reader, public CopiedReader {
   }
 
  private:
+  // For as many of the prompt as are read.
+  void AllocateEntries(LayerView& view, Progress& progress) const {
+    int64_t all = 0;
+    progress.first.clear();
+    for (const int64_t length : progress.prompt) {
+      progress.first.push_back(all);
+      all += std::min(length, tokens_);
+    }
+    progress.entries = view.ops().memory->Allocate(std::max<int64_t>(all, 1) * SizeOf(DType::kI32));
+  }
+  Tensor EntriesOf(const Progress& progress, size_t head) const {
+    const int64_t first = progress.first[head];
+    return progress.entries.As(DType::kI32, {progress.entries.size_bytes() / SizeOf(DType::kI32)})
+        .Slice(first, first + std::min(progress.prompt[head], tokens_));
+  }
+
   void ChooseAnew(LayerView& view, int64_t head, const Tensor& ring, int64_t prompt,
                   const Tensor& entries) const {
     Ops& ops = view.ops();

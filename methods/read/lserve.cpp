@@ -15,6 +15,7 @@
 #include "methods/page_bounds.h"
 #include "methods/registry.h"
 #include "methods/repeating_reader.h"
+#include "methods/state_fields.h"
 #include "methods/tensors.h"
 
 namespace kvgauge {
@@ -67,6 +68,21 @@ class LServePages final : public Reader, public CopiedReader, public RepeatingRe
 
   void Append(LayerView& view, std::span<const int64_t> first, State& state) const override {
     static_cast<Index&>(state).pages->Append(view, first);
+  }
+
+  bool saves() const override { return true; }
+  Status Fields(LayerView& view, State& state, StateFields& fields) const override {
+    auto& index = static_cast<Index&>(state);
+    KVG_TRY(index.pages->Fields(view, fields));
+    for (size_t h = 0; h < index.choices.size(); ++h) {
+      Choice& choice = index.choices[h];
+      KVG_TRY(fields.Number("tokens of a choice", 0, view.tokens(), &choice.tokens));
+      KVG_TRY(fields.Number("pages of a choice", 0, Pages(view.lengths()[h]), &choice.pages));
+      KVG_TRY(fields.Number("chosen pages", 0, choice.pages, &choice.count));
+      KVG_TRY(fields.Indices("chosen pages", view.ops(), view.shape().group() * choice.count,
+                             choice.pages, &choice.chosen));
+    }
+    return {};
   }
 
   bool Select(LayerView& view, State& state, const Tensor& q, Tensor words) const override {

@@ -15,6 +15,7 @@
 #include "methods/attention.h"
 #include "methods/joining_reader.h"
 #include "methods/registry.h"
+#include "methods/state_fields.h"
 #include "methods/tensors.h"
 
 namespace kvgauge {
@@ -65,6 +66,33 @@ class MagicPig final : public JoiningReader {
   }
 
   void Append(LayerView&, std::span<const int64_t>, State&) const override {}
+
+  bool saves() const override { return true; }
+  // Directions follow from the seed, and a step sets what is drawn.
+  Status Fields(LayerView& view, State& state, StateFields& fields) const override {
+    auto& heads = static_cast<Index&>(state).heads;
+    bool any = !heads.empty();
+    KVG_TRY(fields.Flag("whether entries are hashed", &any));
+    if (fields.reads()) {
+      heads.clear();
+      heads.resize(any ? static_cast<size_t>(view.shape().kv_heads) : 0);
+    }
+    Ops& ops = view.ops();
+    for (size_t h = 0; h < heads.size(); ++h) {
+      Head& head = heads[h];
+      const int64_t most = std::max<int64_t>(0, view.lengths()[h] - sinks_);
+      KVG_TRY(fields.Number("entries that are hashed", 0, most, &head.members));
+      if (head.members == 0) continue;
+      KVG_TRY(fields.Memory("mean of keys", ops, DType::kF32, view.shape().key_dim, &head.mean));
+      KVG_TRY(fields.Memory("sizes of keys", ops, DType::kF32, head.members, &head.sizes));
+      KVG_TRY(
+          fields.Memory("hashes of keys", ops, DType::kF16, head.members * tables_, &head.codes));
+      if (!fields.reads()) continue;
+      head.directions = DrawDirections(view, static_cast<int64_t>(h));
+      head.drawn = ops.memory->Allocate(view.shape().group() * head.members * SizeOf(DType::kF32));
+    }
+    return {};
+  }
 
   bool ReadsFew(int64_t layer, int64_t length) const override {
     return !IsDense(layer) && AreFew(sinks_ + local_, length);

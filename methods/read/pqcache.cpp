@@ -12,6 +12,7 @@
 #include "core/strings.h"
 #include "methods/attention.h"
 #include "methods/registry.h"
+#include "methods/state_fields.h"
 #include "methods/tensors.h"
 
 namespace kvgauge {
@@ -69,6 +70,29 @@ class PqCache final : public Reader {
       const int64_t members = view.lengths()[h] - sinks_;
       if (books.count > 0 && members > books.coded) Code(view, h, books.coded, 0, members, books);
     }
+  }
+
+  bool saves() const override { return true; }
+  Status Fields(LayerView& view, State& state, StateFields& fields) const override {
+    const int64_t sub = view.shape().key_dim / parts_;
+    auto& heads = static_cast<Index&>(state).heads;
+    for (size_t h = 0; h < heads.size(); ++h) {
+      Codebooks& books = heads[h];
+      const int64_t members = std::max<int64_t>(0, view.lengths()[h] - sinks_);
+      // As Begin has it, where there are members.
+      KVG_TRY(fields.Number("words of a codebook", std::min<int64_t>(1, members),
+                            std::min(int64_t{1} << bits_, members), &books.count));
+      if (books.count == 0) continue;
+      for (int64_t p = 0; p < parts_; ++p) {
+        const auto at = static_cast<size_t>(p);
+        KVG_TRY(fields.Memory("words of a codebook", view.ops(), DType::kF32, books.count * sub,
+                              &books.centroids[at]));
+        KVG_TRY(
+            fields.Indices("codes of entries", view.ops(), members, books.count, &books.codes[at]));
+      }
+      if (fields.reads()) books.capacity = members;
+    }
+    return {};
   }
 
   bool ReadsFew(int64_t, int64_t length) const override { return AreFew(sinks_ + tokens_, length); }

@@ -38,6 +38,11 @@ class Quest final : public Reader, public TurnTakingReader, public RepeatingRead
     static_cast<PageIndex&>(state).Append(view, first);
   }
 
+  bool saves() const override { return true; }
+  Status Fields(LayerView& view, State& state, StateFields& fields) const override {
+    return static_cast<PageIndex&>(state).Fields(view, fields);
+  }
+
   bool Select(LayerView& view, State& state, const Tensor& q, Tensor words) const override {
     const auto& index = static_cast<const PageIndex&>(state);
     const auto most = [&](size_t head) {

@@ -33,6 +33,11 @@ class QuestTopP final : public Reader {
     static_cast<PageIndex&>(state).Append(view, first);
   }
 
+  bool saves() const override { return true; }
+  Status Fields(LayerView& view, State& state, StateFields& fields) const override {
+    return static_cast<PageIndex&>(state).Fields(view, fields);
+  }
+
   bool ReadsFew(int64_t layer, int64_t length) const override {
     return layer >= dense_layers_ && AreFew(most_ * page_, length);
   }

@@ -11,6 +11,7 @@
 #include "methods/copied_reader.h"
 #include "methods/joining_reader.h"
 #include "methods/registry.h"
+#include "methods/state_fields.h"
 #include "methods/tensors.h"
 #include "methods/tried_steps.h"
 
@@ -45,6 +46,28 @@ class Recycled final : public Reader, public CopiedReader {
     chosen->lengths = from.lengths;
     chosen->entries = CopyOf(from.entries, ops);
     return chosen;
+  }
+
+  bool saves() const override { return true; }
+  Status Fields(LayerView& view, State& state, StateFields& fields) const override {
+    auto& chosen = static_cast<Chosen&>(state);
+    const int64_t heads = view.shape().kv_heads;
+    KVG_TRY(chosen.steps.Fields(view, fields));
+    bool any = !chosen.lengths.empty();
+    KVG_TRY(fields.Flag("whether a step has chosen", &any));
+    if (any != (chosen.steps.before() >= 0)) {
+      return BadInput("state of the method: steps without a choice, or a choice without a step");
+    }
+    if (!any) return {};
+    KVG_TRY(
+        fields.Numbers("entries at the last full step", heads, 0, view.width(), &chosen.lengths));
+    const Tensor entries = chosen.entries.As(DType::kI32, {heads, tokens_});
+    for (int64_t h = 0; h < heads; ++h) {
+      const int64_t length = chosen.lengths[static_cast<size_t>(h)];
+      KVG_TRY(fields.IndexRows("entries that are read again", view.ops(), length,
+                               entries[h].Slice(0, std::min(length, tokens_))));
+    }
+    return {};
   }
 
   // Steps that read everything take half as long again of such pages, which those between repay.

@@ -16,6 +16,7 @@
 #include "methods/joining_reader.h"
 #include "methods/question_reader.h"
 #include "methods/registry.h"
+#include "methods/state_fields.h"
 #include "methods/tensors.h"
 #include "methods/video_frames.h"
 
@@ -64,6 +65,22 @@ class ReKv final : public QuestionReader {
   }
 
   void Append(LayerView&, std::span<const int64_t>, State&) const override {}
+
+  bool saves() const override { return true; }
+  Status Fields(LayerView& view, State& state, StateFields& fields) const override {
+    auto& frames = static_cast<Frames&>(state);
+    KVG_TRY(frames.blocks.Fields(view, view.shape().query_heads, {}, fields));
+    if (frames.blocks.count() == 0) return {};
+    if (frames.blocks.count() <= picks_) {
+      return BadInput("state of the method: no more blocks than are read");
+    }
+    const int64_t end = frames.end();
+    KVG_TRY(fields.Number("entries of blocks that are read", 0, end, &frames.read));
+    if (frames.read == 0) return {};
+    KVG_TRY(fields.Indices("entries of blocks that are read", view.ops(), frames.read, end,
+                           &frames.entries));
+    return fields.Indices("places of entries", view.ops(), end, end, &frames.places);
+  }
 
   bool Choose(LayerView& view, State& state, const Tensor& q, bool anew, Tensor words,
               Tensor places) const override {

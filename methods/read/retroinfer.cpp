@@ -15,6 +15,7 @@
 #include "methods/attention.h"
 #include "methods/joining_reader.h"
 #include "methods/registry.h"
+#include "methods/state_fields.h"
 #include "methods/tensors.h"
 #include "methods/turn_taking_reader.h"
 
@@ -71,6 +72,30 @@ class RetroInfer final : public JoiningReader, public TurnTakingReader {
   }
 
   void Append(LayerView&, std::span<const int64_t>, State&) const override {}
+
+  bool saves() const override { return true; }
+  // A step sets the rest.
+  Status Fields(LayerView& view, State& state, StateFields& fields) const override {
+    Ops& ops = view.ops();
+    auto& heads = static_cast<Index&>(state).heads;
+    for (size_t h = 0; h < heads.size(); ++h) {
+      Head& head = heads[h];
+      const int64_t most = std::max<int64_t>(0, view.lengths()[h] - sinks_);
+      KVG_TRY(fields.Number("entries in clusters", 0, most, &head.members));
+      if (head.members == 0) continue;
+      KVG_TRY(fields.Number("clusters of a head", 1, head.members, &head.count));
+      KVG_TRY(
+          fields.Memory("keys of clusters", ops, DType::kF32, head.count * head.dim, &head.keys));
+      KVG_TRY(fields.Memory("values of clusters", ops, DType::kF32, head.count * head.value_dim,
+                            &head.values));
+      KVG_TRY(fields.Memory("sizes of clusters", ops, DType::kF32, head.count, &head.log_sizes));
+      KVG_TRY(
+          fields.Indices("clusters of entries", ops, head.members, head.count, &head.assignment));
+      if (!fields.reads()) continue;
+      head.rest = ops.memory->Allocate(view.shape().group() * head.count * SizeOf(DType::kF32));
+    }
+    return {};
+  }
 
   bool Select(LayerView& view, State& state, const Tensor& q, Tensor words) const override {
     auto& index = static_cast<Index&>(state);

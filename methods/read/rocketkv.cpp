@@ -36,6 +36,11 @@ class RocketKv final : public Reader, public RepeatingReader {
     static_cast<PageIndex&>(state).Append(view, first);
   }
 
+  bool saves() const override { return true; }
+  Status Fields(LayerView& view, State& state, StateFields& fields) const override {
+    return static_cast<PageIndex&>(state).Fields(view, fields);
+  }
+
   // Pages of 16 entries and more are read as fast where they lie.
   bool ReadsFew(int64_t, int64_t length) const override {
     return page_ < 16 && AreFew(tokens_, length);

@@ -12,6 +12,7 @@
 #include "methods/attention.h"
 #include "methods/copied_reader.h"
 #include "methods/registry.h"
+#include "methods/state_fields.h"
 #include "methods/tensors.h"
 #include "methods/tried_steps.h"
 
@@ -34,8 +35,8 @@ class Sentences final : public Reader, public CopiedReader {
   Needs needs() const override { return {.token_classes = true}; }
 
   struct Index final : State {
-    // Empty: everything is read. Forks share them.
-    std::shared_ptr<const std::vector<HeadSentences>> heads;
+    // Empty: everything is read. Forks share them, and nobody changes them.
+    std::shared_ptr<std::vector<HeadSentences>> heads;
     TriedSteps steps;
     Buffer queries;    // [query_heads, key_dim] f32, summed over the sentence
     int64_t rows = 0;  // summed so far
@@ -55,14 +56,14 @@ class Sentences final : public Reader, public CopiedReader {
     const int64_t most = sinks_ + local_ + tokens_;
     if (std::all_of(view.lengths().begin(), view.lengths().end(),
                     [most](int64_t length) { return length <= most; })) {
-      index->heads = std::make_shared<const std::vector<HeadSentences>>();
+      index->heads = std::make_shared<std::vector<HeadSentences>>();
       return index;
     }
     index->queries =
         view.ops().memory->Allocate(shape.query_heads * shape.key_dim * SizeOf(DType::kF32));
     std::vector<HeadSentences> heads;
     for (int64_t h = 0; h < shape.kv_heads; ++h) heads.push_back(Divide(view, h));
-    index->heads = std::make_shared<const std::vector<HeadSentences>>(std::move(heads));
+    index->heads = std::make_shared<std::vector<HeadSentences>>(std::move(heads));
     return index;
   }
 
@@ -77,6 +78,27 @@ class Sentences final : public Reader, public CopiedReader {
   }
 
   void Append(LayerView&, std::span<const int64_t>, State&) const override {}
+
+  bool saves() const override { return true; }
+  Status Fields(LayerView& view, State& state, StateFields& fields) const override {
+    auto& index = static_cast<Index&>(state);
+    Ops& ops = view.ops();
+    const ModelShape& shape = view.shape();
+    bool any = !index.heads->empty();
+    KVG_TRY(fields.Flag("whether there are sentences", &any));
+    std::vector<HeadSentences> read(any ? static_cast<size_t>(shape.kv_heads) : 0);
+    for (size_t h = 0; h < read.size(); ++h) {
+      KVG_TRY(FieldsOf(view, h, fields.reads() ? read[h] : (*index.heads)[h], fields));
+    }
+    if (fields.reads()) {
+      index.heads = std::make_shared<std::vector<HeadSentences>>(std::move(read));
+    }
+    if (!any) return {};
+    KVG_TRY(index.steps.Fields(view, fields));
+    KVG_TRY(fields.Number("rows of the sentence", 0, view.tokens(), &index.rows));
+    return fields.Memory("queries of the sentence", ops, DType::kF32,
+                         shape.query_heads * shape.key_dim, &index.queries);
+  }
 
   bool Select(LayerView& view, State& state, const Tensor& q, Tensor words) const override {
     auto& index = static_cast<Index&>(state);
@@ -105,6 +127,18 @@ class Sentences final : public Reader, public CopiedReader {
   }
 
  private:
+  static Status FieldsOf(LayerView& view, size_t h, HeadSentences& head, StateFields& fields) {
+    Ops& ops = view.ops();
+    KVG_TRY(fields.Number("entries in sentences", 0, view.lengths()[h], &head.entries));
+    KVG_TRY(fields.Number("sentences of a head", std::min<int64_t>(1, head.entries), head.entries,
+                          &head.count));
+    KVG_TRY(fields.Memory("mean keys of sentences", ops, DType::kF32,
+                          head.count * view.shape().key_dim, &head.means));
+    KVG_TRY(fields.Indices("ends of sentences", ops, head.count, head.entries, &head.ends));
+    return fields.Indices("ends of entries' sentences", ops, head.entries, head.entries,
+                          &head.end_of);
+  }
+
   // Whether the token of the row that is decoded is one of punctuation.
   static bool EndsSentence(LayerView& view) {
     for (int64_t h = 0; h < view.shape().kv_heads; ++h) {

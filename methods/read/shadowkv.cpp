@@ -13,6 +13,7 @@
 
 #include "methods/attention.h"
 #include "methods/registry.h"
+#include "methods/state_fields.h"
 #include "methods/tensors.h"
 
 namespace kvgauge {
@@ -52,6 +53,21 @@ class ShadowKv final : public Reader {
   }
 
   void Append(LayerView&, std::span<const int64_t>, State&) const override {}
+
+  bool saves() const override { return true; }
+  Status Fields(LayerView& view, State& state, StateFields& fields) const override {
+    auto& heads = static_cast<Index&>(state).heads;
+    for (size_t h = 0; h < heads.size(); ++h) {
+      Head& head = heads[h];
+      KVG_TRY(fields.Number("chunks of a head", 0, view.lengths()[h] / chunk_, &head.chunks));
+      KVG_TRY(fields.Number("chunks that are always read", 0, head.chunks, &head.sure));
+      KVG_TRY(fields.Memory("keys that stand for chunks", view.ops(), view.shape().cache_dtype,
+                            head.chunks * view.shape().key_dim, &head.landmarks));
+      KVG_TRY(fields.Indices("chunks that are always read", view.ops(), head.sure, head.chunks,
+                             &head.outliers));
+    }
+    return {};
+  }
 
   bool Select(LayerView& view, State& state, const Tensor& q, Tensor words) const override {
     const auto& index = static_cast<const Index&>(state);

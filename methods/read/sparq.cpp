@@ -17,6 +17,7 @@
 #include "methods/registry.h"
 #include "methods/repeating_reader.h"
 #include "methods/repeating_view.h"
+#include "methods/state_fields.h"
 #include "methods/tensors.h"
 
 namespace kvgauge {
@@ -92,6 +93,24 @@ class SparQ final : public Reader, public RepeatingReader {
     ops.select->Gather(sums.Values(), Upload(view, before), rows);
     ops.rows->Combine(rows, more.Slice(0, heads), Binary::kAdd, rows);
     ops.select->Scatter(rows, Upload(view, after), sums.Values());
+  }
+
+  bool saves() const override { return true; }
+  // A step sets the rest.
+  Status Fields(LayerView& view, State& state, StateFields& fields) const override {
+    auto& own = static_cast<Sums&>(state);
+    for (int64_t h = 0; h < view.shape().kv_heads; ++h) {
+      const int64_t length = view.lengths()[h];
+      for (Sum& sum : own.sums[static_cast<size_t>(h)]) {
+        int64_t row = sum.row;
+        KVG_TRY(fields.Number("entries in a sum of values", 0, length, &sum.entries));
+        KVG_TRY(fields.Number("row of a sum of values", 2 * h, 2 * h + 1, &row));
+        sum.row = static_cast<int32_t>(row);
+      }
+      if (own.Of(h, length).entries == length) continue;
+      return BadInput("state of the method: no sum of values is of all entries");
+    }
+    return fields.Rows("sums of values", view.ops(), own.Values());
   }
 
   bool ReadsFew(int64_t, int64_t length) const override { return AreFew(tokens_, length); }

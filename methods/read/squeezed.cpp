@@ -64,6 +64,22 @@ class Squeezed final : public Reader {
 
   void Append(LayerView&, std::span<const int64_t>, State&) const override {}
 
+  bool saves() const override { return true; }
+  Status Fields(LayerView& view, State& state, StateFields& fields) const override {
+    auto& index = static_cast<Index&>(state);
+    for (size_t h = 0; h < index.heads.size(); ++h) {
+      KVG_TRY(index.heads[h].Fields(view, view.lengths()[h], fields));
+    }
+    bool any = index.threshold.has_value();
+    KVG_TRY(fields.Flag("whether there is a threshold", &any));
+    double threshold = any ? double{index.threshold.value_or(0)} : 0;
+    if (any) KVG_TRY(fields.Real("threshold", &threshold));
+    if (!fields.reads()) return {};
+    index.threshold.reset();
+    if (any) index.threshold = static_cast<float>(threshold);
+    return {};
+  }
+
   bool Select(LayerView& view, State& state, const Tensor& q, Tensor words) const override {
     auto& index = static_cast<Index&>(state);
     if (share_ >= 1 || index.empty()) return false;

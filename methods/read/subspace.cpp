@@ -17,6 +17,7 @@
 #include "methods/calibration.h"
 #include "methods/compactor_scores.h"
 #include "methods/registry.h"
+#include "methods/state_fields.h"
 #include "methods/tensors.h"
 
 namespace kvgauge {
@@ -101,6 +102,18 @@ class Subspace final : public Reader {
       ops.rows->Convert(keys, Keys(head, shape).Slice(begin, end));
       head.held = end;
     }
+  }
+
+  bool saves() const override { return true; }
+  Status Fields(LayerView& view, State& state, StateFields& fields) const override {
+    for (const Head& head : static_cast<Index&>(state).heads) {
+      const Tensor directions = Directions(head, view.shape());
+      KVG_TRY(fields.Rows("directions of a head", view.ops(), directions));
+      if (head.held == 0) continue;
+      const Tensor keys = Keys(head, view.shape()).Slice(0, head.held);
+      KVG_TRY(fields.Rows("keys in its directions", view.ops(), keys));
+    }
+    return {};
   }
 
   bool ReadsFew(int64_t, int64_t length) const override { return AreFew(tokens_, length); }

@@ -32,6 +32,8 @@ class TokenSelect final : public Reader, public RepeatingReader {
 
   std::unique_ptr<State> Begin(LayerView&) const override { return std::make_unique<Nothing>(); }
   void Append(LayerView&, std::span<const int64_t>, State&) const override {}
+  bool saves() const override { return true; }
+  Status Fields(LayerView&, State&, StateFields&) const override { return {}; }
 
   bool ReadsFew(int64_t, int64_t length) const override {
     return AreFew(sinks_ + local_ + tokens_, length);

@@ -29,6 +29,8 @@ class TopP final : public NarrowingReader {
 
   std::unique_ptr<State> Begin(LayerView&) const override { return std::make_unique<NoIndex>(); }
   void Append(LayerView&, std::span<const int64_t>, State&) const override {}
+  bool saves() const override { return true; }
+  Status Fields(LayerView&, State&, StateFields&) const override { return {}; }
 
   // How many entries the share takes shows with each query, so ReadsFew says nothing of them.
 

@@ -47,6 +47,8 @@ class VAttention final : public BiasingReader {
 
   std::unique_ptr<State> Begin(LayerView&) const override { return std::make_unique<NoIndex>(); }
   void Append(LayerView&, std::span<const int64_t>, State&) const override {}
+  bool saves() const override { return true; }
+  Status Fields(LayerView&, State&, StateFields&) const override { return {}; }
 
   bool ReadsFew(int64_t, int64_t length) const override {
     return AreFew(sinks_ + local_ + Heavy(length), length);

@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "methods/registry.h"
+#include "methods/state_fields.h"
 #include "methods/tensors.h"
 
 namespace kvgauge {
@@ -21,6 +22,10 @@ class Buzz final : public Reducer {
   // How many entries behind the first ones stayed the last time, by head.
   struct Kept final : State {
     std::vector<int64_t> old;
+    Status Fields(StateFields& fields, int64_t heads, int64_t tokens) override {
+      if (!fields.reads()) old.resize(static_cast<size_t>(heads));
+      return fields.Numbers("entries that stayed the last time", heads, 0, tokens, &old);
+    }
   };
   std::unique_ptr<State> Begin() const override { return std::make_unique<Kept>(); }
 

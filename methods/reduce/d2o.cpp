@@ -13,6 +13,7 @@
 
 #include "methods/nearest_key.h"
 #include "methods/registry.h"
+#include "methods/state_fields.h"
 #include "methods/tensors.h"
 
 namespace kvgauge {
@@ -31,6 +32,10 @@ class NearestMerge final : public Reducer {
   struct Threshold final : State {
     bool set = false;
     double value = 0;
+    Status Fields(StateFields& fields, int64_t, int64_t) override {
+      KVG_TRY(fields.Flag("whether there is a threshold", &set));
+      return fields.Real("threshold", &value);
+    }
   };
   std::unique_ptr<State> Begin() const override { return std::make_unique<Threshold>(); }
 

@@ -12,6 +12,7 @@
 
 #include "methods/merge_list.h"
 #include "methods/registry.h"
+#include "methods/state_fields.h"
 #include "methods/tensors.h"
 
 namespace kvgauge {
@@ -31,6 +32,20 @@ class Residuals final : public Reducer {
   };
   struct Held final : State {
     std::vector<Head> heads;
+    Status Fields(StateFields& fields, int64_t count, int64_t tokens) override {
+      heads.resize(static_cast<size_t>(count));
+      for (Head& head : heads) {
+        KVG_TRY(fields.UpTo("positions of entries that stand for others", tokens, &head.positions));
+        KVG_TRY(fields.UpTo("entries that others stand for", tokens, &head.counts));
+        const bool none = std::any_of(head.counts.begin(), head.counts.end(),
+                                      [](float stands_for) { return stands_for < 1; });
+        if (head.counts.size() == head.positions.size() && !none) continue;
+        return BadInput(
+            "state of the method: entries that stand for others, of none or without a "
+            "position");
+      }
+      return {};
+    }
   };
   std::unique_ptr<State> Begin() const override { return std::make_unique<Held>(); }
 

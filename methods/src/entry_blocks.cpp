@@ -5,6 +5,7 @@
 
 #include "core/strings.h"
 #include "methods/joining_reader.h"
+#include "methods/state_fields.h"
 #include "methods/tensors.h"
 
 namespace kvgauge {
@@ -102,16 +103,13 @@ void EntryBlocks::Stand(LayerView& view, const Tensor& sums, int64_t representat
   const int64_t heads = shape.query_heads, dim = shape.key_dim, group = shape.group();
   const int64_t widest = longest();
   const int64_t stand = std::min(representatives, widest);
-  std::vector<int32_t> owners, counts;
+  std::vector<int32_t> counts;
   std::vector<float> shares;
   for (int64_t b = 0; b < count(); ++b) {
-    owners.insert(owners.end(), static_cast<size_t>(size(b)), static_cast<int32_t>(b));
     counts.push_back(static_cast<int32_t>(std::min(stand, size(b))));
     shares.push_back(1.0f / static_cast<float>(counts.back()));
   }
   AllocateKeys(view, heads);
-  block_of = ops.memory->Allocate(entries() * SizeOf(DType::kI32));
-  ops.memory->Copy(View(owners, {entries()}), block_of.As(DType::kI32, {entries()}));
   std::vector<float> units(static_cast<size_t>(widest * widest));
   for (int64_t i = 0; i < widest; ++i) units[static_cast<size_t>(i * widest + i)] = 1.0f;
 
@@ -140,10 +138,39 @@ void EntryBlocks::Stand(LayerView& view, const Tensor& sums, int64_t representat
     }
     ops.rows->Combine(own, Spread(view, share, dim), Binary::kMultiply, own);
   }
+  PlaceAt(view, distance);
+}
+
+void EntryBlocks::PlaceAt(LayerView& view, int64_t distance) {
+  Ops& ops = view.ops();
+  std::vector<int32_t> owners;
+  for (int64_t b = 0; b < count(); ++b) {
+    owners.insert(owners.end(), static_cast<size_t>(size(b)), static_cast<int32_t>(b));
+  }
+  block_of = ops.memory->Allocate(entries() * SizeOf(DType::kI32));
+  ops.memory->Copy(View(owners, {entries()}), block_of.As(DType::kI32, {entries()}));
   const Tensor angles = view.Rotations(distance, 1);
   if (angles.empty()) return;
   turn = ops.memory->Allocate(angles.Numel() * SizeOf(DType::kF32));
   ops.memory->Copy(angles.Reshape({angles.Numel()}), turn.As(DType::kF32, {angles.Numel()}));
+}
+
+Status EntryBlocks::Fields(LayerView& view, int64_t heads, std::optional<int64_t> distance,
+                           StateFields& fields) {
+  int64_t blocks = count();
+  KVG_TRY(fields.Number("entries before the first block", 0, view.width(), &first));
+  const int64_t most = view.width() - first;
+  KVG_TRY(fields.Number("blocks of entries", 0, most, &blocks));
+  if (fields.reads()) ends.assign(static_cast<size_t>(blocks), 0);
+  int64_t before = 0;
+  for (int64_t& end : ends) {
+    KVG_TRY(fields.Number("end of a block", before + 1, most, &end));
+    before = end;
+  }
+  KVG_TRY(fields.Memory("keys of blocks", view.ops(), DType::kF32,
+                        blocks * heads * view.shape().key_dim, &keys));
+  if (fields.reads() && distance && blocks > 0) PlaceAt(view, *distance);
+  return {};
 }
 
 Tensor EntryBlocks::Scores(LayerView& view, const Tensor& q) const {

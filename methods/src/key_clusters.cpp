@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "methods/key_clusters.h"
 
+#include <algorithm>
+#include <vector>
+
 #include "methods/tensors.h"
 
 namespace kvgauge {
@@ -36,6 +39,25 @@ KeyClusters ClusterKeys(LayerView& view, int64_t head, int64_t first, int64_t me
   ops.rows->Combine(row, Filled(view, count, 1.0f), Binary::kMax, row);
   ops.rows->Combine(means, Spread(view, row[0], dim), Binary::kDivide, means);
   return clusters;
+}
+
+Status KeyClusters::Fields(LayerView& view, int64_t most, StateFields& fields) {
+  Ops& ops = view.ops();
+  KVG_TRY(fields.Number("entries in clusters", 0, most, &members));
+  KVG_TRY(fields.Number("clusters of a head", std::min<int64_t>(1, members), members, &count));
+  KVG_TRY(fields.Memory("mean keys of clusters", ops, DType::kF32, count * view.shape().key_dim,
+                        &means));
+  KVG_TRY(fields.Indices("clusters of entries", ops, members, count, &assignment));
+  if (!fields.reads()) return {};
+  sizes = Buffer();
+  if (count == 0) return {};
+  sizes = ops.memory->Allocate(count * SizeOf(DType::kF32));
+  std::vector<float> of_each(static_cast<size_t>(count));
+  std::vector<int32_t> of_entries(static_cast<size_t>(members));
+  ops.memory->Copy(Assignment(), View(of_entries, {members}));
+  for (const int32_t cluster : of_entries) of_each[static_cast<size_t>(cluster)] += 1;
+  ops.memory->Copy(View(of_each, {count}), Sizes());
+  return {};
 }
 
 }  // namespace kvgauge

@@ -36,6 +36,11 @@ class NarrowedReader final : public Reader {
   bool ReadsFew(int64_t layer, int64_t length) const override {
     return read_->ReadsFew(layer, length);
   }
+  // The other has none of its own.
+  bool saves() const override { return read_->saves(); }
+  Status Fields(LayerView& view, State& state, StateFields& fields) const override {
+    return read_->Fields(view, state, fields);
+  }
   bool shares_choices() const override { return read_->shares_choices(); }
   int64_t LedBy(int64_t layer) const override { return read_->LedBy(layer); }
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "methods/repeating_view.h"
+#include "methods/state_fields.h"
 #include "methods/tensors.h"
 
 namespace kvgauge {
@@ -131,6 +132,17 @@ void PageBounds::Grow(LayerView& view, int64_t keep, int64_t pages) {
     *buffers[i] = std::move(larger[i]);
   }
   capacity_ = capacity;
+}
+
+Status PageBounds::Fields(LayerView& view, StateFields& fields) {
+  if (pages_ == 0) return {};
+  KVG_TRY(fields.Rows("least keys of pages", view.ops(), Rows(low_, view.shape(), 0, pages_)));
+  return fields.Rows("largest keys of pages", view.ops(), Rows(high_, view.shape(), 0, pages_));
+}
+
+Status PageIndex::Fields(LayerView& view, StateFields& fields) {
+  for (PageBounds& head : heads) KVG_TRY(head.Fields(view, fields));
+  return {};
 }
 
 void PageIndex::Begin(LayerView& view, int64_t page) {

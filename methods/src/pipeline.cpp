@@ -92,6 +92,9 @@ void Scorer::Rank(LayerView&, const Tensor&, Tensor) const {
   KVG_CHECK(false, "a score of two numbers says how it follows from them");
 }
 void Reader::Correct(LayerView&, State&, Tensor) const {}
+Status Reader::Fields(LayerView&, State&, StateFields&) const {
+  KVG_CHECK(false, "a reader whose state is saved says what it is");
+}
 
 Pipeline MakePipeline(const Method& method) {
   return {.prepare = MakeOptional<Prepare>(method.prepare),

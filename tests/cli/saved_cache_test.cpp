@@ -77,6 +77,16 @@ TEST_F(SavedCacheCliTest, AModelThatAMethodMadeOverGoesOnByThatMethod) {
   GoesOnBitForBit("ref-mla", Prompt(), "--method mla_latent", "--method mla_latent");
 }
 
+// Classes of precision, evictions in decode with and without what a reducer knows, and readers.
+TEST_F(SavedCacheCliTest, AMethodThatActsInDecodeGoesOn) {
+  for (const char* method :
+       {"--method qaq", "--method mikv", "--method h2o --budget 25%", "--method d2o --budget 25%",
+        "--method quest", "--method less --budget 25% --set read.weights=random"}) {
+    SCOPED_TRACE(method);
+    GoesOnBitForBit("ref-gqa", Prompt(), method, method);
+  }
+}
+
 TEST_F(SavedCacheCliTest, PicturesAreInTheCache) {
   for (const char* model : {"ref-vlm", "ref-vlm-mrope"}) {
     SCOPED_TRACE(model);
@@ -125,9 +135,9 @@ TEST_F(SavedCacheCliTest, WhatCannotBeSavedOrContinuedSaysSo) {
     return outcome.out;
   };
   // What the method tells is said before anything runs.
-  EXPECT_EQ(refuse("--method quest", "read.quest chooses what is read at each step"), "");
-  EXPECT_EQ(refuse("--method h2o --budget 25%", "acts on scores of decode steps"), "");
-  EXPECT_TRUE(refuse("--method qaq", "store.qaq puts entries into classes").ends_with("\n"));
+  EXPECT_EQ(refuse("--method retrieval_attention_graph",
+                   "read.key_graph chooses what is read by an index of its own"),
+            "");
   ASSERT_TRUE(Answer(Prompt() + " --max-new-tokens 3 --save-cache a.kvc").is_object());
   Refused(StrCat("--load-cache a.kvc", Prompt()), HasSubstr("leave out --prompt"));
   Refused("--load-cache a.kvc --template chatml", HasSubstr("and what chooses a template"));
@@ -148,6 +158,13 @@ TEST_F(SavedCacheCliTest, WhatCannotBeSavedOrContinuedSaysSo) {
           HasSubstr("the cache is in bf16, and this model in f32; load the model in bf16"));
   Refused("--load-cache made_over.kvc --method palu --budget 10%",
           HasSubstr("was stored at a budget of none: leave out --budget"));
+  ASSERT_TRUE(
+      Answer(Prompt() + " --max-new-tokens 3 --save-cache acts.kvc --method h2o --budget 25%")
+          .is_object());
+  Refused("--load-cache acts.kvc",
+          HasSubstr("acts.kvc: the cache is one of method h2o; name the method again"));
+  Refused("--load-cache acts.kvc --method h2o --set protect.recent=3",
+          HasSubstr("one of method h2o with other parameters: protect.recent was "));
   Refused("--load-cache nowhere.kvc", HasSubstr("nowhere.kvc"));
 }
 

@@ -140,7 +140,7 @@ TEST_P(Conformance, HoldsItsNumberWhileDecoding) {
     std::vector<std::vector<int64_t>> held;
     const Outcomes outcomes =
         RunContenders({subject->contender()}, {Sample(kPromptTokens, 2, kNewTokens)},
-                      {.inspect = [&](const CellResult&, const KvCache& cache) {
+                      {.inspect = [&](const CellResult&, const KvCache& cache, Compressor&) {
                         for (int64_t layer = 0; layer < subject->shape().layers; ++layer) {
                           held.emplace_back();
                           for (int64_t head = 0; head < cache.kv_heads(layer); ++head) {
@@ -203,7 +203,7 @@ TEST_P(Conformance, WindowsStayWhole) {
     int64_t newest = 0;
     RunContenders(
         {subject->contender()}, {Sample(kPromptTokens, 2, 1)},
-        {.inspect = [&](const CellResult&, const KvCache& cache) {
+        {.inspect = [&](const CellResult&, const KvCache& cache, Compressor&) {
           for (int64_t layer = 0; layer < layers; ++layer) {
             for (int64_t head = 0; head < cache.kv_heads(layer); ++head) {
               std::vector<int32_t> positions(static_cast<size_t>(cache.length(layer, head)));
@@ -259,7 +259,7 @@ TEST_P(Conformance, BytesBringTheCacheBack) {
     }
     EngineOptions options;
     int seen = 0;
-    options.inspect = [&](const CellResult&, const KvCache& cache) {
+    options.inspect = [&](const CellResult&, const KvCache& cache, Compressor&) {
       ++seen;
       const Result<std::string> bytes = cache.Serialize();
       if (shares) {
@@ -319,7 +319,7 @@ TEST_P(Conformance, HoldsNoMoreThanPlanned) {
   for (const auto& subject : Subjects(GetParam())) {
     int64_t held_bytes = 0;
     EngineOptions options;
-    options.inspect = [&](const CellResult&, const KvCache& cache) {
+    options.inspect = [&](const CellResult&, const KvCache& cache, Compressor&) {
       held_bytes = HeldBytes(*subject, cache);
     };
     Engine engine({subject->contender()}, options);
@@ -409,7 +409,7 @@ TEST_P(Conformance, ReadsPromptsInChunks) {
         .compress_at = CompressAt::kChunk,
         .chunk_tokens = kChunk,
         .max_pool_lanes = 3,
-        .inspect = [&](const CellResult& cell, const KvCache& cache) {
+        .inspect = [&](const CellResult& cell, const KvCache& cache, Compressor&) {
           held_bytes[{cell.sample, cell.contender}] = HeldBytes(*subject, cache);
         }};
     const Outcomes alone = RunContenders({subject->contender()}, {a, b}, options);

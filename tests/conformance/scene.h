@@ -253,9 +253,10 @@ inline Outcomes RunContenders(const std::vector<Contender>& contenders,
                               const std::vector<EngineSample>& samples,
                               EngineOptions options = {}) {
   Outcomes outcomes;
-  options.inspect = [&, also = options.inspect](const CellResult& cell, const KvCache& cache) {
+  options.inspect = [&, also = options.inspect](const CellResult& cell, const KvCache& cache,
+                                                Compressor& compressor) {
     outcomes[{cell.sample, cell.contender}].digest = Digest(cache);
-    if (also) also(cell, cache);
+    if (also) also(cell, cache, compressor);
   };
   Engine engine(contenders, options);
   const Status status = engine.Run(samples, [&](CellResult cell) -> Status {

@@ -50,7 +50,9 @@ Held HeldBy(const KvCache& cache) {
 Ran RunAlone(const Subject& subject) {
   Ran ran;
   EngineOptions options;
-  options.inspect = [&](const CellResult&, const KvCache& cache) { ran.held = HeldBy(cache); };
+  options.inspect = [&](const CellResult&, const KvCache& cache, Compressor&) {
+    ran.held = HeldBy(cache);
+  };
   int64_t copies = 0;
   options.on_token = [&](const EngineToken& token) {
     const int64_t before = std::exchange(copies, CopiesToHost());

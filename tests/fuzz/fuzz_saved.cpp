@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // A saved cache: what is accepted can be packed and read again; damaged files are refused. Below
-// the checksums, the coder is given the bytes as they come.
+// the checksums, the coder is given the bytes as they come, and so are the states of stages.
 #include <cstring>
 
 #include "core/check.h"
 #include "core/entropy.h"
+#include "core/json.h"
+#include "methods/registry.h"
+#include "methods/state_fields.h"
 #include "runner/saved_cache.h"
 
 namespace {
@@ -41,9 +44,29 @@ void TrySaved(const std::string& file) {
     return;
   }
   const auto again = UnpackSaved(PackSaved(*saved), "fuzz");
-  KVG_CHECK(again.ok() && again->bytes == saved->bytes && again->ids == saved->ids &&
-                again->model == saved->model && again->method == saved->method,
+  KVG_CHECK(again.ok() && again->bytes == saved->bytes && again->state == saved->state &&
+                again->ids == saved->ids && again->model == saved->model &&
+                again->method == saved->method,
             "what was accepted comes back");
+}
+
+// A state that a reducer accepts is written as it was read.
+void TryStates(const std::string& bytes) {
+  constexpr int64_t kHeads = 2, kMostTokens = 9;
+  for (const StageSpec* spec : AllStages()) {
+    if (spec->kind != StageKind::kReduce) continue;
+    const auto stage = spec->make(*Params::Parse(spec->params, Json(), spec->id));
+    const auto state = static_cast<const Reducer&>(*stage).Begin();
+    if (state == nullptr) continue;
+    std::string_view left = bytes;
+    StateFields reads(&left);
+    if (!state->Fields(reads, kHeads, kMostTokens).ok()) continue;
+    std::string out;
+    StateFields writes(&out);
+    KVG_CHECK(state->Fields(writes, kHeads, kMostTokens).ok() &&
+                  out == std::string_view(bytes).substr(0, bytes.size() - left.size()),
+              "a state comes back");
+  }
 }
 
 }  // namespace
@@ -52,6 +75,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string bytes(reinterpret_cast<const char*>(data), size);
   TrySaved(bytes);
   TrySaved(WithSums(bytes));
+  TryStates(bytes);
   std::string out;
   constexpr int64_t kBlock = 300;
   if (UnpackBlock(bytes, kBlock, out).ok()) {

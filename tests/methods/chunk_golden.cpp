@@ -103,7 +103,7 @@ TEST_P(ChunkGolden, TheCacheHoldsWhatTheOracleSays) {
     int64_t compared = 0;
     EngineOptions engine = {.compress_at = CompressAt::kChunk,
                             .chunk_tokens = one.at("chunk_tokens").get<int64_t>()};
-    engine.inspect = [&](const CellResult&, const KvCache& cache) {
+    engine.inspect = [&](const CellResult&, const KvCache& cache, Compressor&) {
       for (int64_t layer = 0; layer < cache.layer_count(); ++layer) {
         for (int64_t head = 0; head < cache.kv_heads(); ++head) {
           ExpectHoldsAfterChunks(**expected, cache, layer, head, std::ssize(sample.turns[0].ids));

@@ -361,7 +361,7 @@ TEST_P(VisualGolden, TheCacheHoldsWhatTheAuthorsKeep) {
       options.compress_at = CompressAt::kChunk;
       options.chunk_tokens = one.at("chunk_tokens").get<int64_t>();
     }
-    options.inspect = [&](const CellResult&, const KvCache& cache) {
+    options.inspect = [&](const CellResult&, const KvCache& cache, Compressor&) {
       for (int64_t layer = 0; layer < cache.layer_count(); ++layer) {
         for (int64_t head = 0; head < cache.kv_heads(); ++head) {
           const std::string at = StrCat(".", layer, ".", head);

@@ -131,7 +131,7 @@ TEST_F(EngineTest, ReadersOfFewEntriesGetThemSideBySide) {
   const auto kept = [&](const Method& method) {
     std::vector<bool> layers;
     EngineOptions options;
-    options.inspect = [&](const CellResult&, const KvCache& cache) {
+    options.inspect = [&](const CellResult&, const KvCache& cache, Compressor&) {
       for (int64_t layer = 0; layer < cache.layer_count(); ++layer) {
         layers.push_back(cache.Layer(layer)[0].segments[0].by_entry);
       }

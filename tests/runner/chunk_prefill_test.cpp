@@ -195,7 +195,7 @@ TEST_F(ChunkTest, RowsAloneAreRowsInCompany) {
   const std::vector<EngineSample> samples = {Sample(260, 3), Sample(411, 4)};
   std::map<std::pair<int64_t, int64_t>, std::vector<float>> held;
   const auto watched = [&](EngineOptions options) {
-    options.inspect = [&](const CellResult& cell, const KvCache& cache) {
+    options.inspect = [&](const CellResult& cell, const KvCache& cache, Compressor&) {
       held[{cell.sample, cell.contender}] = HeldNumbers(cache);
     };
     return options;
@@ -239,7 +239,7 @@ TEST_F(ChunkTest, SumsAreThoseOfAllRows) {
     for (const CompressAt at : {CompressAt::kPrompt, CompressAt::kChunk}) {
       EngineOptions options = Chunks(50);
       options.compress_at = at;
-      options.inspect = [&](const CellResult&, const KvCache& cache) {
+      options.inspect = [&](const CellResult&, const KvCache& cache, Compressor&) {
         for (int64_t layer = 0; layer < 2; ++layer) {
           std::vector<float> of_layer(static_cast<size_t>(2 * cache.length(layer, 0)));
           cache.ReadScores(layer, View(of_layer, {2, cache.length(layer, 0)}));

@@ -144,7 +144,7 @@ TEST_F(EngineDrawsTest, EachDrawHasItsOwnRecord) {
   EngineOptions options = Hot();
   options.fidelity_steps = 3;
   int64_t looked = 0, tokens = 0;
-  options.inspect = [&](const CellResult&, const KvCache&) { ++looked; };
+  options.inspect = [&](const CellResult&, const KvCache&, Compressor&) { ++looked; };
   options.on_token = [&](const EngineToken& token) {
     tokens += token.draw == 2;
     return true;

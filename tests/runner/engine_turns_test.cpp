@@ -58,7 +58,7 @@ TEST_F(TurnsTest, RowsOfAQuestionCountInRunningScores) {
     std::map<CompressAt, std::vector<float>> scores;
     for (const CompressAt at : {CompressAt::kPrompt, CompressAt::kContext}) {
       EngineOptions options = {.compress_at = at};
-      options.inspect = [&](const CellResult&, const KvCache& cache) {
+      options.inspect = [&](const CellResult&, const KvCache& cache, Compressor&) {
         for (int64_t layer = 0; layer < 2; ++layer) {
           std::vector<float> of_layer(static_cast<size_t>(2 * cache.length(layer, 0)));
           cache.ReadScores(layer, View(of_layer, {2, cache.length(layer, 0)}));
@@ -206,7 +206,7 @@ TEST_F(TurnsTest, ClassesOfTokensAreThoseOfTheWholeSequence) {
     std::vector<std::vector<int32_t>> kept;
     EngineOptions options = {.compress_at = compress_at};
     int64_t tokens = 0;
-    options.inspect = [&](const CellResult&, const KvCache& cache) {
+    options.inspect = [&](const CellResult&, const KvCache& cache, Compressor&) {
       tokens = cache.tokens();
       for (int64_t head = 0; head < cache.kv_heads(); ++head) {
         kept.push_back(cache.Positions(1, head));

@@ -279,9 +279,9 @@ TEST_F(CacheTest, ScoresFollowTheirEntries) {
   ASSERT_TRUE(Feed(cache, 80).ok());
   std::vector<float> scores(160);
   std::iota(scores.begin(), scores.end(), 1.0f);
-  EXPECT_FALSE(cache.keeps_scores(1));
+  EXPECT_EQ(cache.kept_scores(1), 0);
   ASSERT_TRUE(cache.KeepScores(1, View(scores, {2, 80})).ok());
-  EXPECT_TRUE(cache.keeps_scores(1));
+  EXPECT_EQ(cache.kept_scores(1), 1);
   const std::vector<int32_t> one = {2, 30}, two = {5, 6, 79};
   const std::vector<HeadPlan> plan = {Keep(one), Keep(two)};
   ASSERT_TRUE(cache.Reduce(1, plan).ok());

@@ -132,7 +132,7 @@ TEST_F(StepWindowEngineTest, RowsOfAQuestionAreAmongTheLast) {
     std::map<CompressAt, std::vector<std::vector<int32_t>>> kept;
     for (const CompressAt at : {CompressAt::kPrompt, CompressAt::kContext}) {
       EngineOptions options = {.compress_at = at};
-      options.inspect = [&](const CellResult&, const KvCache& cache) {
+      options.inspect = [&](const CellResult&, const KvCache& cache, Compressor&) {
         for (int64_t layer = 0; layer < 2; ++layer) {
           for (int64_t h = 0; h < 2; ++h) kept[at].push_back(cache.Positions(layer, h));
         }
@@ -155,7 +155,7 @@ TEST_F(StepWindowEngineTest, AllocatesAgain) {
   const Method again = Shipped("decoding_adakv", {"trigger.steps=8", "score.window=8"});
   std::map<int64_t, std::vector<int64_t>> held;
   EngineOptions options;
-  options.inspect = [&](const CellResult& cell, const KvCache& cache) {
+  options.inspect = [&](const CellResult& cell, const KvCache& cache, Compressor&) {
     for (int64_t layer = 0; layer < 2; ++layer) {
       int64_t of_layer = 0;
       for (int64_t h = 0; h < 2; ++h) {

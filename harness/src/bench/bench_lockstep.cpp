@@ -95,7 +95,7 @@ class LockstepBench {
     double digests_s = 0, digests_process_s = 0;
     EngineOptions engine_options;
     engine_options.max_pool_lanes = std::max(kPoolLanes, std::ssize(contenders));  // as `run` does
-    engine_options.inspect = [&](const CellResult& result, const KvCache& cache) {
+    engine_options.inspect = [&](const CellResult& result, const KvCache& cache, Compressor&) {
       const double start_s = NowSeconds(), process_s = ReadCpuUse().process_s;
       measured.answers[at(result)].digest = Digest(cache);
       digests_s += NowSeconds() - start_s;

@@ -124,8 +124,9 @@ Result<std::vector<int32_t>> PromptIds(const GenerateFlags& flags, const ModelCo
   return ids;
 }
 
-// Sees the cache when the answer has ended.
-using CacheCallback = std::function<void(const std::vector<int32_t>& answer, const KvCache&)>;
+// Sees the cache when the answer has ended, and what compressed it; null without a method.
+using CacheCallback =
+    std::function<void(const std::vector<int32_t>& answer, const KvCache&, Compressor*)>;
 
 // The same with a method: one sample, one row.
 Result<CellResult> GenerateWith(const ChosenMethod& chosen, Model& model,
@@ -138,8 +139,8 @@ Result<CellResult> GenerateWith(const ChosenMethod& chosen, Model& model,
       .valid_vocab = options.valid_vocab,
       .on_token = [&](const EngineToken& token) { return on_token(token.answer.back()); },
       .inspect =
-          [&](const CellResult& cell, const KvCache& cache) {
-            if (ended) ended(cell.turns[0].ids, cache);
+          [&](const CellResult& cell, const KvCache& cache, Compressor& compressor) {
+            if (ended) ended(cell.turns[0].ids, cache, &compressor);
           }};
   const EngineSample sample = {.id = "prompt",
                                .turns = {{.ids = prompt.ids,
@@ -156,6 +157,13 @@ Result<CellResult> GenerateWith(const ChosenMethod& chosen, Model& model,
   }));
   return cell;
 }
+
+// A loaded cache, the tokens that it has seen and one more, and what its method goes on with.
+struct Resumed {
+  KvCache cache;
+  Prompt sequence = {};
+  std::unique_ptr<Compressor> compressor = nullptr;  // null: the method does nothing in decode
+};
 
 // What was answered and what that took.
 struct Answered {
@@ -180,10 +188,10 @@ GenerateOptions OptionsOf(const GenerateFlags& flags, const ModelConfig& config,
 }
 
 // Prints the answer as it comes, unless the whole is to be JSON. Without a tokenizer it is ids.
-// `resumed`: a cache that holds the prompt but for its last token, or null.
+// `resumed`: of a saved cache, or null.
 Result<Answered> AnswerPrompt(const GenerateFlags& flags, const std::optional<ChosenMethod>& chosen,
                               Model& model, const Tokenizer* tokenizer, const VisualPrompt& prompt,
-                              const GenerateOptions& options, KvCache* resumed,
+                              const GenerateOptions& options, Resumed* resumed,
                               const CacheCallback& ended) {
   Answered answered;
   std::unique_ptr<TextStream> stream;
@@ -201,14 +209,15 @@ Result<Answered> AnswerPrompt(const GenerateFlags& flags, const std::optional<Ch
     return !stops.found();
   };
   if (resumed != nullptr) {
-    KVG_ASSIGN(answered.result,
-               GenerateFrom(model, SequenceOf(prompt.ids, *resumed), *resumed, options, on_token));
-    if (ended) ended(answered.result.ids, *resumed);
+    Compressor* const compressor = resumed->compressor.get();
+    KVG_ASSIGN(answered.result, GenerateFrom(model, resumed->sequence, resumed->cache, options,
+                                             on_token, compressor));
+    if (ended) ended(answered.result.ids, resumed->cache, compressor);
   } else if (!chosen) {
     KvCache cache = model.NewCache(std::ssize(prompt.ids) + options.max_new_tokens);
     KVG_ASSIGN(answered.result,
                GenerateFrom(model, prompt.Of(model.config()), cache, options, on_token));
-    if (ended) ended(answered.result.ids, cache);
+    if (ended) ended(answered.result.ids, cache, nullptr);
   } else {
     double first_s = 0;
     const auto timed = [&](int32_t id) {
@@ -406,24 +415,29 @@ Status RunGenerate(const GenerateFlags& flags) {
                       config.max_position));
   }
   const GenerateOptions options = OptionsOf(flags, config, tokenizer.get());
-  std::optional<KvCache> resumed;
+  std::optional<Resumed> resumed;
   if (file) {
     const double begin = NowSeconds();
-    KVG_ASSIGN(resumed, LoadCache(file->saved, model, chosen ? &chosen->method : nullptr, planned,
-                                  flags.load_cache));
+    const Method* method = chosen ? &chosen->method : nullptr;
+    KVG_ASSIGN(KvCache cache, LoadCache(file->saved, model, method, planned, flags.load_cache));
+    resumed.emplace(Resumed{.cache = std::move(cache)});
+    resumed->sequence = SequenceOf(prompt.ids, resumed->cache);
+    KVG_ASSIGN(resumed->compressor, LoadCompressor(file->saved, model, method, resumed->sequence,
+                                                   resumed->cache, flags.load_cache));
     file->facts.seconds += NowSeconds() - begin;
     file->saved.bytes = {};
+    file->saved.state = {};
   }
   Result<SavedCache> saved = SavedCache();
   double serialize_s = 0;
   CacheCallback ended;
   if (!flags.save_cache.empty()) {
-    ended = [&](const std::vector<int32_t>& answer, const KvCache& cache) {
+    ended = [&](const std::vector<int32_t>& answer, const KvCache& cache, Compressor* acted) {
       std::vector<int32_t> all = prompt.ids;
       all.insert(all.end(), answer.begin(), answer.end());
       const double begin = NowSeconds();
       saved = SaveCache(model, chosen ? &chosen->method : nullptr,
-                        chosen ? chosen->budget.ToString() : "", all, cache);
+                        chosen ? chosen->budget.ToString() : "", all, cache, acted);
       serialize_s = NowSeconds() - begin;
       if (!saved.ok() || !file) return;
       saved->method = file->saved.method;

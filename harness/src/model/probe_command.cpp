@@ -73,7 +73,7 @@ Status RunProbe(const ProbeOptions& options) {
   SafetensorsFile file;
   EngineOptions engine_options;
   engine_options.seed = options.seed;
-  engine_options.inspect = [&](const CellResult&, const KvCache& cache) {
+  engine_options.inspect = [&](const CellResult&, const KvCache& cache, Compressor&) {
     Collect(*loaded.ops, cache, file);
   };
   // The first token comes from the prefill; each further one is a step.

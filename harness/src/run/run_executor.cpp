@@ -497,7 +497,7 @@ Status Executor::RunAlike(const CellBlock& block, std::vector<std::shared_ptr<Ru
     progress_.BeginSample(block.cells());
     return true;
   };
-  options.inspect = [&](const CellResult& result, const KvCache& cache) {
+  options.inspect = [&](const CellResult& result, const KvCache& cache, Compressor&) {
     looked[{result.sample, result.contender, result.draw}] =
         FindKeptEntries(cache, model.checkpoint_shape(),
                         *samples[static_cast<size_t>(result.sample)], LinkTokensOf(result));

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -44,6 +45,10 @@ struct EntryBlocks final : Reader::State {
   void StandByKvHead(LayerView& view) { StandByMeans(view, 1); }
   // The entries before the first block and those of some blocks, which ascend.
   std::vector<int32_t> EntriesOf(std::span<const int32_t> picked) const;
+  // As Reader::Fields, of blocks with keys of so many heads. What is read of Stand is at the
+  // distance that was given there; without one it is of StandTogether or StandByKvHead.
+  Status Fields(LayerView& view, int64_t heads, std::optional<int64_t> distance,
+                StateFields& fields);
   // What each block's keys give the newest queries, [query_heads, key_dim], summed over the heads:
   // [1, blocks].
   Tensor Scores(LayerView& view, const Tensor& q) const;
@@ -53,6 +58,8 @@ struct EntryBlocks final : Reader::State {
 
  private:
   void AllocateKeys(LayerView& view, int64_t heads);
+  // Says which block each entry is in, and what turns queries to that distance.
+  void PlaceAt(LayerView& view, int64_t distance);
   // The mean key of each block and KV head, so many times.
   void StandByMeans(LayerView& view, int64_t copies);
   // Entries of blocks as rows of that width, -1 behind the end of a shorter one.

@@ -4,7 +4,9 @@
 
 #include <cstdint>
 
+#include "core/result.h"
 #include "methods/layer_view.h"
+#include "methods/state_fields.h"
 
 namespace kvgauge {
 
@@ -18,6 +20,9 @@ struct KeyClusters {
   Tensor Means(int64_t dim) const { return means.As(DType::kF32, {count, dim}); }
   Tensor Sizes() const { return sizes.As(DType::kF32, {count}); }
   Tensor Assignment() const { return assignment.As(DType::kI32, {members}); }
+
+  // As Reader::Fields, of `most` members at most. Sizes follow from the assignment.
+  Status Fields(LayerView& view, int64_t most, StateFields& fields);
 };
 
 // Clusters of the head's entries [first, first + members) by the directions of their keys, from

@@ -28,6 +28,9 @@ class PageBounds {
   // From the head's keys, where entries from `first` on are new.
   void Extend(LayerView& view, int64_t head, int64_t page, int64_t first);
 
+  // As Reader::Fields, of as many pages as there are.
+  Status Fields(LayerView& view, StateFields& fields);
+
   // Both bounds of one page, in the cache's type.
   static int64_t BytesOfPage(const ModelShape& shape) {
     return 2 * shape.key_dim * SizeOf(shape.cache_dtype);
@@ -53,6 +56,7 @@ struct PageIndex : Reader::State {
   // As Reader::Append. Nothing happens before Begin.
   void Append(LayerView& view, std::span<const int64_t> first);
   int64_t bytes() const override;
+  Status Fields(LayerView& view, StateFields& fields);  // as Reader::Fields
 
  private:
   int64_t page_ = 0, page_bytes_ = 0;

@@ -24,6 +24,7 @@
 namespace kvgauge {
 
 struct Calibration;
+class StateFields;  // methods/state_fields.h
 
 class Stage {
  public:
@@ -209,6 +210,8 @@ class Reducer : public Stage {
   virtual bool merges_keys() const { return false; }
   struct State {
     virtual ~State() = default;
+    // All that it knows, of a layer of so many heads that hold up to `tokens` entries.
+    virtual Status Fields(StateFields& fields, int64_t heads, int64_t tokens) = 0;
   };
   // One for each sample and layer, or null.
   virtual std::unique_ptr<State> Begin() const { return nullptr; }
@@ -269,6 +272,10 @@ class Reader : public Stage {
   // Called if corrects(), after attention over the entries of the last Select. Changes `out`,
   // [query_heads, value_dim], the result of attention, in place.
   virtual void Correct(LayerView& view, State& state, Tensor out) const;
+  // Whether a saved cache can have the State with it. Then Fields names all that it knows; what is
+  // read comes into what Begin has just made of the same entries, without signals of a prefill.
+  virtual bool saves() const { return false; }
+  virtual Status Fields(LayerView& view, State& state, StateFields& fields) const;
 
  protected:
   // Whole pages are read faster than more entries than that.

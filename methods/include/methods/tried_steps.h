@@ -3,6 +3,7 @@
 #pragma once
 
 #include "methods/layer_view.h"
+#include "methods/state_fields.h"
 
 namespace kvgauge {
 
@@ -17,6 +18,12 @@ class TriedSteps {
     return true;
   }
   int64_t before() const { return count_ - 1; }  // the one that is tried
+
+  // As Reader::Fields.
+  Status Fields(const LayerView& view, StateFields& fields) {
+    KVG_TRY(fields.Number("tokens at the last step", -1, view.tokens(), &tokens_));
+    return fields.Number("steps of a reader", 0, view.tokens(), &count_);
+  }
 
  private:
   int64_t tokens_ = -1;  // of the view at the last one

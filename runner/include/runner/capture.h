@@ -22,6 +22,7 @@ class ChunkSums;
 class GateFolds;
 class PromptReach;
 class QueryMoments;
+class StateFields;
 
 // How many rows stand behind the prompt's last picture or video, 1 to `most`; `most` without any.
 int64_t RowsOfQuestion(const Prompt& prompt, int64_t most);
@@ -183,6 +184,8 @@ class StepCapture {
   void KeepPrompt(const PrefillCapture& prompt, int64_t end);
   // The last rows that another sequence has kept.
   void ContinueFrom(const StepCapture& other);
+  // The last rows of a layer, to be saved or as they were saved.
+  Status LastFields(StateFields& fields, int64_t layer) const;
   // Those that end before position `end`, oldest first, into out [rows, query_heads, key_dim].
   // Precondition: they were kept, rows <= step_window.
   void LastQueries(int64_t layer, int64_t end, Tensor out) const;

@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/json_fwd.h"
@@ -165,6 +166,14 @@ class Compressor {
   Status CheckSteps() const;
   // The record up to now.
   CompressionRecord Record() const;
+
+  // What the stages know between two decode steps beside the cache, behind `out`. Precondition:
+  // CheckSavable, and the sequence has begun.
+  Status SaveState(std::string& out);
+  // Begins with that, in the place of Compress, on a cache that holds what the saved one held.
+  // `prompt`, `state`: of the sequence then; what comes next decodes. Bytes may come from anywhere;
+  // after an error this is not to be used.
+  Status GoOn(const Prompt& prompt, std::string_view state, KvCache& cache);
   PhaseSeconds& seconds();
 
  private:
@@ -172,6 +181,8 @@ class Compressor {
   std::unique_ptr<Impl> impl_;
 };
 
+// Whether some stage acts in decode steps: what goes on with a cache needs the method then.
+bool ActsInDecode(const Method& method);
 // True if the method's scores come from PromptScores alone, since its scorer runs the model.
 bool ProbesPrompt(const Method& method);
 // True if it runs from PromptState::next.

@@ -181,9 +181,9 @@ struct EngineOptions {
   // Called before the first prefill of a sample. False: this sample and the following ones are left
   // out without results; running ones are finished.
   std::function<bool(int64_t sample)> begin = {};
-  // Called with the cache of a cell that ended without an error; for several prompts (kPrompt),
-  // with that of the last one.
-  std::function<void(const CellResult&, const KvCache&)> inspect = {};
+  // Called with the cache of a cell that ended without an error, and what compressed it; for
+  // several prompts (kPrompt), with those of the last one.
+  std::function<void(const CellResult&, const KvCache&, Compressor&)> inspect = {};
 };
 
 // The most memory that a run will hold.

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "runner/compressor.h"
 #include "runner/model.h"
 #include "runner/sampler.h"
 
@@ -38,10 +39,12 @@ Status Prefill(Model& model, const Prompt& prompt, KvCache& cache, int64_t chunk
                bool want_all, const LogitsCallback& on_logits);
 
 // Goes on with a cache that holds the first tokens of the sequence, all but the last at most; the
-// answer is what comes behind it.
+// answer is what comes behind it. `compressor`: of a method that acts in decode steps; then a token
+// is left, and all that follow are such steps. Null: none.
 Result<GenerateResult> GenerateFrom(Model& model, const Prompt& sequence, KvCache& cache,
                                     const GenerateOptions& options,
-                                    const std::function<bool(int32_t)>& on_token);
+                                    const std::function<bool(int32_t)>& on_token,
+                                    Compressor* compressor = nullptr);
 
 // The same from an empty cache. `on_token` sees every new id at once and returns whether to go on;
 // null goes on to the limit.

@@ -218,7 +218,7 @@ class KvCache {
   // new entries have 0. [kv_heads, width] f32, width the longest head, ReadScores fills the rest
   // with 0. Two numbers of each entry are [2, kv_heads, width].
   Status KeepScores(int64_t layer, const Tensor& scores);
-  bool keeps_scores(int64_t layer) const;
+  int64_t kept_scores(int64_t layer) const;  // numbers of each entry
   void ReadScores(int64_t layer, Tensor scores) const;
 
   // Entries [first, first + n) of a head as contiguous f32 [n, dim]: keys as attention sees them.

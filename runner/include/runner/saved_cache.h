@@ -6,12 +6,14 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "methods/method.h"
+#include "runner/compressor.h"
 #include "runner/kv_cache.h"
 #include "runner/model.h"
 #include "runner/prompt.h"
@@ -26,21 +28,30 @@ struct SavedCache {
   int64_t planned_length = 0;  // the cache's
   std::vector<int32_t> ids;    // of the sequence; the last one is yet to be read
   std::string bytes;           // KvCache::Serialize
+  std::string state;           // Compressor::SaveState, of a method that acts in decode steps
 };
 
-// Why what a method does while decoding is not all in its caches, as far as the method tells. Of
-// entries that share or change places SaveCache finds out.
+// An error if what a method knows while decoding cannot be saved, as far as the method tells. Of
+// entries that layers share SaveCache finds out.
 Status CheckSavable(const Method& method);
+// `compressor`: of the sequence; null where the method does not act in decode steps.
 Result<SavedCache> SaveCache(const Model& model, const Method* method, const std::string& budget,
-                             const std::vector<int32_t>& ids, const KvCache& cache);
+                             const std::vector<int32_t>& ids, const KvCache& cache,
+                             Compressor* compressor);
 // Whether a model that was loaded for this method (null: none) is that of the cache. A method that
-// made the model over, or kept the model's own latents, is needed again, the same in all
-// parameters. `origin` begins every message.
+// made the model over, kept the model's own latents or acts in decode steps is needed again, the
+// same in all parameters. `origin` begins every message.
 Status CheckLoadedFor(const SavedCache& saved, const Method* method, const std::string& origin);
 // A cache of this model that holds what was saved, for a sequence of up to `length` tokens; bytes
 // may come from anywhere.
 Result<KvCache> LoadCache(const SavedCache& saved, Model& model, const Method* method,
                           int64_t length, const std::string& origin);
+// What the method knew then, for the compressor of such a sequence; null where the method does not
+// act in decode steps. The sequence, all but the newest token of which the cache has seen, and the
+// others outlive it.
+Result<std::unique_ptr<Compressor>> LoadCompressor(const SavedCache& saved, const Model& model,
+                                                   const Method* method, const Prompt& sequence,
+                                                   KvCache& cache, const std::string& origin);
 // The tokens of a loaded cache and behind it, where it says that they stand. What a prompt showed
 // beside tokens is in the cache, and not here.
 Prompt SequenceOf(std::span<const int32_t> ids, const KvCache& cache);

@@ -96,7 +96,7 @@ class CacheLayer {
   // Entries at positions from `tokens` on go.
   Status Truncate(int64_t tokens);
   Status KeepScores(const Tensor& scores);
-  bool keeps_scores() const { return entries_.kept_scores > 0; }
+  int64_t kept_scores() const { return entries_.kept_scores; }
   void ReadScores(Tensor scores) const;
 
   // As the layout reads it, keys not turned. rows: [n, dim] contiguous.

@@ -471,7 +471,7 @@ Status KvCache::KeepScores(int64_t layer, const Tensor& scores) {
   return layers_[layer]->KeepScores(scores);
 }
 
-bool KvCache::keeps_scores(int64_t layer) const { return layers_[layer]->keeps_scores(); }
+int64_t KvCache::kept_scores(int64_t layer) const { return layers_[layer]->kept_scores(); }
 
 void KvCache::ReadScores(int64_t layer, Tensor scores) const { layers_[layer]->ReadScores(scores); }
 

@@ -51,6 +51,7 @@ class SavedReader {
 
 struct SavedHeader {
   int64_t raw_bytes = 0;
+  int64_t state_bytes = 0;  // the last of these
 };
 
 Result<SavedHeader> ParseSavedHeader(std::string_view text, const SavedReader& reader,
@@ -81,6 +82,10 @@ Result<SavedHeader> ParseSavedHeader(std::string_view text, const SavedReader& r
   if (saved->planned_length > INT32_MAX) return wrong("planned_length", "at most 2147483647");
   SavedHeader header;
   KVG_TRY(take_number("bytes", &header.raw_bytes));
+  // Not of files of methods that do not act in decode steps.
+  if (json.contains("state")) KVG_TRY(take_number("state", &header.state_bytes));
+  if (header.state_bytes > header.raw_bytes)
+    return wrong("state", "at most those of key \"bytes\"");
   return header;
 }
 
@@ -124,22 +129,15 @@ std::string Differences(const Json& was, const Json& is) {
 }  // namespace
 
 Status CheckSavable(const Method& method) {
-  if (method.read) return OfStage(method, *method.read, "chooses what is read at each step");
   const Pipeline stages = MakePipeline(method);
-  if (stages.trigger != nullptr && stages.trigger->in_decode()) {
-    return OfStage(method, *method.trigger, "acts on scores of decode steps");
-  }
-  return {};
+  if (stages.read == nullptr || stages.read->saves()) return {};
+  return OfStage(method, *method.read, "chooses what is read by an index of its own");
 }
 
 Result<SavedCache> SaveCache(const Model& model, const Method* method, const std::string& budget,
-                             const std::vector<int32_t>& ids, const KvCache& cache) {
+                             const std::vector<int32_t>& ids, const KvCache& cache,
+                             Compressor* compressor) {
   if (method != nullptr) KVG_TRY(CheckSavable(*method));
-  for (int64_t layer = 0; method != nullptr && layer < cache.layer_count(); ++layer) {
-    if (cache.reorders(layer)) {
-      return OfStage(*method, *method->store, "puts entries into classes by scores");
-    }
-  }
   if (std::ssize(ids) <= cache.tokens()) {
     return Unsupported(
         "the answer ended at a stop, so there is nothing to go on with; ask for "
@@ -149,7 +147,9 @@ Result<SavedCache> SaveCache(const Model& model, const Method* method, const std
   saved.model = ModelOf(model);
   if (method != nullptr) {
     saved.method = CanonicalJson(method->ToJson());
-    if (method->prepare || cache.mla_latent()) saved.loaded_for = method->id;
+    const bool acts = ActsInDecode(*method);
+    if (method->prepare || cache.mla_latent() || acts) saved.loaded_for = method->id;
+    if (acts) KVG_TRY(compressor->SaveState(saved.state));
   }
   saved.budget = budget;
   saved.planned_length = cache.planned_length();
@@ -213,6 +213,19 @@ Result<KvCache> LoadCache(const SavedCache& saved, Model& model, const Method* m
   return cache;
 }
 
+Result<std::unique_ptr<Compressor>> LoadCompressor(const SavedCache& saved, const Model& model,
+                                                   const Method* method, const Prompt& sequence,
+                                                   KvCache& cache, const std::string& origin) {
+  const bool acts = method != nullptr && ActsInDecode(*method);
+  if (!acts && saved.state.empty()) return std::unique_ptr<Compressor>();
+  if (!acts) return BadInput(StrCat(origin, ": a state of no method"));
+  KVG_ASSIGN(const Budget budget, Budget::Parse(saved.budget));
+  auto compressor = std::make_unique<Compressor>(model, *method, budget);
+  const Status status = compressor->GoOn(sequence, saved.state, cache);
+  if (!status.ok()) return status.error().Wrap(origin);
+  return compressor;
+}
+
 Prompt SequenceOf(std::span<const int32_t> ids, const KvCache& cache) {
   Prompt prompt = Prompt::FromTokens(ids);
   const RopePlaces* places = cache.rope_places();
@@ -228,12 +241,14 @@ std::string PackSaved(const SavedCache& saved) {
   std::string raw;
   PutArray(raw, saved.ids);
   raw += saved.bytes;
-  const Json header = {{"model", saved.model},
-                       {"method", saved.method},
-                       {"budget", saved.budget},
-                       {"loaded_for", saved.loaded_for},
-                       {"planned_length", saved.planned_length},
-                       {"bytes", std::ssize(raw)}};
+  raw += saved.state;
+  Json header = {{"model", saved.model},
+                 {"method", saved.method},
+                 {"budget", saved.budget},
+                 {"loaded_for", saved.loaded_for},
+                 {"planned_length", saved.planned_length},
+                 {"bytes", std::ssize(raw)}};
+  if (!saved.state.empty()) header["state"] = std::ssize(saved.state);
   const std::string text = CanonicalJson(header);
   std::string out(kSavedMagic);
   PutWord(out, static_cast<uint32_t>(text.size()));
@@ -301,7 +316,12 @@ Result<SavedCache> UnpackSaved(std::string_view file, const std::string& origin)
   std::string_view rest = raw;
   const Status ids = TakeArray(rest, &saved.ids);
   if (!ids.ok()) return ids.error().Wrap(origin);
-  saved.bytes = rest;
+  if (header.state_bytes > std::ssize(rest)) {
+    return reader.Fault(StrCat(header.state_bytes, " bytes of a method's state of ", rest.size()));
+  }
+  const size_t of_cache = rest.size() - static_cast<size_t>(header.state_bytes);
+  saved.bytes = rest.substr(0, of_cache);
+  saved.state = rest.substr(of_cache);
   return saved;
 }
 

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "core/guarded.h"
+#include "methods/state_fields.h"
 #include "methods/tensors.h"
 #include "src/compress/chunk_sums.h"
 #include "src/compress/gate_folds.h"
@@ -577,6 +578,18 @@ void StepCapture::KeepPrompt(const PrefillCapture& prompt, int64_t end) {
 
 void StepCapture::ContinueFrom(const StepCapture& other) {
   if (!last_.empty()) last_.CopyFrom(other.last_);
+}
+
+Status StepCapture::LastFields(StateFields& fields, int64_t layer) const {
+  if (!slides()) return {};
+  Ops& ops = devices_.of(layer);
+  const Tensor last = LastOf(layer);
+  const Buffer memory = ops.memory->Allocate(last.Numel() * 4);
+  const Tensor rows = memory.As(DType::kF32, {last.shape[0], last.shape[1]});
+  if (!fields.reads()) ops.rows->Convert(last, rows);
+  KVG_TRY(fields.Rows("queries of the last rows", ops, rows));
+  if (fields.reads()) ops.rows->Convert(rows, last);
+  return {};
 }
 
 void StepCapture::LastQueries(int64_t layer, int64_t end, Tensor out) const {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A compressor at work: prompts and decode steps are in compressor.cpp, prompts that are read in
-// chunks in compressor_chunks.cpp.
+// chunks in compressor_chunks.cpp, and what a saved cache has with it in compressor_saved.cpp.
 #pragma once
 
 #include <memory>
@@ -71,6 +71,8 @@ class Compressor::Impl final : public LayerHook {
     return recorder_.Record(*cache_, reads_, head_budget_.entries);
   }
   PhaseSeconds& seconds() { return recorder_.seconds(); }
+  Status SaveState(std::string& out);
+  Status GoOn(const Prompt& prompt, std::string_view state, KvCache& cache);
 
   bool wants_log_sum_exp() const override { return step_.wants_log_sum_exp() || reads_.joins(); }
   bool repeatable() const override {
@@ -144,6 +146,11 @@ class Compressor::Impl final : public LayerHook {
   Result<Tensor> AgeLayer(CacheView& view);
   // What is kept of them: [numbers, kv_heads, width], or without the first dim where it is one.
   Tensor NumbersOf(CacheView& view);
+  // All that lasts from step to step, either way.
+  Status Fields(StateFields& fields);
+  Status FieldsOfLayer(StateFields& fields, int64_t layer);
+  // Whether a cache that was read is one that the method can go on with.
+  Status CheckGoesOn() const;
   // By how much some head of the layer is over what it may hold.
   int64_t ExcessOf(const CacheView& view) const;
   // [kv_heads, width], protected entries +inf. `numbers`: as aged, or empty.

@@ -44,6 +44,11 @@ class Recorder {
   // numbers, and tells CheckSteps.
   void AddStepGates(LayerView& view, const Tensor& scores);
   void AddStore(const StorePlan& plan);
+  // Goes on with a saved cache, behind so many tokens of a prompt and so many decode steps.
+  void GoOn(int64_t prompt_tokens, int64_t steps) {
+    record_.prompt_tokens = prompt_tokens;
+    record_.steps = steps;
+  }
   // Goes on from what another sequence's recorder has seen.
   void ContinueFrom(const Recorder& other);
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "src/compress/reads.h"
 
+#include <algorithm>
 #include <numeric>
 
 #include "methods/repeating_reader.h"
@@ -58,6 +59,16 @@ Status StepReads::Absorb(LayerView& view, std::span<const HeadPlan> plan) {
   std::shared_ptr<Reader::State>& state = states_[static_cast<size_t>(view.layer())];
   if (state == nullptr) state = absorbing_->Begin(view);
   return absorbing_->Absorb(view, leaving, *state);
+}
+
+Status StepReads::Fields(const ViewSource& source, int64_t layer, StateFields& fields) {
+  if (reader_ == nullptr) return {};
+  const auto index = static_cast<size_t>(layer);
+  CacheView view(source, layer);
+  KVG_CHECK(std::equal(indexed_[index].begin(), indexed_[index].end(), view.lengths().begin(),
+                       view.lengths().end()),
+            "between steps a reader has seen all entries");
+  return reader_->Fields(view, *states_[index], fields);
 }
 
 void StepReads::CopyAbsorbed(const StepReads& other) {

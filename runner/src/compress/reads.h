@@ -64,6 +64,10 @@ class StepReads {
   void EndPass();
   void KeepCounts();
 
+  // What the reader knows of a layer, for a reader that saves(): to be saved, or into what Begin
+  // has just made of the same entries.
+  Status Fields(const ViewSource& source, int64_t layer, StateFields& fields);
+
   double read() const;  // waits for the device
   double held() const { return held_; }
   const TierCounts& tiers() const { return tiers_; }

@@ -226,7 +226,7 @@ Status EngineRun::EndTurn(Lane& lane, bool stopped) {
       cell.result.record = lane.compressor->Record();
       cell.result.reuse = lane.snapshot->reused;
       if (cell.result.reuse) JudgeReuse(*cell.result.reuse, cell.result.record);
-      if (options_.inspect) options_.inspect(cell.result, *lane.cache);
+      if (options_.inspect) options_.inspect(cell.result, *lane.cache, *lane.compressor);
       return {};
     });
     if (cell.result.status.ok()) cell.result.status = looked;

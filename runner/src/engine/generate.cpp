@@ -7,6 +7,22 @@
 #include "src/engine/engine_parts.h"
 
 namespace kvgauge {
+namespace {
+
+// One more token, with what the method does in a decode step.
+Status DecodeStep(Model& model, const Prompt& sequence, KvCache& cache, Compressor& compressor,
+                  const LogitsCallback& on_logits) {
+  const int64_t begin = cache.tokens();
+  KVG_CHECK(begin + 1 == sequence.size(), "a decode step has one row");
+  KVG_TRY(cache.Append(1));
+  const SequenceStep step{&cache, &sequence, begin, begin + 1, LogitRows::kLast, compressor.hook()};
+  const Tensor logits = model.Forward({&step, 1});
+  model.ops().memory->Synchronize();
+  KVG_TRY(compressor.AfterStep());
+  return on_logits(logits);
+}
+
+}  // namespace
 
 Status Prefill(Model& model, const Prompt& prompt, KvCache& cache, int64_t chunk_rows,
                bool want_all, const LogitsCallback& on_logits) {
@@ -43,7 +59,8 @@ Result<GenerateResult> Generate(Model& model, const Prompt& prompt, const Genera
 
 Result<GenerateResult> GenerateFrom(Model& model, const Prompt& prompt, KvCache& cache,
                                     const GenerateOptions& options,
-                                    const std::function<bool(int32_t)>& on_token) {
+                                    const std::function<bool(int32_t)>& on_token,
+                                    Compressor* compressor) {
   if (prompt.size() == 0) return BadInput("the prompt has no tokens");
   KVG_CHECK(cache.tokens() < prompt.size(), "a token must be left to read");
   GenerateResult result;
@@ -59,12 +76,17 @@ Result<GenerateResult> GenerateFrom(Model& model, const Prompt& prompt, KvCache&
     }
     return {};
   };
+  Prompt sequence = prompt;
+  if (compressor != nullptr) compressor->ReadFrom(sequence);
+  const auto read = [&](int64_t rows) -> Status {
+    if (compressor == nullptr) return Prefill(model, sequence, cache, rows, false, choose);
+    return DecodeStep(model, sequence, cache, *compressor, choose);
+  };
   const double start = NowSeconds();
-  KVG_TRY(Prefill(model, prompt, cache, options.chunk_rows, false, choose));
+  KVG_TRY(read(options.chunk_rows));
   const double prefilled = NowSeconds();
   result.prefill_s = prefilled - start;
 
-  Prompt sequence = prompt;
   while (static_cast<int64_t>(result.ids.size()) < options.max_new_tokens) {
     if (std::find(options.stop_ids.begin(), options.stop_ids.end(), next) !=
         options.stop_ids.end()) {
@@ -78,10 +100,14 @@ Result<GenerateResult> GenerateFrom(Model& model, const Prompt& prompt, KvCache&
     }
     if (static_cast<int64_t>(result.ids.size()) == options.max_new_tokens) break;
     sequence.AppendText(next);
-    KVG_TRY(Prefill(model, sequence, cache, 1, false, choose));
+    KVG_TRY(read(1));
     ++result.decode_steps;
   }
   result.decode_s = NowSeconds() - prefilled;
+  if (compressor != nullptr) {
+    compressor->ReadFrom(prompt);
+    KVG_TRY(compressor->CheckSteps());
+  }
   const KvBytes bytes = cache.Bytes();
   result.cache_payload_bytes = bytes.payload;
   result.cache_resident_bytes = bytes.resident();

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+// A sequence that is saved while its answer is written, with every shipped method: what is loaded
+// goes on as if nothing had happened.
+#include <gtest/gtest.h>
+
+#include <optional>
+
+#include "conformance/scene.h"
+#include "runner/generate.h"
+#include "runner/reuse_texts.h"
+#include "runner/saved_cache.h"
+
+namespace kvgauge {
+namespace {
+
+constexpr int64_t kTokens = 11, kBegun = 4;
+// What else there is of layers is in caches, whatever the method does.
+const char* const kSavedKinds[] = {"gqa", "mla"};
+const char* const kDamagedKind[] = {"gqa"};
+
+class SavedConformance : public ::testing::TestWithParam<std::string> {};
+
+// The sequence behind an answer of so many tokens; nothing where layers share entries.
+std::optional<SavedCache> SavedBehind(const Subject& subject, int64_t tokens) {
+  std::optional<SavedCache> saved;
+  const EngineSample sample = Sample(kPromptTokens, 8, tokens);
+  EngineOptions options;
+  options.inspect = [&](const CellResult& cell, const KvCache& cache, Compressor& compressor) {
+    std::vector<int32_t> ids = sample.turns[0].ids;
+    ids.insert(ids.end(), cell.turns[0].ids.begin(), cell.turns[0].ids.end());
+    Result<SavedCache> made =
+        SaveCache(subject.model(), &subject.method, subject.contender().budget.ToString(), ids,
+                  cache, &compressor);
+    if (made.ok()) {
+      saved = *std::move(made);
+    } else {
+      EXPECT_NE(made.error().message.find("shares"), std::string::npos) << made.error().message;
+    }
+  };
+  Engine engine({subject.contender()}, options);
+  const Status done = engine.Run({&sample, 1}, [](const CellResult& cell) { return cell.status; });
+  EXPECT_TRUE(done.ok()) << done.error().message;
+  return saved;
+}
+
+// What is saved again, so many tokens later.
+Result<SavedCache> SavedAgain(const Subject& subject, const SavedCache& saved, int64_t tokens) {
+  Model& model = subject.model();
+  const Method* method = saved.loaded_for.empty() ? nullptr : &subject.method;
+  const int64_t length = std::ssize(saved.ids) + tokens;
+  KVG_ASSIGN(KvCache cache, LoadCache(saved, model, method, length, "saved"));
+  const Prompt sequence = SequenceOf(saved.ids, cache);
+  KVG_ASSIGN(const std::unique_ptr<Compressor> compressor,
+             LoadCompressor(saved, model, method, sequence, cache, "saved"));
+  EXPECT_EQ(compressor != nullptr, ActsInDecode(subject.method));
+  GenerateOptions options;
+  options.max_new_tokens = tokens;
+  KVG_ASSIGN(const GenerateResult result,
+             GenerateFrom(model, sequence, cache, options, {}, compressor.get()));
+  std::vector<int32_t> ids = saved.ids;
+  ids.insert(ids.end(), result.ids.begin(), result.ids.end());
+  return SaveCache(model, method, saved.budget, ids, cache, compressor.get());
+}
+
+TEST_P(SavedConformance, GoesOnBitForBit) {
+  for (const auto& subject : Subjects(GetParam(), {}, kSavedKinds)) {
+    const auto& reuse = subject->method.reuse;
+    // The cache has tokens between those of the prompt.
+    if (reuse && LinkTokens(*reuse, kPromptTokens, 0, {}) > 0) return;
+    const Status savable = CheckSavable(subject->method);
+    if (!savable.ok()) {
+      EXPECT_NE(savable.error().message.find("index of its own"), std::string::npos);
+      return;
+    }
+    const std::optional<SavedCache> whole = SavedBehind(*subject, kTokens);
+    const std::optional<SavedCache> begun = SavedBehind(*subject, kBegun);
+    ASSERT_EQ(whole.has_value(), begun.has_value());
+    if (!whole) continue;
+    EXPECT_EQ(begun->state.empty(), !ActsInDecode(subject->method));
+    const Result<SavedCache> again = SavedAgain(*subject, *begun, kTokens - kBegun);
+    ASSERT_TRUE(again.ok()) << again.error().message;
+    EXPECT_EQ(again->ids, whole->ids);
+    EXPECT_TRUE(again->bytes == whole->bytes);
+    EXPECT_TRUE(again->state == whole->state);
+  }
+}
+
+// Whatever the bytes of a state are, they are refused, or gone on with.
+TEST_P(SavedConformance, OtherStatesAreRefused) {
+  const Method shipped = LoadShipped(GetParam());
+  if (!ActsInDecode(shipped) || !CheckSavable(shipped).ok()) return;
+  for (const auto& subject : Subjects(GetParam(), {}, kDamagedKind)) {
+    const std::optional<SavedCache> saved = SavedBehind(*subject, kBegun);
+    if (!saved) continue;
+    const std::string& state = saved->state;
+    for (size_t at = 0; at < state.size(); at += 1 + state.size() / 16) {
+      SavedCache other = *saved;
+      other.state = state.substr(0, at);
+      const Result<SavedCache> cut = SavedAgain(*subject, other, 2);
+      ASSERT_FALSE(cut.ok());
+      EXPECT_NE(cut.error().message.find("ends early"), std::string::npos) << cut.error().message;
+      other.state = state;
+      other.state[at] = static_cast<char>(other.state[at] ^ 0x85);
+      static_cast<void>(SavedAgain(*subject, other, 2));
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Methods, SavedConformance, ::testing::ValuesIn(AllMethods()),
+                         [](const auto& method) {
+                           std::string name = method.param;
+                           std::replace_if(
+                               name.begin(), name.end(),
+                               [](char c) { return std::isalnum(c) == 0; }, '_');
+                           return name;
+                         });
+
+}  // namespace
+}  // namespace kvgauge
