@@ -96,6 +96,12 @@ TEST_F(SavedCacheCliTest, PicturesAreInTheCache) {
                "3.png' --prompt-file '", demo, "page.txt'");
     GoesOnBitForBit(model, prompt, "--method q8_0", "");
     GoesOnBitForBit(model, prompt, "--method visionzip", "");
+    // Where they stand is not: a stage that asks while the answer is written would not know.
+    const Outcome outcome = Run(StrCat("generate '", Reference(model), "'", prompt,
+                                       " --max-new-tokens 3 --save-cache x.kvc --method akvq_vl"));
+    EXPECT_NE(outcome.exit_code, 0);
+    EXPECT_THAT(outcome.err, HasSubstr("some stage tells pictures apart in decode"));
+    EXPECT_FALSE(FileExists(Path("x.kvc")));
   }
 }
 

@@ -6,6 +6,7 @@
 
 #include "methods/basis_change.h"
 #include "methods/layouts/coded.h"
+#include "methods/layouts/group_basis.h"
 #include "methods/layouts/learning_basis.h"
 #include "methods/layouts/narrow_keys.h"
 #include "methods/layouts/plain.h"
@@ -144,6 +145,38 @@ class SerialTest : public CacheTest {
     return cache.Seal();
   }
 
+  // Directions of two layers, coded and not, and coordinates of a group.
+  static std::vector<StorePlan> SharedPlans() {
+    std::vector<StorePlan> plans;
+    for (const int bits : {0, 4}) {
+      SharedDirections directions;
+      directions.retain = 0.1;
+      directions.later = bits == 0;
+      directions.bits = bits;
+      plans.push_back(PlanOf(directions));
+    }
+    GroupBasis coordinates;
+    coordinates.layers = kLayers;
+    coordinates.value_rank = kNarrow;
+    plans.push_back(PlanOf(coordinates));
+    coordinates.key_rank = 2 * kNarrow;
+    plans.push_back(PlanOf(coordinates));
+    return plans;
+  }
+  static Status FillShared(KvCache& cache, const StorePlan& plan) {
+    KVG_TRY(Feed(cache, 100));
+    if (const auto* group = plan.Get<GroupBasis>(); group != nullptr) {
+      GroupBasis own = *group;
+      for (own.below = 0; own.below < kLayers; ++own.below) {
+        KVG_TRY(cache.Store(own.below, PlanOf(own)));
+      }
+    } else {
+      KVG_TRY(cache.Store(kLayers - 1, plan));
+    }
+    KVG_TRY(Feed(cache, 20, 2));
+    return cache.Seal();
+  }
+
   static constexpr int64_t kNarrow = 3;
   const std::vector<float> basis_ = Units();
   const std::vector<int32_t> channels_ = {0, 7, 31, 2, 3, 4};
@@ -215,14 +248,56 @@ TEST_F(SerialTest, BytesThatLieDoNoHarm) {
   }
 }
 
-TEST_F(SerialTest, WhatCannotBeWrittenSaysSo) {
-  CachePools pools(*ops_);
-  KvCache cache = NewCache(pools);
-  ASSERT_TRUE(Feed(cache, 100).ok());
-  ASSERT_TRUE(cache.Store(1, PlanOf(SharedDirections())).ok());
-  const Result<std::string> bytes = cache.Serialize();
-  ASSERT_FALSE(bytes.ok());
-  EXPECT_THAT(bytes.error().message, HasSubstr("layer 0: a layer that shares"));
+// Bytes hold what layers share once, and so do the caches that are read; later entries share on.
+TEST_F(SerialTest, LayersThatShareComeBack) {
+  Rng rng(3, 4);
+  for (const StorePlan& plan : SharedPlans()) {
+    CachePools pools(*ops_), others(*ops_);
+    KvCache cache = NewCache(pools, DType::kF16);
+    const Status stored = FillShared(cache, plan);
+    ASSERT_TRUE(stored.ok()) << stored.error().message;
+    const std::string bytes = *cache.Serialize();
+    KvCache again = NewCache(others, DType::kF16);
+    const Status filled = again.Deserialize(bytes);
+    ASSERT_TRUE(filled.ok()) << filled.error().message;
+    EXPECT_EQ(others.of(Tier::kDevice).used_bytes(), pools.of(Tier::kDevice).used_bytes());
+    for (int step = 0; step < 3; ++step) {
+      for (int64_t layer = 0; layer < kLayers; ++layer) {
+        EXPECT_TRUE(SameBits(Attend(again, layer, q_), Attend(cache, layer, q_)));
+        EXPECT_EQ(again.Positions(layer, 1), cache.Positions(layer, 1));
+      }
+      EXPECT_EQ(*again.Serialize(), *cache.Serialize());
+      KvBytes got = again.Bytes(), want = cache.Bytes();
+      got.slack = want.slack = 0;
+      EXPECT_EQ(got, want);
+      for (KvCache* either : {&cache, &again}) {
+        ASSERT_TRUE(Feed(*either, 40, 5).ok());
+        ASSERT_TRUE(either->Seal().ok());
+      }
+    }
+    int refused = 0;
+    for (int i = 0; i < 300; ++i) {
+      std::string wrong = bytes;
+      const size_t range = i % 2 == 0 ? std::min<size_t>(bytes.size(), 700) : bytes.size();
+      wrong[rng.NextBelow(range)] ^= static_cast<char>(1 << rng.NextBelow(8));
+      KvCache other = NewCache(others, DType::kF16);
+      if (!other.Deserialize(wrong).ok()) {
+        ++refused;
+        continue;
+      }
+      for (int64_t layer = 0; layer < kLayers; ++layer) Attend(other, layer, q_);
+      if (Feed(other, 3, 6).ok()) static_cast<void>(other.Seal());
+    }
+    EXPECT_GT(refused, 10);
+    // Either layer as the other.
+    const std::string_view name = SharedDirections::kId;
+    for (size_t at = bytes.find(name); at != std::string::npos; at = bytes.find(name, at + 1)) {
+      std::string wrong = bytes;
+      wrong[at + name.size()] ^= 1;
+      KvCache other = NewCache(others, DType::kF16);
+      EXPECT_FALSE(other.Deserialize(wrong).ok());
+    }
+  }
 }
 
 // Coded pages are laid out by a backend; floats are the same everywhere.

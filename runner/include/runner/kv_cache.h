@@ -244,9 +244,9 @@ class KvCache {
   // of constant size cannot forget: an error that changes nothing.
   Status Truncate(int64_t tokens);
 
-  // Serializes all content bit for bit; layers that share are refused, and coded pages fit only the
-  // backend that made them. Deserialize takes untrusted bytes into an
-  // empty cache of the same model, or refuses them.
+  // Serializes all content bit for bit, what layers share once; coded pages fit only the backend
+  // that made them. Deserialize takes untrusted bytes into an empty cache of the same model, or
+  // refuses them.
   Result<std::string> Serialize() const;
   Status Deserialize(std::string_view bytes);
 

@@ -31,8 +31,7 @@ struct SavedCache {
   std::string state;           // Compressor::SaveState, of a method that acts in decode steps
 };
 
-// An error if what a method knows while decoding cannot be saved, as far as the method tells. Of
-// entries that layers share SaveCache finds out.
+// An error if what the method's stages know while decoding cannot be saved.
 Status CheckSavable(const Method& method);
 // `compressor`: of the sequence; null where the method does not act in decode steps.
 Result<SavedCache> SaveCache(const Model& model, const Method* method, const std::string& budget,

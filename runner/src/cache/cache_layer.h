@@ -74,6 +74,7 @@ class CacheLayer {
   // Entries of a head that were there before the last part, to which new ones go.
   int64_t BeforeLastPart(int64_t head) const;
   bool seals_with_above() const { return layout_->seals_with_above(); }
+  bool shares_with_below() const { return layout_->shared_with_below() > 0; }
   // `memory`, which grows as needed, holds rows.
   Status SealTogether(CacheLayer& above, Buffer* memory);
   const KeyTurn& turn() const { return entries_.turn; }
@@ -117,10 +118,11 @@ class CacheLayer {
     return entries_.BytesOf(side, head, first, last);
   }
 
-  // Not of every layout. Deserialize fills an empty, plain one from the front of `in`; after an
-  // error it is not to be used.
+  // Deserialize fills an empty, plain one from the front of `in`; `below`: all layers below,
+  // filled, the nearest last. After an error none of them is to be used.
   Status Serialize(std::string& out) const;
-  Status Deserialize(std::string_view& in, int64_t tokens);
+  Status Deserialize(std::string_view& in, int64_t tokens,
+                     std::span<const std::unique_ptr<CacheLayer>> below);
 
  private:
   // What all heads keep, on the host and on the device. May refer to the plan.

@@ -68,7 +68,7 @@ Status CacheLayer::TakeHead(std::string_view& in, int64_t h, int64_t tokens) {
   }
   // Where a layout has another order, CheckStreams looks at that of its parts.
   std::vector<int32_t> ascending = positions;
-  if (layout_->reorders()) std::sort(ascending.begin(), ascending.end());
+  if (layout_->ascends_by_part()) std::sort(ascending.begin(), ascending.end());
   const bool fits = std::ssize(positions) == (has_positions != 0 ? length : 0) &&
                     (log_weights.empty() || std::ssize(log_weights) == length) &&
                     std::ssize(scores[0]) == (kept > 0 ? length : 0) &&
@@ -119,7 +119,8 @@ Status CacheLayer::CheckStreams() const {
   return {};
 }
 
-Status CacheLayer::Deserialize(std::string_view& in, int64_t tokens) {
+Status CacheLayer::Deserialize(std::string_view& in, int64_t tokens,
+                               std::span<const std::unique_ptr<CacheLayer>> below) {
   KVG_CHECK(width() == 0 && !stored_, "only an empty, plain layer can be filled");
   bool stored = false;
   KVG_TRY(TakeFlag(in, "kind of a layer", &stored));
@@ -143,6 +144,16 @@ Status CacheLayer::Deserialize(std::string_view& in, int64_t tokens) {
   KVG_TRY(TakeNumber(in, "scores of a layer", 0, 2, &entries_.kept_scores));
   for (int64_t h = 0; h < setup().kv_heads; ++h) KVG_TRY(TakeHead(in, h, tokens));
   KVG_TRY(layout_->TakeEntries(in, entries_));
+  const int64_t sharing = layout_->shared_with_below();
+  if (sharing > std::ssize(below)) {
+    return BadInput(StrCat("cache bytes: a layer shares entries with ", sharing,
+                           " below it, and has ", below.size()));
+  }
+  std::vector<LayerPair> pairs;
+  for (const auto& layer : below.last(static_cast<size_t>(sharing))) {
+    pairs.push_back({&layer->entries_, &layer->layout_});
+  }
+  KVG_TRY(layout_->TakeShared(entries_, pairs));
   KVG_TRY(CheckStreams());
   tokens_ = tokens;
   KVG_TRY(AssignRotations());
@@ -270,8 +281,15 @@ Status KvCache::Deserialize(std::string_view bytes) {
   std::vector<std::unique_ptr<CacheLayer>> filled;
   for (int64_t i = 0; i < layer_count(); ++i) {
     filled.push_back(std::make_unique<CacheLayer>(*layers_[i]));
-    const Status status = filled.back()->Deserialize(bytes, entries);
+    const Status status =
+        filled.back()->Deserialize(bytes, entries, std::span(filled).first(filled.size() - 1));
     if (!status.ok()) return status.error().Wrap(StrCat("layer ", i));
+  }
+  for (size_t i = 0; i < filled.size(); ++i) {
+    if (!filled[i]->seals_with_above()) continue;
+    if (i + 1 < filled.size() && filled[i + 1]->shares_with_below()) continue;
+    return BadInput(
+        StrCat("cache bytes: layer ", i, " seals with the one above, which shares nothing"));
   }
   if (states_) KVG_TRY(states_->Deserialize(bytes));
   std::shared_ptr<EncodedRows> encoded;

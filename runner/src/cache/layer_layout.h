@@ -48,6 +48,10 @@ class LayerLayout {
   // bit for bit what they held.
   virtual void PutEntries(const LayerEntries& entries, std::string& out) const;
   virtual Status TakeEntries(std::string_view& in, LayerEntries& entries);
+  // How many layers below have entries of this one: of bytes, which hold them once. TakeShared then
+  // takes them, behind TakeEntries; `below`: those layers, the nearest last.
+  virtual int64_t shared_with_below() const { return 0; }
+  virtual Status TakeShared(LayerEntries&, std::span<const LayerPair>) { return {}; }
   // Whether this layer of this cache can be stored so.
   virtual Status Check(const LayerEntries& entries) const;
 
@@ -92,6 +96,8 @@ class LayerLayout {
   // Whether entries of a head may come in another order than that of positions; within a part they
   // never do.
   virtual bool reorders() const { return false; }
+  // Whether only those of a part ascend.
+  virtual bool ascends_by_part() const { return reorders(); }
   // Whether some head's entries wait to be put into classes; and that, where the layout has any:
   // classes[head][entry], negative: the entry stays where it is.
   virtual bool ClassesAreDue(const LayerEntries&) const { return false; }

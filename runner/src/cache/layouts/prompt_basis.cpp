@@ -239,12 +239,18 @@ class GroupBasisLayer final : public BasisLayer {
     plan_ = static_cast<const GroupBasis&>(plan);
     return {};
   }
-  Status Put(std::string&) const override {
-    return Unsupported("a layer that shares entries with another cannot be written");
+  Status Put(std::string& out) const override {
+    for (const int64_t number : {plan_.layers, plan_.below, plan_.key_rank, plan_.value_rank}) {
+      PutNumber(out, number);
+    }
+    for (const KvSide side : kBasisSides) PutArray(out, Of(side).host);
+    return {};
   }
-  Status Take(std::string_view&, const LayerEntries&) override {
-    return BadInput("cache bytes: a layer that shares entries with another was never written");
-  }
+  Status Take(std::string_view& in, const LayerEntries& entries) override;
+  void PutEntries(const LayerEntries& entries, std::string& out) const override;
+  Status TakeEntries(std::string_view& in, LayerEntries& entries) override;
+  int64_t shared_with_below() const override { return plan_.below; }
+  Status TakeShared(LayerEntries& entries, std::span<const LayerPair> below) override;
   Status Check(const LayerEntries& entries) const override {
     KVG_TRY(LayerLayout::Check(entries));
     if (!entries.setup->mla) return {};
@@ -271,8 +277,13 @@ class GroupBasisLayer final : public BasisLayer {
   int64_t RankOf(KvSide side) const {
     return side == KvSide::kKeys ? plan_.key_rank : plan_.value_rank;
   }
+  // Coordinates are in the lowest layer of the group.
+  bool IsBelow(size_t part, KvSide side) const {
+    return part == 0 && plan_.below > 0 && RankOf(side) > 0;
+  }
 
   GroupBasis plan_;
+  bool taken_ = false;  // from bytes
 };
 
 // A layer of the group, lowest first.
@@ -320,7 +331,71 @@ std::vector<float> LeadingColumns(Ops& ops, const Tensor& rows, int64_t rank) {
   return columns;
 }
 
+Status GroupBasisLayer::Take(std::string_view& in, const LayerEntries& entries) {
+  taken_ = true;
+  KVG_TRY(TakeNumber(in, "layers of a group", 1, INT32_MAX, &plan_.layers));
+  KVG_TRY(TakeNumber(in, "layers below in a group", 0, plan_.layers - 1, &plan_.below));
+  for (const KvSide side : kBasisSides) {
+    Side& own = Of(side);
+    const int64_t width = entries.setup->kv_heads * entries.HeadDim(side);
+    int64_t& rank = side == KvSide::kKeys ? plan_.key_rank : plan_.value_rank;
+    KVG_TRY(TakeNumber(in, "rank of a group", 0, int64_t{1} << 20, &rank));
+    own.rank = rank;
+    own.shape = {width, rank};
+  }
+  for (const KvSide side : kBasisSides) {
+    Side& own = Of(side);
+    KVG_TRY(TakeArray(in, &own.host));
+    const bool finite =
+        std::all_of(own.host.begin(), own.host.end(), [](float x) { return std::isfinite(x); });
+    if (finite && std::ssize(own.host) == own.shape[0] * own.shape[1]) continue;
+    return BadInput(StrCat("cache bytes: a basis of ", own.host.size(), " numbers for ",
+                           own.shape[0], " by ", own.shape[1], ", or one that is not finite"));
+  }
+  return {};
+}
+
+void GroupBasisLayer::PutEntries(const LayerEntries& entries, std::string& out) const {
+  for (size_t p = 0; p < entries.parts.size(); ++p) {
+    for (const KvSide side : kBasisSides) {
+      if (IsBelow(p, side)) continue;
+      for (const Stream& stream : entries.parts[p].of(side)) stream.Serialize(out);
+    }
+  }
+}
+
+Status GroupBasisLayer::TakeEntries(std::string_view& in, LayerEntries& entries) {
+  for (size_t p = 0; p < entries.parts.size(); ++p) {
+    for (const KvSide side : kBasisSides) {
+      if (IsBelow(p, side)) continue;
+      for (Stream& stream : entries.parts[p].of(side)) KVG_TRY(stream.Deserialize(in));
+    }
+  }
+  return {};
+}
+
+Status GroupBasisLayer::TakeShared(LayerEntries& entries, std::span<const LayerPair> below) {
+  if (plan_.below == 0) return {};
+  const auto* lowest = dynamic_cast<const GroupBasisLayer*>(below[0].layout->get());
+  if (lowest == nullptr || lowest->plan_.below != 0 || lowest->plan_.layers != plan_.layers ||
+      lowest->plan_.key_rank != plan_.key_rank || lowest->plan_.value_rank != plan_.value_rank) {
+    return BadInput("cache bytes: the lowest layer of a group has no coordinates to share");
+  }
+  for (const KvSide side : kBasisSides) {
+    if (RankOf(side) > 0) entries.parts[0].of(side) = below[0].entries->parts[0].of(side);
+  }
+  return {};
+}
+
 Status GroupBasisLayer::Convert(LayerEntries& upper, std::span<const LayerPair> below) {
+  if (taken_) {
+    KVG_TRY(PlaceBases(upper));
+    LayerPart coordinates = CoordinatePart(upper), whole = EmptyPart(upper);
+    upper.parts.clear();
+    upper.parts.push_back(std::move(coordinates));
+    upper.parts.push_back(std::move(whole));
+    return {};
+  }
   if (!plan_.uppermost()) return {};
   std::vector<Member> members;
   for (const LayerPair& pair : below) {

@@ -16,6 +16,7 @@
 
 #include "core/strings.h"
 #include "kernels/sphere.h"
+#include "src/cache/bytes.h"
 #include "src/cache/layer_layout.h"
 
 namespace kvgauge {
@@ -101,12 +102,34 @@ class SharedDirectionsLayer final : public LayerLayout {
     plan_ = static_cast<const SharedDirections&>(plan);
     return {};
   }
-  Status Put(std::string&) const override {
-    return Unsupported("a layer that shares entries with another cannot be written");
+  Status Put(std::string& out) const override {
+    PutNumber(out, owns_ ? 1 : 0);
+    PutNumber(out, plan_.later ? 1 : 0);
+    PutNumber(out, plan_.bits);
+    PutNumber(out, plan_.group);
+    PutArray(out, std::vector<double>{plan_.weight, plan_.retain});
+    return {};
   }
-  Status Take(std::string_view&, const LayerEntries&) override {
-    return BadInput("cache bytes: a layer that shares entries with another was never written");
+  Status Take(std::string_view& in, const LayerEntries&) override {
+    int64_t bits = 0;
+    std::vector<double> shares;
+    taken_ = true;
+    KVG_TRY(TakeFlag(in, "the lower of two layers", &owns_));
+    KVG_TRY(TakeFlag(in, "whether later entries share", &plan_.later));
+    KVG_TRY(TakeNumber(in, "bits of a direction", 0, 8, &bits));
+    KVG_TRY(TakeNumber(in, "group of a direction", 0, int64_t{1} << 20, &plan_.group));
+    KVG_TRY(TakeArray(in, &shares));
+    if (shares.size() != 2) return BadInput("cache bytes: a weight and a share that stays apart");
+    plan_.bits = static_cast<int>(bits);
+    plan_.weight = shares[0];
+    plan_.retain = shares[1];
+    return {};
   }
+  void PutEntries(const LayerEntries& entries, std::string& out) const override;
+  Status TakeEntries(std::string_view& in, LayerEntries& entries) override;
+  bool ascends_by_part() const override { return true; }
+  int64_t shared_with_below() const override { return owns_ ? 0 : 1; }
+  Status TakeShared(LayerEntries& upper, std::span<const LayerPair> below) override;
   Status Check(const LayerEntries& entries) const override {
     KVG_TRY(LayerLayout::Check(entries));
     if (entries.turn.raw) {
@@ -185,12 +208,15 @@ class SharedDirectionsLayer final : public LayerLayout {
   // f32, of keys and of values, by part; empty where the side is not shared.
   using Scales = std::array<std::vector<EntryArray>, 2>;
 
+  Status CheckScales(const LayerEntries& entries) const;
+  void MakeParts(LayerEntries& entries);
   // Directions among entries from `first` on become what they stand for.
   void Scale(const LayerEntries& entries, KvSide side, int64_t head, int64_t first,
              Tensor rows) const;
 
   SharedDirections plan_;
   bool owns_ = false;           // the lower layer
+  bool taken_ = false;          // from bytes
   std::vector<Scales> scales_;  // [kv_heads]
 };
 
@@ -214,7 +240,93 @@ Status AppendHost(Ops& ops, Stream& stream, const std::vector<float>& rows) {
   return stream.Append(device);
 }
 
+void SharedDirectionsLayer::PutEntries(const LayerEntries& entries, std::string& out) const {
+  for (size_t p = 0; p < kParts; ++p) {
+    for (const KvSide side : {KvSide::kKeys, KvSide::kValues}) {
+      const bool shared = IsShared(p, side);
+      for (size_t h = 0; h < scales_.size(); ++h) {
+        if (owns_ || !shared) entries.parts[p].of(side)[h].Serialize(out);
+        if (!shared) continue;
+        PutArray(out, scales_[h][static_cast<size_t>(side)][p].ToHost<float>());
+      }
+    }
+  }
+}
+
+Status SharedDirectionsLayer::TakeEntries(std::string_view& in, LayerEntries& entries) {
+  for (size_t p = 0; p < kParts; ++p) {
+    for (const KvSide side : {KvSide::kKeys, KvSide::kValues}) {
+      const bool shared = IsShared(p, side);
+      for (size_t h = 0; h < scales_.size(); ++h) {
+        if (owns_ || !shared) KVG_TRY(entries.parts[p].of(side)[h].Deserialize(in));
+        if (!shared) continue;
+        std::vector<float> scales;
+        KVG_TRY(TakeArray(in, &scales));
+        KVG_TRY(scales_[h][static_cast<size_t>(side)][p].Assign(scales));
+      }
+    }
+  }
+  return owns_ ? CheckScales(entries) : Status();
+}
+
+Status SharedDirectionsLayer::CheckScales(const LayerEntries& entries) const {
+  for (size_t h = 0; h < scales_.size(); ++h) {
+    for (size_t p = 0; p < kFresh; ++p) {
+      for (const KvSide side : {KvSide::kKeys, KvSide::kValues}) {
+        const int64_t scales = scales_[h][static_cast<size_t>(side)][p].size();
+        const int64_t entry_count = entries.parts[p].of(side)[h].length();
+        if (!IsShared(p, side) || scales == entry_count) continue;
+        return BadInput(
+            StrCat("cache bytes: ", scales, " sizes of ", entry_count, " shared directions"));
+      }
+    }
+  }
+  return {};
+}
+
+Status SharedDirectionsLayer::TakeShared(LayerEntries& upper, std::span<const LayerPair> below) {
+  if (owns_) return {};
+  const auto* owner = dynamic_cast<const SharedDirectionsLayer*>(below[0].layout->get());
+  if (owner == nullptr || !owner->owns_ || owner->plan_.bits != plan_.bits) {
+    return BadInput("cache bytes: the layer below has no directions to share");
+  }
+  const LayerEntries& lower = *below[0].entries;
+  for (size_t h = 0; h < scales_.size(); ++h) {
+    for (size_t p = 0; p < kFresh; ++p) {
+      for (const KvSide side : {KvSide::kKeys, KvSide::kValues}) {
+        if (IsShared(p, side)) upper.parts[p].of(side)[h] = lower.parts[p].of(side)[h];
+      }
+    }
+    if (upper.heads[h].length == lower.heads[h].length &&
+        upper.parts[kFresh].keys[h].length() == lower.parts[kFresh].keys[h].length()) {
+      continue;
+    }
+    return BadInput("cache bytes: two layers that share have other entries to come");
+  }
+  return CheckScales(upper);
+}
+
+// Makes the parts of a layer that bytes fill.
+void SharedDirectionsLayer::MakeParts(LayerEntries& entries) {
+  std::vector<LayerPart> parts;
+  for (size_t p = 0; p < kParts; ++p) {
+    parts.push_back(EmptyPart(entries));
+    for (const KvSide side : {KvSide::kKeys, KvSide::kValues}) {
+      for (Stream& stream : parts.back().of(side)) {
+        if (IsShared(p, side)) stream = Stream(CodedSpec(stream.spec()), *entries.pool);
+      }
+    }
+  }
+  entries.parts = std::move(parts);
+  const std::vector<EntryArray> none(kFresh, EntryArray(*entries.pool, DType::kF32));
+  scales_.assign(static_cast<size_t>(entries.setup->kv_heads), Scales{none, none});
+}
+
 Status SharedDirectionsLayer::Convert(LayerEntries& upper, std::span<const LayerPair> below) {
+  if (taken_) {
+    MakeParts(upper);
+    return {};
+  }
   if (below.empty()) {
     return BadInput(StrCat(id(), ": the first layer has none before it to share with"));
   }
