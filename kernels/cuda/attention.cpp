@@ -55,13 +55,29 @@ int64_t IndexOfRow0(const AttentionItem& item, const KvHead& head) {
 // is the most that any of the heads needs.
 constexpr int kNeeds = 3, kWorks = 2 * kNeeds;
 struct SpanWork {
-  std::vector<SpanUnit> units;
+  std::vector<SpanUnit> units, fixed;  // the latter of FixedSpans
+  // What a job's units begin at in these lists. Its places are theirs, and follow each other.
+  struct JobBegin {
+    int64_t unit, fixed;
+  };
   std::vector<MergeJob> jobs;
-  SharedNeeds needs;
-  std::vector<int64_t> chunks;  // [jobs] of pages on the host; or fewer: none
+  std::vector<JobBegin> begins;  // [jobs]
+  SharedNeeds needs;             // of `units`
+  std::vector<int64_t> chunks;   // [jobs] of pages on the host; or fewer: none
+
+  int64_t places() const { return std::ssize(units) + std::ssize(fixed); }
+  JobBegin BeginOf(size_t job) const {
+    return job < begins.size() ? begins[job] : JobBegin{std::ssize(units), std::ssize(fixed)};
+  }
 
   int64_t ChunkOf(size_t job) const { return job < chunks.size() ? chunks[job] : kNoChunk; }
   static constexpr int64_t kNoChunk = -1;
+};
+
+// Its lists on the device.
+struct SpanLists {
+  const SpanUnit *units, *fixed;
+  const MergeJob* jobs;
 };
 
 // A head with pages on the host, and the jobs that read it.
@@ -213,6 +229,13 @@ class CudaAttention final : public AttentionOps {
     return item.ahead.empty() ? nullptr : tables_.Put(item.ahead);
   }
 
+  // What the pages of a segment need that rows in fixed point do not meet.
+  static void AddNeeds(const AttentionShape& shape, const KvSegment& segment,
+                       const SegmentView& view, SharedNeeds* needs) {
+    if (segment.length == 0 || segment.slots() <= view.fixed_pages * kPage) return;
+    needs->Add(shape, view, view.fixed_pages);
+  }
+
   // The spans of a head's segments that a tile of rows may see.
   static void AddSpans(const AttentionShape& shape, const AttentionItem& item, const KvHead& head,
                        int first_segment, const RowTile& tile, int tile_index,
@@ -222,24 +245,29 @@ class CudaAttention final : public AttentionOps {
     const int64_t most = tile.index0 + last_row +
                          (item.ahead.empty() ? 0 : item.ahead[static_cast<size_t>(last_row)]);
     const int64_t reach = shape.chunked ? least % shape.window + 1 : shape.window;
-    const auto first_unit = static_cast<int64_t>(work->units.size());
+    const int64_t first_unit = work->places();
+    work->begins.push_back(work->BeginOf(work->jobs.size()));
     for (int64_t s = 0; s < head.count; ++s) {
       const KvSegment& segment = head.segments[s];
       const SegmentView& view = segments.views()[static_cast<size_t>(first_segment + s)];
-      if (segment.length > 0) work->needs.Add(shape, view);
+      const int64_t fixed_end = view.fixed_pages * kPage;
+      AddNeeds(shape, segment, view, &work->needs);
       for (int64_t begin = 0; begin < segment.slots(); begin += kAttentionSpan) {
         const int64_t end = std::min(begin + kAttentionSpan, segment.slots());
         if (view.first + begin > most) break;
         const bool passed = shape.window > 0 && segment.positions == nullptr &&
                             view.first + end - 1 <= least - reach;
         if (passed) continue;
-        work->units.push_back({static_cast<int>(first_segment + s),
-                               static_cast<int>(begin / kAttentionSpan), tile_index, 0});
+        const auto add = [&](std::vector<SpanUnit>& units) {
+          units.push_back({static_cast<int>(first_segment + s),
+                           static_cast<int>(begin / kAttentionSpan), tile_index,
+                           static_cast<int>(work->places())});
+        };
+        if (begin < fixed_end) add(work->fixed);
+        if (end > fixed_end) add(work->units);
       }
     }
-    work->jobs.push_back({first_unit,
-                          static_cast<int>(static_cast<int64_t>(work->units.size()) - first_unit),
-                          tile_index});
+    work->jobs.push_back({first_unit, static_cast<int>(work->places() - first_unit), tile_index});
   }
 
   void DoAttend(const AttentionShape& shape, std::span<const AttentionItem> items, const Tensor& q,
@@ -276,14 +304,14 @@ class CudaAttention final : public AttentionOps {
         const bool few_rows = rows <= kFewTiles * 16 || !ManyRowsFit(shape, head);
         SharedNeeds needs;
         for (int64_t s = 0; s < head.count; ++s) {
-          if (head.segments[s].length > 0) {
-            needs.Add(shape, segments.views()[static_cast<size_t>(first_segment + s)]);
-          }
+          AddNeeds(shape, head.segments[s],
+                   segments.views()[static_cast<size_t>(first_segment + s)], &needs);
         }
         const int need = needs.plain() ? 0 : needs.narrow_codes ? 1 : 2;
         const int kind = (few_rows ? 0 : kNeeds) + need;
         SpanWork* const work = &works[kind];
-        const size_t first_job = work->jobs.size(), first_unit = work->units.size();
+        const size_t first_job = work->jobs.size();
+        const SpanWork::JobBegin first = work->BeginOf(first_job);
         const int64_t step = long_rows ? prefill_rows : 16 * (few_rows ? kFewTiles : kManyTiles);
         for (int64_t r0 = 0; r0 < rows; r0 += step) {
           const auto tile_index = static_cast<int>(tiles.size());
@@ -303,7 +331,9 @@ class CudaAttention final : public AttentionOps {
           }
         }
         if (fetched) {
-          KeepSpans(std::span(work->units).subspan(first_unit), first_on_host, &on_host);
+          std::vector<SpanUnit> added(work->units.begin() + first.unit, work->units.end());
+          added.insert(added.end(), work->fixed.begin() + first.fixed, work->fixed.end());
+          KeepSpans(added, first_on_host, &on_host);
           fetched = on_host.size() > first_on_host;
         }
         if (fetched) {
@@ -323,16 +353,18 @@ class CudaAttention final : public AttentionOps {
     });
 
     int64_t works_bytes = 0;
-    for (const SpanWork& work : works) works_bytes += SizeOf(work.units) + SizeOf(work.jobs);
+    for (const SpanWork& work : works) {
+      works_bytes += SizeOf(work.units) + SizeOf(work.fixed) + SizeOf(work.jobs);
+    }
     lists_.Begin(SizeOf(segments.views()) + SizeOf(tiles) + SizeOf(prefill) + works_bytes);
     const AttendTables tables = {lists_.Put(std::span<const SegmentView>(segments.views())),
                                  lists_.Put(std::span<const RowTile>(tiles))};
     const PrefillJob* const prefill_jobs = lists_.Put(std::span<const PrefillJob>(prefill));
-    const SpanUnit* units[kWorks];
-    const MergeJob* jobs[kWorks];
+    SpanLists span_lists[kWorks];
     for (int i = 0; i < kWorks; ++i) {
-      units[i] = lists_.Put(std::span<const SpanUnit>(works[i].units));
-      jobs[i] = lists_.Put(std::span<const MergeJob>(works[i].jobs));
+      span_lists[i] = {lists_.Put(std::span<const SpanUnit>(works[i].units)),
+                       lists_.Put(std::span<const SpanUnit>(works[i].fixed)),
+                       lists_.Put(std::span<const MergeJob>(works[i].jobs))};
     }
     if (!on_host.empty()) PlanFetch(on_host, heads_on_host, group, works);
     tables_.Send(stream_);
@@ -350,8 +382,8 @@ class CudaAttention final : public AttentionOps {
     way.attend(call, tables, shape.format.dtype, prefill_jobs, static_cast<int64_t>(prefill.size()),
                results, stream_);
     for (int i = 0; i < kWorks; ++i) {
-      RunSpans(shape, call, tables, i < kNeeds ? kFewTiles : kManyTiles, works[i], units[i],
-               jobs[i], results);
+      RunSpans(shape, call, tables, i < kNeeds ? kFewTiles : kManyTiles, works[i], span_lists[i],
+               results);
     }
   }
 
@@ -409,7 +441,7 @@ class CudaAttention final : public AttentionOps {
   }
 
   void RunSpans(const AttentionShape& shape, const AttendCall& call, const AttendTables& tables,
-                int row_tiles, const SpanWork& work, const SpanUnit* units, const MergeJob* jobs,
+                int row_tiles, const SpanWork& work, const SpanLists& lists,
                 const RowResults& results) {
     if (work.jobs.empty()) return;
     SpanShape span = {};
@@ -432,7 +464,7 @@ class CudaAttention final : public AttentionOps {
     int64_t largest = 1;
     for (const MergeJob& job : work.jobs) largest = std::max<int64_t>(largest, job.units);
     int64_t most_units =
-        std::min(std::ssize(work.units), kMostPartialBytes / UnitBytes(rows, span.value_stride));
+        std::min(work.places(), kMostPartialBytes / UnitBytes(rows, span.value_stride));
     RowState* states = nullptr;
     float* values = nullptr;
     while (values == nullptr) {
@@ -457,9 +489,13 @@ class CudaAttention final : public AttentionOps {
       }
       if (chunk != SpanWork::kNoChunk && chunk != started) fetch_.Start(chunk);
       started = chunk;
-      SpanAttention(call, tables, span, units + first_unit, count, states, values, stream_);
-      MergeSpans(call, tables, span, jobs + begin, static_cast<int64_t>(end - begin), first_unit,
-                 states, values, results, stream_);
+      const SpanWork::JobBegin from = work.BeginOf(begin), to = work.BeginOf(end);
+      FixedSpans(call, tables, span, lists.fixed + from.fixed, to.fixed - from.fixed, first_unit,
+                 states, values, stream_);
+      SpanAttention(call, tables, span, lists.units + from.unit, to.unit - from.unit, first_unit,
+                    states, values, stream_);
+      MergeSpans(call, tables, span, lists.jobs + begin, static_cast<int64_t>(end - begin),
+                 first_unit, states, values, results, stream_);
       const bool last = end == work.jobs.size() || work.ChunkOf(end) != chunk;
       if (chunk != SpanWork::kNoChunk && last) fetch_.Done(chunk);
       begin = end;
@@ -588,7 +624,8 @@ class CudaAttention final : public AttentionOps {
 }  // namespace
 
 int64_t AttentionScratchBytes(const PassSize& size) {
-  const int64_t spans = (size.entries + kAttentionSpan - 1) / kAttentionSpan;
+  // One more where a span has pages of two kinds.
+  const int64_t spans = (size.entries + kAttentionSpan - 1) / kAttentionSpan + 1;
   const int64_t value_stride = (size.value_dim + 7) / 8 * 8;
   const int64_t heads = size.sequences * size.kv_heads;
   const int64_t states =

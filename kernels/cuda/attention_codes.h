@@ -92,16 +92,6 @@ KVG_DEVICE float NumberOf(const CodeNumbers& numbers, uint32_t code) {
   }
 }
 
-template <DType type>
-KVG_DEVICE Float2 Unpacked(uint32_t pair) {
-  if constexpr (type == DType::kBF16) {
-    return {FloatOf(pair << 16), FloatOf(pair & 0xffff0000u)};
-  } else {
-    return {HalfToFloat(static_cast<uint16_t>(pair)),
-            HalfToFloat(static_cast<uint16_t>(pair >> 16))};
-  }
-}
-
 // A string of 8 codes: the first four places and the last four.
 struct CodeBits {
   uint32_t near, far;

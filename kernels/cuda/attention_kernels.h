@@ -7,11 +7,12 @@
 
 namespace kvgauge::cuda {
 
-// One span of one segment, for one tile of rows.
+// One span of one segment, for one tile of rows: its fixed pages, or the others. place: of its
+// states among those of all units of the call, in the order of merging.
 struct SpanUnit {
-  int segment, span, tile, unused;
+  int segment, span, tile, place;
 };
-// The spans of a tile: units [first_unit, first_unit + units), ascending.
+// The spans of a tile: places [first_unit, first_unit + units), ascending.
 struct MergeJob {
   int64_t first_unit;
   int units, tile;
@@ -45,12 +46,16 @@ int64_t MostSharedBytes();
 // Most dims of values, as stored, that a shape takes; most warps of a shape.
 int MostValueDims(int row_tiles, int warps);
 
-// Partial states of units: states [units][16 row_tiles], values [units][16
-// row_tiles][value_stride].
+// Partial states of units: states [places][16 row_tiles], values [places][16
+// row_tiles][value_stride]; the first are those of place first_unit.
 void SpanAttention(const AttendCall& call, const AttendTables& tables, const SpanShape& shape,
-                   const SpanUnit* units, int64_t count, RowState* states, float* values,
-                   Stream stream);
-// states and values are those of unit first_unit.
+                   const SpanUnit* units, int64_t count, int64_t first_unit, RowState* states,
+                   float* values, Stream stream);
+// The same of units of fixed pages.
+FixedPlan FixedShared(int key_dim, int value_dim, int row_tiles);
+void FixedSpans(const AttendCall& call, const AttendTables& tables, const SpanShape& shape,
+                const SpanUnit* units, int64_t count, int64_t first_unit, RowState* states,
+                float* values, Stream stream);
 void MergeSpans(const AttendCall& call, const AttendTables& tables, const SpanShape& shape,
                 const MergeJob* jobs, int64_t count, int64_t first_unit, const RowState* states,
                 const float* values, const RowResults& results, Stream stream);

@@ -65,6 +65,15 @@ KVG_DEVICE uint32_t Pack(float low, float high) {
   }
 }
 template <DType type>
+KVG_DEVICE Float2 Unpacked(uint32_t pair) {
+  if constexpr (type == DType::kBF16) {
+    return {FloatOf(pair << 16), FloatOf(pair & 0xffff0000u)};
+  } else {
+    return {HalfToFloat(static_cast<uint16_t>(pair)),
+            HalfToFloat(static_cast<uint16_t>(pair >> 16))};
+  }
+}
+template <DType type>
 KVG_DEVICE void MultiplyAdd(float (&c)[4], const Uint4& a, uint32_t b0, uint32_t b1) {
   const uint32_t left[4] = {a.x, a.y, a.z, a.w}, right[2] = {b0, b1};
   if constexpr (type == DType::kBF16) {

@@ -15,7 +15,8 @@ constexpr int kMostWarps = 16;
 
 struct SpanArrays {
   const SpanUnit* units;
-  RowState* states;
+  int64_t first_unit;
+  RowState* states;  // of a block's own unit, in TakeSpan
   float* values;
   int value_stride;
   SharedPlan shared;
@@ -184,7 +185,7 @@ KVG_DEVICE void StoreStates(const RowTile& tile, float* parts, const SpanArrays&
   constexpr int kRows = tiles * 16;
   const int sixteenth = WarpIndex() % kSixteenths, first_tile = WarpIndex() / kSixteenths;
   const int tile_step = BlockThreads() / kWarp / kSixteenths, row = Lane() / 4;
-  RowState* const states = arrays.states + BlockX() * kRows;
+  RowState* const states = arrays.states;
   SyncBlock();
 #pragma unroll
   for (int m = 0; m < tiles; ++m) {
@@ -213,12 +214,11 @@ template <DType type, int tiles, int blocks>
 KVG_DEVICE void StoreValues(const SegmentView& segment, const RowTile& tile, int value_dim,
                             float* room, const SpanArrays& arrays,
                             const SpanSums<type, tiles, blocks>& sums) {
-  constexpr int kRows = tiles * 16;
   const int warps = BlockThreads() / kWarp, dim = segment.stored.value_dim;
   const int all_blocks = (dim + 7) / 8, mine = (all_blocks + 2 * warps - 1) / (2 * warps) * 2;
   const int first = WarpIndex() * mine, count = Least(mine, all_blocks - first);
   const MatrixView& basis = segment.values.basis;
-  float* const values = arrays.values + BlockX() * kRows * arrays.value_stride;
+  float* const values = arrays.values;
   float* const to = basis.data == nullptr ? values : room;
   const int stride = basis.data == nullptr ? arrays.value_stride : all_blocks * 8;
   SyncBlock();
@@ -369,19 +369,21 @@ KVG_DEVICE void TakePlainPages(const AttendCall& call, const SegmentView& segmen
 // plain: keys and values of all segments are 16-bit pages that are multiplied as they lie, and
 // there is room for stages.
 template <DType type, int tiles, int blocks, bool plain>
-KVG_DEVICE void TakeSpan(const AttendCall& call, const AttendTables& tables,
-                         const SpanArrays& arrays) {
+KVG_DEVICE void TakeSpan(const AttendCall& call, const AttendTables& tables, SpanArrays arrays) {
   KVG_DYNAMIC_SHARED(unsigned char, shared);
   const SharedPlan& plan = arrays.shared;
   const SpanMemory memory = MemoryOf(shared, plan);
   const ExpandedPages expanded = PagesOf(shared, plan);
 
   const SpanUnit unit = arrays.units[BlockX()];
+  const int64_t first_row = (unit.place - arrays.first_unit) * tiles * 16;
+  arrays.states += first_row;
+  arrays.values += first_row * arrays.value_stride;
   const SegmentView& segment = tables.segments[unit.segment];
   const RowTile tile = tables.tiles[unit.tile];
-  const int page_begin = unit.span * kSpanPages;
+  const int page_begin = Most(unit.span * kSpanPages, segment.fixed_pages);
   const int pages = static_cast<int>(CeilDiv(segment.length, kPageEntries));
-  const int page_end = Least(page_begin + kSpanPages, pages);
+  const int page_end = Least((unit.span + 1) * kSpanPages, pages);
   if constexpr (type != DType::kF32) {
     if (!segment.numbers) PackQueries<type, tiles>(call, tile, memory.queries16);
   }
@@ -498,9 +500,9 @@ int MostValueDims(int row_tiles, int warps) {
 }
 
 void SpanAttention(const AttendCall& call, const AttendTables& tables, const SpanShape& shape,
-                   const SpanUnit* units, int64_t count, RowState* states, float* values,
-                   Stream stream) {
-  const SpanArrays arrays = {units, states, values, shape.value_stride, shape.shared};
+                   const SpanUnit* units, int64_t count, int64_t first_unit, RowState* states,
+                   float* values, Stream stream) {
+  const SpanArrays arrays = {units, first_unit, states, values, shape.value_stride, shape.shared};
   const LaunchShape launch = {
       .grid_x = count, .threads = shape.warps * kWarp, .shared_bytes = shape.shared.total};
   const auto run = [&](auto few, auto many) {

@@ -43,6 +43,15 @@ class SharedCarver {
   int used_;
 };
 
+// Whether rows in fixed point can meet such codes (attention_fixed.cu).
+bool MeetsFixedRows(const CodecView& c) {
+  const bool float8 = c.kind == KvCodecKind::kFp8E4M3 || c.kind == KvCodecKind::kFp8E5M2;
+  if (HoldsRecords(c) || float8 || c.has_levels || !c.range_table || c.range_of_dims) return false;
+  if (c.scale != ScaleType::kF16 || c.bits < 2 || c.bits > 4) return false;
+  if (c.keys) return !c.by_token && c.dim % 64 == 0;
+  return c.by_token && (c.group % 16 == 0 || c.group >= c.dim);
+}
+
 }  // namespace
 
 AttendCall CallOf(const AttentionShape& shape, const Tensor& q) {
@@ -111,6 +120,7 @@ SideView SegmentTables::SideOf(const KvSegment& segment, KvSide side, Tables& ta
   CodecView codec = ViewOf(*coded.codec);
   PutRanges(*coded.codec, tables, &codec);
   view.codec = tables.Put(std::span<const CodecView>(&codec, 1));
+  view.fixed = MeetsFixedRows(codec);
   const Tables::Place<CodedPage> list = tables.Put<CodedPage>(RoomOf(coded.entries));
   const auto at = [](void* const* from, int64_t p) { return from == nullptr ? nullptr : from[p]; };
   for (int64_t p = 0; p < PagesOf(coded.entries); ++p) {
@@ -165,6 +175,10 @@ int SegmentTables::Fill(const KvHead& head, Tables& tables) {
     view.values_in_keys = segment.values_in_keys;
     view.numbers = segment.rotation != nullptr || !segment.key_basis.empty();
     view.narrow_codes = narrow_codes;
+    if (narrow_codes && view.keys.fixed && view.values.fixed) {
+      view.fixed_pages =
+          std::min(view.keys.coded_entries, view.values.coded_entries) / kPageEntries;
+    }
     view.bias = segment.bias;
     view.key_scale = segment.key_scale;
     view.value_scale = segment.value_scale;
@@ -185,10 +199,11 @@ int SegmentTables::Fill(const KvHead& head, Tables& tables) {
   return begin;
 }
 
-void SharedNeeds::Add(const AttentionShape& shape, const SegmentView& view) {
+void SharedNeeds::Add(const AttentionShape& shape, const SegmentView& view, int first_page) {
   const bool wide = shape.format.dtype == DType::kF32;
-  const bool coded_keys = view.keys.coded_entries > 0;
-  const bool coded_values = view.values_in_keys ? coded_keys : view.values.coded_entries > 0;
+  const int first = first_page * kPageEntries;
+  const bool coded_keys = view.keys.coded_entries > first;
+  const bool coded_values = view.values_in_keys ? coded_keys : view.values.coded_entries > first;
   const bool narrow = view.narrow_codes;
   narrow_codes = narrow_codes || (narrow && (coded_keys || coded_values));
   keys16 = keys16 || (!wide && !view.numbers);

@@ -55,7 +55,8 @@ struct SharedNeeds {
   int latent_values = 0;                  // most dims of latents of values
   int64_t page_bytes = 0;                 // most of a page as it lies, both sides
 
-  void Add(const AttentionShape& shape, const SegmentView& view);
+  // first_page: what comes before is met otherwise.
+  void Add(const AttentionShape& shape, const SegmentView& view, int first_page = 0);
   // Nothing but 16-bit pages that are multiplied as they lie.
   bool plain() const { return expanded_dims == 0 && !values32 && !narrow_codes; }
 };

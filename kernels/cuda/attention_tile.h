@@ -155,23 +155,35 @@ KVG_DEVICE void FinishScores(const AttendCall& call, const SegmentView& segment,
   }
 }
 
-KVG_DEVICE float QueryAt(const AttendCall& call, const RowTile& tile, int r, int dim) {
-  if (r >= tile.count || dim >= call.key_dim) return 0.0f;
+// Null: the tile has no row r.
+KVG_DEVICE const float* QueryRow(const AttendCall& call, const RowTile& tile, int r) {
+  if (r >= tile.count) return nullptr;
   const int64_t row = tile.first_row + tile.item_row(r);
-  return call.q[row * call.q_stride + tile.head(r) * call.q_head_stride + dim];
+  return call.q + row * call.q_stride + tile.head(r) * call.q_head_stride;
+}
+KVG_DEVICE float QueryAt(const AttendCall& call, const RowTile& tile, int r, int dim) {
+  const float* const row = QueryRow(call, tile, r);
+  return row == nullptr || dim >= call.key_dim ? 0.0f : row[dim];
 }
 
 // Queries as left operands: [tile][16 dims][lane].
 template <DType type, int tiles>
 KVG_DEVICE void PackQueries(const AttendCall& call, const RowTile& tile, Uint4* packed) {
-  const int chunks = (call.key_dim + 15) / 16;
-  for (int i = Thread(); i < tiles * chunks * kWarp; i += BlockThreads()) {
-    const int lane = i % kWarp, chunk = i / kWarp % chunks, m = i / kWarp / chunks;
-    const int r = m * 16 + lane / 4, d = chunk * 16 + lane % 4 * 2;
-    const auto pair = [&](int row, int dim) {
-      return Pack<type>(QueryAt(call, tile, row, dim), QueryAt(call, tile, row, dim + 1));
-    };
-    packed[i] = {pair(r, d), pair(r + 8, d), pair(r, d + 8), pair(r + 8, d + 8)};
+  const int chunks = (call.key_dim + 15) / 16, warps = BlockThreads() / kWarp;
+  for (int m = 0; m < tiles; ++m) {
+    const int r = m * 16 + Lane() / 4;
+    const float *const near = QueryRow(call, tile, r), *const far = QueryRow(call, tile, r + 8);
+    for (int chunk = WarpIndex(); chunk < chunks; chunk += warps) {
+      const int d = chunk * 16 + Lane() % 4 * 2;
+      const auto at = [&](const float* row, int dim) {
+        return row == nullptr || dim >= call.key_dim ? 0.0f : row[dim];
+      };
+      const auto pair = [&](const float* row, int dim) {
+        return Pack<type>(at(row, dim), at(row, dim + 1));
+      };
+      packed[(m * chunks + chunk) * kWarp + Lane()] = {pair(near, d), pair(far, d),
+                                                       pair(near, d + 8), pair(far, d + 8)};
+    }
   }
 }
 

@@ -10,6 +10,10 @@
 //   new maximum), then the page is added. The softmax sum is kept apart for each lane of a quad and
 //   each 16 entries of a page (see mma.h), and joined at the end of the span: quads as a butterfly,
 //   then the four sixteenths in order.
+// - Pages of codes that rows in fixed point meet come first in a segment. Such a page's scores and
+//   values are sums of integers, and so in any order. It gives a RowState of its own; those of a
+//   span are added in order, relative to the largest score of all, and count as a span of their own
+//   beside the rest of it.
 // - Spans are merged in order, as RowState says.
 // A page that a row does not see changes none of these, so it may be walked or left out.
 #pragma once
@@ -35,6 +39,7 @@ struct SideView {
   const CodedPage* coded;  // of the first entries
   const CodecView* codec;
   int coded_entries;
+  bool fixed;        // rows in fixed point can meet these codes (attention_fixed.cu)
   int dim;           // of entries as stored
   MatrixView basis;  // null: entries are no latents
 };
@@ -49,6 +54,7 @@ struct SegmentView {
   bool numbers;       // keys are expanded to f32: rotated, or latents
   bool narrow_codes;  // codes are expanded to 16-bit pages (attention_codes.h), else to f32, in
                       // parts
+  int fixed_pages;    // so many, from the first on, are met by rows in fixed point, both sides
   const float* bias;
   const float* key_scale;
   const float* value_scale;
@@ -97,6 +103,13 @@ struct RowState {
   float sum;       // of exp2(score - max)
   float weighted;  // of exp2(score - max) * (score - max)
   float unused;
+};
+
+// Shared memory of a block of FixedSpans, in bytes.
+struct FixedPlan {
+  int states, values;  // of 8 pages and 8 rows; the queries lie before them
+  int value_stride;    // floats
+  int total;
 };
 
 inline constexpr int kKeyParts = 2;  // pages of 16 bits that one page of keys is expanded to

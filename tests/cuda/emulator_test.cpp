@@ -93,6 +93,42 @@ TEST(Emulator, FragmentsAndMatrixLoadsFitTogether) {
   }
 }
 
+// a: [16, 32] signed, b: [32, 8] unsigned; sums begin with `first`.
+KVG_KERNEL(32) MultiplyByteTile(const int8_t* a, const uint8_t* b, int32_t first, int32_t* c) {
+  const int g = Lane() / 4, t = Lane() % 4;
+  uint32_t fragment_a[4] = {}, fragment_b[2] = {};
+  for (int i = 0; i < 4; ++i) {
+    for (int k = 0; k < 4; ++k) {
+      const int column = i / 2 * 16 + 4 * t + k;
+      fragment_a[i] |= uint32_t{static_cast<uint8_t>(a[(g + i % 2 * 8) * 32 + column])} << 8 * k;
+      if (i < 2) fragment_b[i] |= uint32_t{b[(i * 16 + 4 * t + k) * 8 + g]} << 8 * k;
+    }
+  }
+  int32_t sums[4] = {first, first, first, first};
+  MultiplyAddBytes(sums, fragment_a, fragment_b);
+  for (int i = 0; i < 4; ++i) c[(g + i / 2 * 8) * 8 + 2 * t + i % 2] = sums[i];
+}
+
+TEST(Emulator, ProductsOfBytesAreExact) {
+  std::vector<int8_t> a(512);
+  std::vector<uint8_t> b(256);
+  for (size_t i = 0; i < a.size(); ++i) a[i] = static_cast<int8_t>(i * 77 % 256 - 128);
+  for (size_t i = 0; i < b.size(); ++i) b[i] = static_cast<uint8_t>(i * 91 % 256);
+  const DeviceArray<int8_t> device_a(a);
+  const DeviceArray<uint8_t> device_b(b);
+  const DeviceArray<int32_t> c(128);
+  KVG_LAUNCH(MultiplyByteTile, {.threads = 32}, nullptr, device_a.get(), device_b.get(), 1 << 30,
+             c.get());
+  const std::vector<int32_t> got = c.values();
+  for (size_t i = 0; i < 16; ++i) {
+    for (size_t j = 0; j < 8; ++j) {
+      int32_t sum = 1 << 30;
+      for (size_t k = 0; k < 32; ++k) sum += a[i * 32 + k] * b[k * 8 + j];
+      EXPECT_EQ(got[i * 8 + j], sum) << i << ", " << j;
+    }
+  }
+}
+
 KVG_KERNEL(32) CopyInTwoGroups(const float* x, float* early, float* late) {
   KVG_DYNAMIC_SHARED(float, buffer);
   CopyAsync16(buffer + 4 * Lane(), x + 4 * Lane());

@@ -52,7 +52,8 @@ inline constexpr int64_t kMostWarpgroupSharedBytes = 227 * 1024;
 }  // namespace kvgauge::cuda
 
 // Both define, in kvgauge::cuda:
-//   KVG_KERNEL(threads) name(args)      a kernel, launched with at most `threads` threads a block
+//   KVG_KERNEL(threads) name(args)      a kernel, launched with at most `threads` threads a block;
+//                                       (threads, blocks): so many blocks fit on a multiprocessor
 //   KVG_DEVICE  KVG_MEMBER              before a function, a member that kernels call
 //   KVG_CONSTANT                        before a table
 //   KVG_SHARED(type, name, count)       type* name: count numbers of the block, 16-byte aligned
@@ -68,6 +69,8 @@ inline constexpr int64_t kMostWarpgroupSharedBytes = 227 * 1024;
 //                                       f64
 //   HalfToFloat FloatToHalf Bf16ToFloat FloatToBf16 PackHalf2 PackBf16x2(low, high)
 //   BitsOf(float) FloatOf(uint32_t) IsNan PopCount CountLeadingZeros FindFirst (0: none, else 1 ..)
+//   PermuteBytes(a, b, selector)        byte i is the one of b:a that the selector's hex digit i
+//                                       names, 0 .. 7
 //   Float2 Float4 Uint2 Uint4           8 and 16 bytes, aligned
 //   CopyAsync16(shared, global) CommitCopies() WaitCopies<groups that may be pending>()
 #ifdef __CUDACC__

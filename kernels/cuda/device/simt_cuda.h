@@ -4,7 +4,7 @@
 
 #include <cuda_runtime.h>
 
-#define KVG_KERNEL(threads) static __global__ void __launch_bounds__(threads)
+#define KVG_KERNEL(...) static __global__ void __launch_bounds__(__VA_ARGS__)
 #define KVG_DEVICE static __device__ __forceinline__
 #define KVG_MEMBER __device__ __forceinline__
 #define KVG_CONSTANT static __constant__ const
@@ -134,6 +134,9 @@ KVG_DEVICE int PopCount(uint32_t x) { return __popc(x); }
 KVG_DEVICE int PopCount(uint64_t x) { return __popcll(x); }
 KVG_DEVICE int CountLeadingZeros(uint32_t x) { return __clz(static_cast<int>(x)); }
 KVG_DEVICE int FindFirst(uint32_t x) { return __ffs(static_cast<int>(x)); }
+KVG_DEVICE uint32_t PermuteBytes(uint32_t a, uint32_t b, uint32_t selector) {
+  return __byte_perm(a, b, selector);
+}
 
 KVG_DEVICE float HalfToFloat(uint16_t bits) {
   float x;

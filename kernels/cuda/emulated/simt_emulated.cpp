@@ -420,6 +420,27 @@ void MultiplyAddBf16(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[
 void MultiplyAddF16(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
   MultiplyAdd("MultiplyAddF16", c, a, b, [](uint16_t bits) { return F16ToF32(bits); });
 }
+void MultiplyAddBytes(int32_t (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+  struct Registers {
+    uint32_t a[4], b[2];
+  };
+  const emulated::Deposits& all =
+      emulated::Exchange("MultiplyAddBytes", Registers{{a[0], a[1], a[2], a[3]}, {b[0], b[1]}});
+  const int g = Lane() / 4, t = Lane() % 4;
+  for (int quad = 0; quad < 4; ++quad) {
+    const auto of_row = emulated::DepositOf<Registers>(all, 4 * g + quad);
+    for (int column = 0; column < 2; ++column) {
+      const auto of_column = emulated::DepositOf<Registers>(all, 4 * (2 * t + column) + quad);
+      for (int k = 0; k < 8; ++k) {
+        const int shift = k % 4 * 8;
+        const int32_t y = static_cast<uint8_t>(of_column.b[k / 4] >> shift);
+        for (int row = 0; row < 2; ++row) {
+          c[row * 2 + column] += static_cast<int8_t>(of_row.a[k / 4 * 2 + row] >> shift) * y;
+        }
+      }
+    }
+  }
+}
 void LoadMatrix4(uint32_t (&r)[4], const void* row) { LoadMatrices("LoadMatrix4", r, row, false); }
 void LoadMatrix4Transposed(uint32_t (&r)[4], const void* row) {
   LoadMatrices("LoadMatrix4Transposed", r, row, true);

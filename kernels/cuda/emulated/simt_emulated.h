@@ -23,7 +23,7 @@
 
 #include "core/dtype.h"
 
-#define KVG_KERNEL(threads) static void
+#define KVG_KERNEL(...) static void
 #define KVG_DEVICE static inline
 #define KVG_MEMBER
 #define KVG_CONSTANT static const
@@ -257,6 +257,14 @@ inline int PopCount(uint32_t x) { return std::popcount(x); }
 inline int PopCount(uint64_t x) { return std::popcount(x); }
 inline int CountLeadingZeros(uint32_t x) { return std::countl_zero(x); }
 inline int FindFirst(uint32_t x) { return x == 0 ? 0 : std::countr_zero(x) + 1; }
+inline uint32_t PermuteBytes(uint32_t a, uint32_t b, uint32_t selector) {
+  const uint64_t both = uint64_t{b} << 32 | a;
+  uint32_t bytes = 0;
+  for (int i = 0; i < 4; ++i) {
+    bytes |= static_cast<uint32_t>(both >> (selector >> 4 * i & 7) * 8 & 0xff) << 8 * i;
+  }
+  return bytes;
+}
 
 inline float HalfToFloat(uint16_t bits) { return F16ToF32(bits); }
 inline uint16_t FloatToHalf(float x) { return F32ToF16(x); }

@@ -14,11 +14,9 @@
 // The softmax sum, log-sum-exp and everything captured come from unrounded f32 probabilities. The
 // weights of the value product may be rounded to a bf16 cache's type, and decoded values to the
 // type of a 16-bit cache. With codes, which count from the middle of their range while zeros stay
-// f32, so may rows after scales are folded in: a score moves by at most 2^-9 * scale * sum over
-// dims of |q|
-// * half the range of the page's dim. The cpu takes 16-bit integers in units of a row's largest
-// number in the page, in f16 caches too: at most 2^-15 * scale * dims * the largest |q| * half
-// range, up to 256 dims. f32 caches stay in f32.
+// f32, so may rows after scales are folded in, to 16-bit integers in units of a row's largest
+// number in the page: a score moves by at most 2^-15 * scale * dims * the largest |q| * half the
+// range of the page's dim, up to 256 dims. f32 caches stay in f32.
 #pragma once
 
 #include <cstdint>
