@@ -41,6 +41,7 @@ class ReferenceMatrix final : public PackedMatrix {
     std::vector<BlockCodes> blocks;
   };
   std::vector<CodedRow> coded = {};
+  std::optional<RowRounding> rounding = std::nullopt;
 };
 
 // A row rounded to 8 bits.
@@ -131,6 +132,12 @@ class ReferenceLinear final : public LinearOps, public BlockProducts {
     return packed;
   }
 
+  void DoRoundRowsOf(PackedMatrix& matrix, const RowRounding& rounding) override {
+    auto* packed = dynamic_cast<ReferenceMatrix*>(&matrix);
+    KVG_CHECK(packed != nullptr && packed->coded.empty(), "no floats that this backend packed");
+    packed->rounding = rounding;
+  }
+
   // Of 64 rows that are all of one format.
   static std::vector<ReferenceMatrix::CodedRow> CodedRowsOf(std::span<const StoredRows> parts,
                                                             int64_t n, int64_t k) {
@@ -168,8 +175,11 @@ class ReferenceLinear final : public LinearOps, public BlockProducts {
     KVG_CHECK(matrix != nullptr, "the matrix was packed by another backend");
     const int64_t k = w.in_features();
     std::vector<double> left(static_cast<size_t>(k));
+    std::vector<float> numbers(static_cast<size_t>(k));
     for (int64_t i = 0; i < x.shape[0]; ++i) {
-      for (int64_t p = 0; p < k; ++p) left[p] = Rounded(w.dtype(), At(x, i, p));
+      for (int64_t p = 0; p < k; ++p) numbers[p] = Rounded(w.dtype(), At(x, i, p));
+      if (matrix->rounding) RoundRow(*matrix->rounding, numbers.data(), k, numbers.data());
+      for (int64_t p = 0; p < k; ++p) left[p] = Rounded(w.dtype(), numbers[p]);
       std::optional<Int8Row> int8;
       if (!matrix->coded.empty()) int8.emplace(left);
       for (int64_t j = 0; j < w.out_features(); ++j) {

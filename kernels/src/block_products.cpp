@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/block_products.h"
 
+#include <cmath>
+
 #include "core/check.h"
 #include "core/rounding.h"
 #include "core/strings.h"
@@ -31,7 +33,17 @@ int64_t CheckRows(std::span<const StoredRows> parts, int64_t k, DType store) {
 
 }  // namespace
 
-std::string_view NameOf(ProductRows rows) { return rows == ProductRows::kInt8 ? "int8" : "dtype"; }
+std::string_view NameOf(ProductRows rows) {
+  switch (rows) {
+    case ProductRows::kRounded:
+      return "dtype";
+    case ProductRows::kInt8:
+      return "int8";
+    case ProductRows::kFile:
+      return "file";
+  }
+  CheckFailed(__FILE__, __LINE__, "rows", "unknown rows of products");
+}
 
 std::unique_ptr<PackedMatrix> BlockProducts::PackStored(std::span<const StoredRows> parts,
                                                         int64_t k, DType store, bool* finite,
@@ -49,6 +61,12 @@ std::unique_ptr<PackedMatrix> BlockProducts::PackDequantised(std::span<const Sto
   auto packed = DoPackStored(parts, CheckRows(parts, k, store), k, store, Keep::kFloats, seen);
   if (finite != nullptr) *finite = seen;
   return packed;
+}
+
+void BlockProducts::RoundRowsOf(PackedMatrix& matrix, const RowRounding& rounding) {
+  KVG_CHECK(rounding.group >= 0 && std::isfinite(rounding.scale) && rounding.scale >= 0.0f,
+            "groups and scales of rounded rows are not negative");
+  DoRoundRowsOf(matrix, rounding);
 }
 
 void BlockProducts::EmbedBlocks(const StoredRows& table, DType rounded, const Tensor& ids,

@@ -256,6 +256,37 @@ TEST_F(CliTest, WeightsInBlocksStayPacked) {
   EXPECT_LT(few["weight_bytes"], many["weight_bytes"]);
 }
 
+// Rows as a quantised directory says are told, kept with a cache, and refused where no file says.
+TEST_F(CliTest, ProductRowsOfTheFileAreAChoice) {
+  const std::string model = std::string(KVG_TEST_DATA) + "/golden/quantized/ct_int_token";
+  const std::string ids = StrCat(" --ids-file ", Write("file_ids.json", "[1, 5, 9, 33, 7]"));
+  const auto generate = [&](const std::string& flags) {
+    const Outcome outcome = Run(StrCat("generate ", model, " --ignore-stop --json ", flags));
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+    return outcome.exit_code == 0 ? Json::parse(outcome.out) : Json();
+  };
+  const std::string flags = " --max-new-tokens 3 --product-rows file --weights-memory unpacked";
+  const Json rounded = generate(StrCat(ids, flags, " --save-cache ", Path("file_rows.kvc")));
+  EXPECT_EQ(rounded["product_rows"], "file");
+  const std::string load = StrCat(" --max-new-tokens 2 --load-cache ", Path("file_rows.kvc"));
+  generate(load + " --product-rows file");
+
+  const auto refused = [&](const std::string& arguments, const std::string& part) {
+    const Outcome outcome = Run(arguments);
+    EXPECT_EQ(outcome.exit_code, 2) << arguments << "\n" << outcome.out;
+    EXPECT_THAT(outcome.err, HasSubstr(part)) << arguments;
+  };
+  refused(StrCat("generate ", model, load), "products by rows of file");
+  refused(StrCat("inspect ", model, " --product-rows file --weights random:1"),
+          "expected dtype with --weights random:SEED");
+  EXPECT_EQ(Run(StrCat("inspect ", model, " --product-rows file")).exit_code, 0);
+  for (const std::string& other :
+       {Model("llama3"), std::string(KVG_TEST_DATA) + "/golden/gguf/mixed.gguf",
+        std::string(KVG_TEST_DATA) + "/golden/quantized/ct_int"}) {
+    refused(StrCat("inspect ", other, " --product-rows file"), "'input_activations'");
+  }
+}
+
 // Rows of 8 bits are asked for by name, told, kept with a cache, and refused where nothing takes
 // them.
 TEST_F(CliTest, ProductRowsOfEightBitsAreAChoice) {
@@ -281,7 +312,7 @@ TEST_F(CliTest, ProductRowsOfEightBitsAreAChoice) {
   const std::string load = StrCat(" --max-new-tokens 2 --load-cache ", Path("rows.kvc"));
   refused(StrCat("generate ", model, load), "products by rows of int8");
   generate(load + " --product-rows int8");
-  refused(StrCat("inspect ", model, " --product-rows int4"), "expected dtype or int8");
+  refused(StrCat("inspect ", model, " --product-rows int4"), "expected dtype, int8 or file");
   refused(StrCat("inspect ", model, " --product-rows int8 --weights-memory unpacked"),
           "expected dtype with --weights-memory unpacked");
   refused(StrCat("inspect ", model, " --product-rows int8 --weights random:1"),

@@ -86,7 +86,7 @@ TEST_F(ProductRowsRunTest, ResultsAreOfTheirOwn) {
 
   const Outcome wrong = run(R"(, "product_rows": "int4")");
   EXPECT_EQ(wrong.exit_code, 2);
-  EXPECT_THAT(wrong.err, ::testing::HasSubstr("expected dtype or int8"));
+  EXPECT_THAT(wrong.err, ::testing::HasSubstr("expected dtype, int8 or file"));
 }
 
 }  // namespace

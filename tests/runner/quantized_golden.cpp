@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Quantised Hub directories against the libraries that write them, or against packing by the
 // published layouts (tests/golden/quantized, scripts/goldens/make_quantized).
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
+#include "core/files.h"
 #include "core/json.h"
 #include "core/sha256.h"
 #include "runner/generate.h"
@@ -68,6 +70,51 @@ TEST_P(QuantizedModel, LogitsAreTheReferences) {
     ASSERT_TRUE(status.ok());
     EXPECT_TRUE(AllWithin(got, want, range * (dtype == DType::kF32 ? 1e-4 : 5e-2)));
   }
+}
+
+// A directory says how the inputs of its matrices are rounded, and libraries do so.
+TEST_P(QuantizedModel, LogitsByRoundedRowsAreTheReferences) {
+  const std::string path = kQuantized + GetParam();
+  const auto expected = OpenSafetensorsFile(path + "/expected.safetensors");
+  ASSERT_TRUE(expected.ok());
+  const std::vector<int32_t> ids = ReadIds(**expected, "ids");
+  const std::vector<float> plain = ReadFixture<float>(**expected, "logits", DType::kF32);
+  const auto [low, high] = std::minmax_element(plain.begin(), plain.end());
+  const double range = double{*high} - double{*low};
+  const std::unique_ptr<Ops> ops = MakeTestOps("cpu", 2);
+  const bool told = GetParam().starts_with("fp8") || FileExists(path + "/rounded.safetensors");
+  const auto logits = [&](DType dtype) {
+    ModelOptions options;
+    options.dtype = dtype;
+    options.product_rows = ProductRows::kFile;
+    const Result<std::unique_ptr<Model>> model = Model::Load(path, options, *ops);
+    EXPECT_EQ(model.ok(), told) << GetParam();
+    std::vector<float> got;
+    if (!model.ok()) {
+      EXPECT_THAT(model.error().message, ::testing::HasSubstr("input_activations"));
+      return got;
+    }
+    KvCache cache = (*model)->NewCache(std::ssize(ids));
+    const Status status = Prefill(**model, Prompt::FromTokens(ids), cache, Model::kChunkRows, true,
+                                  [&](const Tensor& rows) -> Status {
+                                    const std::vector<float> some = HostFloats(*ops, rows);
+                                    got.insert(got.end(), some.begin(), some.end());
+                                    return {};
+                                  });
+    EXPECT_TRUE(status.ok());
+    return got;
+  };
+  const std::vector<float> got = logits(DType::kF32);
+  if (!told) return;
+  // Those of the dequantised rows are neither the same nor far away.
+  EXPECT_FALSE(AllWithin(got, plain, range * 1e-3));
+  EXPECT_TRUE(AllWithin(got, plain, range * 0.25));
+  if (!FileExists(path + "/rounded.safetensors")) return;
+  const auto rounded = OpenSafetensorsFile(path + "/rounded.safetensors");
+  ASSERT_TRUE(rounded.ok());
+  const std::vector<float> want = ReadFixture<float>(**rounded, "logits", DType::kF32);
+  EXPECT_TRUE(AllWithin(got, want, range * 1e-4));
+  EXPECT_TRUE(AllWithin(logits(DType::kBF16), want, range * 5e-2));
 }
 
 INSTANTIATE_TEST_SUITE_P(All, QuantizedModel,

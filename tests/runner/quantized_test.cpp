@@ -17,6 +17,7 @@
 #include "core/strings.h"
 #include "runner/weights.h"
 #include "src/checkpoint/quantized/stored.h"
+#include "src/checkpoint/weights_common.h"
 
 namespace kvgauge {
 namespace {
@@ -286,6 +287,61 @@ TEST_F(QuantizedDirectory, PackedNumbers) {
       Numbers(Packed(), PackedTensors()),
       ElementsAre(-8, -7, -6, -5, -4, -3, -2, -1, 14, 14, 14, 14, 14, 14, 14, 14,  //
                   -24, -24, -24, -24, -24, -24, -24, -24, -28, -28, -28, -28, -28, -28, -28, -28));
+}
+
+// --- Inputs --------------------------------------------------------------------------------------
+
+// How the rows that come to "m" are rounded; what is wrong with that, nobody is told who reads it.
+Result<std::optional<RowRounding>> InputsIn(const std::string& path) {
+  const auto source = OpenWeights(path, DType::kF32);
+  EXPECT_TRUE(source.ok() && (*source)->Get("m.weight").ok());
+  return RoundedInputs::Of(**source)->InputsOf("m.weight");
+}
+
+TEST_F(QuantizedDirectory, InputsOfFp8AreToldByScheme) {
+  const auto codes = RowRounding::Codes::kE4m3;
+  Write(kBlocks, BlockTensors());
+  EXPECT_EQ(*InputsIn(path_), (RowRounding{.codes = codes, .group = 4}));
+  Write(With(kBlocks, {{"scale_fmt", "ue8m0"}}), BlockTensors());
+  EXPECT_EQ(*InputsIn(path_), (RowRounding{.codes = codes, .group = 4, .powers = true}));
+  const Json given = With(kBlocks, {{"activation_scheme", "static"}});
+  for (const char* name : {"m.input_scale", "m.activation_scale"}) {
+    Write(given, Replaced(BlockTensors(), name, Floats({}, {0.5f})));
+    EXPECT_EQ(*InputsIn(path_), (RowRounding{.codes = codes, .scale = 0.5f}));
+  }
+  Write(given, BlockTensors());
+  EXPECT_THAT(InputsIn(path_).error().message, HasSubstr("'m.input_scale'"));
+  for (const float bad : {0.0f, -1.0f, kNan}) {
+    Write(given, Replaced(BlockTensors(), "m.input_scale", Floats({1}, {bad})));
+    EXPECT_THAT(InputsIn(path_).error().message, HasSubstr("'m.input_scale'"));
+  }
+}
+
+TEST_F(QuantizedDirectory, InputsOfGroupsAreToldOrRefusedByName) {
+  const auto inputs = [&](const Json& told) {
+    Json config = Packed();
+    config["config_groups"]["group_0"]["input_activations"] = told;
+    Write(config, Replaced(PackedTensors(), "m.input_scale", Floats({1}, {0.25f})));
+    return InputsIn(path_);
+  };
+  using Codes = RowRounding::Codes;
+  EXPECT_FALSE(inputs(nullptr)->has_value());
+  EXPECT_EQ(*inputs({{"num_bits", 8}, {"dynamic", true}, {"strategy", "token"}}), RowRounding());
+  EXPECT_EQ(*inputs({{"type", "float"}, {"dynamic", true}, {"group_size", 128}}),
+            (RowRounding{.codes = Codes::kE4m3, .group = 128}));
+  EXPECT_EQ(*inputs({{"type", "int"}, {"strategy", "tensor"}}), RowRounding{.scale = 0.25f});
+  for (const Json& bad :
+       {Json{{"num_bits", 4}, {"type", "float"}}, Json{{"symmetric", false}, {"dynamic", true}},
+        Json{{"dynamic", true}, {"strategy", "tensor"}}, Json{{"dynamic", "local"}}, Json("int8"),
+        Json{{"dynamic", true}, {"group_size", 32}, {"scale_dtype", "torch.float8_e8m0fnu"}}}) {
+    const auto refused = inputs(bad);
+    ASSERT_FALSE(refused.ok()) << bad;
+    EXPECT_THAT(refused.error().message,
+                AllOf(HasSubstr("config.json"),
+                      HasSubstr("config_groups.group_0.input_activations"), HasSubstr("expected")));
+  }
+  Write(Packed(), Without(PackedTensors(), "m.input_scale"));
+  EXPECT_FALSE(InputsIn(path_)->has_value());
 }
 
 TEST_F(QuantizedDirectory, PackedNamesWhatDoesNotFit) {

@@ -12,6 +12,7 @@
 
 #include "core/rounding.h"
 #include "core/strings.h"
+#include "src/checkpoint/weights_common.h"
 #include "support/test_ops.h"
 
 namespace kvgauge {
@@ -24,7 +25,7 @@ constexpr float kNotANumber = std::numeric_limits<float>::quiet_NaN();
 constexpr float kNoScale = std::numeric_limits<float>::infinity();
 
 // Matrices [3, 32] of floats, or in blocks of q8_0 whose scale is given.
-class HeldSource final : public WeightSource {
+class HeldSource final : public WeightSource, public RoundedInputs {
  public:
   void PutFloats(const std::string& name, int64_t wrong = -1) {
     std::vector<float>& numbers = held_[name].numbers;
@@ -43,6 +44,12 @@ class HeldSource final : public WeightSource {
       std::memcpy(block, &half, sizeof(half));
       ReadBlock(BlockFormat::kQ80, block, held.numbers.data() + row * kLoadedColumns);
     }
+  }
+  void PutInputs(const std::string& name, std::optional<RowRounding> inputs) {
+    held_[name].inputs = inputs;
+  }
+  Result<std::optional<RowRounding>> InputsOf(const std::string& name) const override {
+    return held_.at(name).inputs;
   }
   int made() const { return made_; }
 
@@ -78,6 +85,7 @@ class HeldSource final : public WeightSource {
   struct Held {
     std::vector<float> numbers;
     std::vector<uint8_t> blocks;
+    std::optional<RowRounding> inputs = std::nullopt;
   };
   std::map<std::string, Held> held_;
   mutable int made_ = 0;
@@ -150,6 +158,53 @@ TEST(WeightLoaderTest, ATensorIsMadeOnceAndBlocksNever) {
     EXPECT_EQ(linear.matrix->out_features(), 2 * kLoadedRows);
     EXPECT_EQ(source.made(), before + 1);
   });
+}
+
+TEST(WeightLoaderTest, PartsReadRowsThatAreRoundedInOneWay) {
+  HeldSource source;
+  source.PutFloats("q");
+  source.PutFloats("k");
+  const std::vector<float> x(kLoadedColumns, 0.7f);
+  const auto ops = MakeTestOps("cpu", 1);
+  const auto product = [&](ProductRows by, Result<float>& sum) {
+    WeightLoader loader(source, DType::kF32, *ops, true, by);
+    Linear linear;
+    const Status loaded = loader.Load(SpecOf({"q", "k"}), linear);
+    if (!loaded.ok()) {
+      sum = loaded.error();
+      return;
+    }
+    std::vector<float> out(2 * kLoadedRows);
+    ops->linear->MatMul(View(x, {1, kLoadedColumns}), *linear.matrix, {}, MatMulMode::kSet,
+                        View(out, {1, 2 * kLoadedRows}));
+    sum = out[0];
+  };
+  const auto by_file = [&](std::optional<RowRounding> q, std::optional<RowRounding> k) {
+    source.PutInputs("q", q);
+    source.PutInputs("k", k);
+    Result<float> sum = 0.0f;
+    product(ProductRows::kFile, sum);
+    return sum;
+  };
+  const RowRounding narrow{.scale = 0.25f}, wide{.scale = 0.5f};
+  EXPECT_EQ(*by_file(narrow, narrow), 0.75f * 16);
+  // The largest scale: that of either part.
+  EXPECT_EQ(*by_file(narrow, wide), 0.5f * 16);
+  EXPECT_EQ(*by_file(wide, narrow), 0.5f * 16);
+  const RowRounding floats{.codes = RowRounding::Codes::kE4m3, .scale = 0.25f};
+  for (const auto& other : {std::optional<RowRounding>(), std::optional(floats),
+                            std::optional(RowRounding{.group = 16})}) {
+    const Result<float> refused = by_file(narrow, other);
+    ASSERT_FALSE(refused.ok());
+    EXPECT_THAT(refused.error().message, ::testing::AllOf(HasSubstr("k.file"), HasSubstr("'q'"),
+                                                          HasSubstr("different ways")));
+  }
+  // What a file says is a choice.
+  Result<float> plain = 0.0f, unsaid = by_file(std::nullopt, std::nullopt);
+  source.PutInputs("q", narrow);
+  product(ProductRows::kRounded, plain);
+  EXPECT_EQ(*plain, *unsaid);
+  EXPECT_NE(*plain, 0.75f * 16);
 }
 
 }  // namespace

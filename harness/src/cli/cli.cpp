@@ -343,7 +343,8 @@ void AddBench(CommandTable& table) {
       ->capture_default_str();
   command
       ->add_option("--product-rows", options->product_rows,
-                   "dtype, or int8: rows of 8 bits for matrices in blocks")
+                   "dtype; int8: rows of 8 bits for matrices in blocks; file: rows rounded as "
+                   "the file says")
       ->capture_default_str();
   command->add_option("--dtype", options->dtypes, "weights and cache")
       ->delimiter(',')

@@ -466,8 +466,9 @@ void AddModelFlags(CLI::App& command, ModelFlags& flags) {
       ->capture_default_str();
   command
       .add_option("--product-rows", flags.product_rows,
-                  "dtype, or int8: matrices in blocks are multiplied by rows of 8 bits, 256 "
-                  "numbers to a scale. Faster; results differ, and are results of their own")
+                  "dtype; int8: matrices in blocks are multiplied by rows of 8 bits, 256 numbers "
+                  "to a scale (faster); or file: rows are rounded as a quantised directory says "
+                  "of the inputs of its matrices. Results differ, and are results of their own")
       ->capture_default_str();
   command.add_option("--backend", flags.backend, "cpu, cpu:ISA, cuda, cuda:N or reference")
       ->capture_default_str();

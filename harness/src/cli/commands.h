@@ -18,7 +18,7 @@ struct ModelFlags {
   std::string dtype = "auto";    // "auto": as stored
   std::string weights = "file";  // "file" or "random:SEED"
   std::string weights_memory = "packed";  // or "unpacked"
-  std::string product_rows = "dtype";     // or "int8"
+  std::string product_rows = "dtype";     // "int8" or "file"
   std::string backend = "cpu";
   int threads = 0;       // 0: one per processor
   bool divides = false;  // whether the command takes the layers of a model on several devices

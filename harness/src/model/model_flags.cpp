@@ -24,9 +24,16 @@ Result<ModelOptions> ParseModelOptions(const ModelFlags& flags) {
                            " is not known; expected packed or unpacked"));
   }
   options.keep_blocks = flags.weights_memory == "packed";
-  if (flags.product_rows != "dtype" && flags.product_rows != "int8") {
+  if (flags.product_rows == NameOf(ProductRows::kFile)) {
+    options.product_rows = ProductRows::kFile;
+    if (flags.weights != "file") {
+      return BadInput(
+          StrCat("--product-rows: ", Quoted(flags.product_rows),
+                 " needs weights of a file; expected dtype with --weights random:SEED"));
+    }
+  } else if (flags.product_rows != "dtype" && flags.product_rows != "int8") {
     return BadInput(StrCat("--product-rows: ", Quoted(flags.product_rows),
-                           " is not known; expected dtype or int8"));
+                           " is not known; expected dtype, int8 or file"));
   }
   if (flags.product_rows == "int8") {
     options.product_rows = ProductRows::kInt8;

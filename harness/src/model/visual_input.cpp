@@ -158,9 +158,14 @@ Result<Preprocessor> ReadPicturePreprocessor(const std::string& model) {
 
 Result<std::unique_ptr<VisionTower>> LoadTower(const ModelFlags& flags, Ops& ops, bool behind) {
   KVG_ASSIGN(const ModelOptions options, ParseModelOptions(flags));
-  return VisionTower::Load(
-      flags.model, {.dtype = options.dtype, .random_seed = options.random_seed, .behind = behind},
-      ops);
+  // Blocks of few bits are none of a tower's.
+  const bool by_file = options.product_rows == ProductRows::kFile;
+  return VisionTower::Load(flags.model,
+                           {.dtype = options.dtype,
+                            .random_seed = options.random_seed,
+                            .behind = behind,
+                            .product_rows = by_file ? ProductRows::kFile : ProductRows::kRounded},
+                           ops);
 }
 
 uint64_t SeedOfPicture(const std::string& hash) {

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
 #include <cstring>
 #include <vector>
 
@@ -72,6 +73,9 @@ class CpuMatrix final : public PackedMatrix {
   int64_t bytes() const override { return memory_.size_bytes(); }
   int64_t panels() const { return static_cast<int64_t>(forms_.size()); }
   bool int8_rows() const { return int8_rows_; }
+  // Null: left rows are rounded to the matrix's type alone.
+  const RowRounding* rounding() const { return rounding_ ? &*rounding_ : nullptr; }
+  void set_rounding(const RowRounding& rounding) { rounding_ = rounding; }
   const PanelForm& form(int64_t i) const { return forms_[static_cast<size_t>(i)]; }
   char* panel(int64_t i) const {
     return static_cast<char*>(memory_.data()) + begins_[static_cast<size_t>(i)];
@@ -80,6 +84,7 @@ class CpuMatrix final : public PackedMatrix {
  private:
   std::vector<PanelForm> forms_;
   bool int8_rows_;
+  std::optional<RowRounding> rounding_;
   std::vector<int64_t> begins_;  // of the panels' bytes
   Buffer memory_;
 };
@@ -243,6 +248,12 @@ class CpuLinear final : public LinearOps, public BlockProducts {
     return packed;
   }
 
+  void DoRoundRowsOf(PackedMatrix& matrix, const RowRounding& rounding) override {
+    auto* packed = dynamic_cast<CpuMatrix*>(&matrix);
+    KVG_CHECK(packed != nullptr && !packed->int8_rows(), "no floats that this backend packed");
+    packed->set_rounding(rounding);
+  }
+
   void DoMatMul(const Tensor& x, const PackedMatrix& w, const Tensor& bias, MatMulMode mode,
                 Tensor out) override {
     if (CpuLinear& mine = Mine(); &mine != this) return mine.DoMatMul(x, w, bias, mode, out);
@@ -258,7 +269,8 @@ class CpuLinear final : public LinearOps, public BlockProducts {
     if (grouped) step = EvenRowStep(m);
     const int64_t group = grouped ? GroupOf(panels, CeilDiv(m, step)) : 1;
     const int64_t groups = CeilDiv(panels, group), items = groups * CeilDiv(m, step);
-    const LeftRows left = PlanLeft(x, store);
+    const RowRounding* const rounding = matrix->rounding();
+    const LeftRows left = PlanLeft(x, store, rounding != nullptr);
     const bool in_place = left.data == x.data;
 
     // Elements [begin, end) of the chains of one panel.
@@ -308,7 +320,11 @@ class CpuLinear final : public LinearOps, public BlockProducts {
     queue_.Fill(items, threads);
     Parallel(threads, [&](int thread, int team) {
       if (!in_place) {
-        PrepareLeft(x, left, store, m * thread / team, m * (thread + 1) / team);
+        const int64_t begin = m * thread / team, end = m * (thread + 1) / team;
+        for (int64_t row = begin; row < end && rounding != nullptr; ++row) {
+          PrepareRounded(x[row], left, store, *rounding, row);
+        }
+        if (rounding == nullptr) PrepareLeft(x, left, store, begin, end);
         // A thread that works alone may be one of a team that runs tasks: it would wait for ever.
         if (team > 1) {
 #pragma omp barrier
@@ -326,7 +342,7 @@ class CpuLinear final : public LinearOps, public BlockProducts {
     const int64_t panels = matrix.panels();
     bool any_coded = false, any_floats = false;
     for (int64_t i = 0; i < panels; ++i) (matrix.form(i) ? any_coded : any_floats) = true;
-    const LeftRows left = any_floats ? PlanLeft(x, store) : LeftRows{};
+    const LeftRows left = any_floats ? PlanLeft(x, store, false) : LeftRows{};
     const int64_t coded_bytes =
         CeilDiv(CodedBlocksOf(k) * int64_t{sizeof(CodedBlock)}, 64) * 64 + 64;
     // Rows that stay in the second cache while panels pass by.
@@ -430,14 +446,17 @@ class CpuLinear final : public LinearOps, public BlockProducts {
     }
   }
 
-  // Where the kernels can read x as it is; otherwise room for a converted copy.
-  LeftRows PlanLeft(const Tensor& x, DType store) {
+  // Where the kernels can read x as it is; otherwise, and where they must not, room for a converted
+  // copy.
+  LeftRows PlanLeft(const Tensor& x, DType store, bool rounds) {
     const int64_t k = x.shape[1];
     const bool bits = store == DType::kBF16 && kernels_.bf16_left;
     // Rows a multiple of a page apart lie in the same few sets of a cache.
     const bool crowded = kernels_.grouped_k > 0 && x.shape[0] >= kRowsInGroups &&
                          x.stride[0] * SizeOf(x.dtype) % kPageBytes == 0;
-    if (store == DType::kF32 || (bits && x.dtype == DType::kBF16 && k % 2 == 0 && !crowded)) {
+    const bool as_it_is =
+        store == DType::kF32 || (bits && x.dtype == DType::kBF16 && k % 2 == 0 && !crowded);
+    if (as_it_is && !rounds) {
       return {static_cast<const char*>(x.data), x.stride[0], bits ? 2 : 4};
     }
     // 64 bytes more than needed: rows that lie a power of two apart would share cache sets.
@@ -470,6 +489,49 @@ class CpuLinear final : public LinearOps, public BlockProducts {
         RoundedChunk(from, store, i, std::min(kConvertChunk, k - i), values + i);
       }
       if (PaddedK(k, store) != k) values[k] = 0.0f;
+    }
+  }
+
+  // A row rounded to the weights' dtype, to numbers of codes, and to the dtype again, in the form
+  // that the kernels read.
+  void PrepareRounded(const Tensor& from, const LeftRows& left, DType store,
+                      const RowRounding& rounding, int64_t row) {
+    const int64_t k = from.shape[0], group = rounding.group > 0 ? rounding.group : k;
+    char* const to = static_cast<char*>(left_.data()) + row * left.stride * left.element;
+    const bool halves = left.element == 2;
+    auto* const bits = reinterpret_cast<uint16_t*>(to);
+    auto* const values = reinterpret_cast<float*>(to);
+    const auto narrow = store == DType::kF16 ? kernels_.f32_to_f16 : kernels_.f32_to_bf16;
+    const auto widen = store == DType::kF16 ? kernels_.f16_to_f32 : kernels_.bf16_to_f32;
+    float chunk[kConvertChunk];
+    for (int64_t begin = 0; begin < k; begin += group) {
+      const int64_t end = std::min(begin + group, k);
+      float scale = rounding.scale;
+      if (scale == 0.0f) {
+        int32_t largest = 0;
+        for (int64_t i = begin; i < end; i += kConvertChunk) {
+          const int64_t count = std::min(kConvertChunk, end - i);
+          RoundedChunk(from, store, i, count, chunk);
+          largest = std::max(largest, kernels_.largest_bits(chunk, count));
+        }
+        scale = RowScale(rounding, std::bit_cast<float>(largest));
+      }
+      for (int64_t i = begin; i < end; i += kConvertChunk) {
+        const int64_t count = std::min(kConvertChunk, end - i);
+        float* const some = halves ? chunk : values + i;
+        RoundedChunk(from, store, i, count, some);
+        kernels_.round_codes(rounding.codes, scale, count, some);
+        if (store == DType::kF32) continue;
+        uint16_t rounded[kConvertChunk];
+        narrow(some, count, halves ? bits + i : rounded);
+        if (!halves) widen(rounded, count, some);
+      }
+    }
+    if (PaddedK(k, store) == k) return;
+    if (halves) {
+      bits[k] = 0;
+    } else {
+      values[k] = 0.0f;
     }
   }
 

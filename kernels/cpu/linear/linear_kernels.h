@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "core/dtype.h"
+#include "kernels/row_rounding.h"
 #include "kernels/weight_blocks.h"
 
 namespace kvgauge {
@@ -65,6 +66,10 @@ struct LinearKernels {
   void (*multiply_coded[kBlockFormats])(const PanelProduct& product);
   // A CodedBlock of `count` numbers, whole parts.
   void (*code_block)(const float* from, int64_t count, CodedBlock* to);
+  // The bits of the largest size; those of a NaN where there is one.
+  int32_t (*largest_bits)(const float* values, int64_t count);
+  // In place: what RoundRow makes of numbers that share the scale.
+  void (*round_codes)(RowRounding::Codes codes, float scale, int64_t count, float* values);
   // A panel of floats (panel.h) of a panel in blocks that do not lie by column, by format and by
   // the type that its numbers are rounded to; k: a whole number of blocks.
   void (*floats_of_blocks[kBlockFormats][3])(const uint8_t* blocks, int64_t k, void* to);

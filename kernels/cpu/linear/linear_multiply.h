@@ -9,6 +9,7 @@
 #include "cpu/linear/linear_kernels.h"
 #include "cpu/linear/linear_transpose.h"
 #include "cpu/linear/panel.h"
+#include "cpu/linear/rounded_rows.h"
 
 namespace kvgauge {
 namespace {
@@ -182,6 +183,8 @@ const LinearKernels& LinearKernelsOf() {
       .multiply_coded = {MultiplyCoded<V, BlockFormat::kQ80>, MultiplyCoded<V, BlockFormat::kQ40>,
                          MultiplyCoded<V, BlockFormat::kQ4K>, MultiplyCoded<V, BlockFormat::kQ6K>},
       .code_block = CodeBlock<V>,
+      .largest_bits = LargestBits,
+      .round_codes = RoundCodes,
       .floats_of_blocks = KVG_ALL_BLOCK_KERNELS(FloatsOfBlocks, V),
       .bf16_left = sizeof(typename Panels::Bf16::A) == 2,
       .grouped_k = GroupedK<typename Panels::Bf16>(),

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products with weights that stay in blocks of few bits: what some backends can beside LinearOps.
+// Products with weights that stay in blocks of few bits, and by rows of few bits: what some
+// backends can beside LinearOps.
 #pragma once
 
 #include <memory>
@@ -7,19 +8,23 @@
 #include <string_view>
 
 #include "kernels/linear.h"
+#include "kernels/row_rounding.h"
 #include "kernels/weight_blocks.h"
 
 namespace kvgauge {
 
-// The form of the rows that a matrix in blocks is multiplied by.
+// The form of the rows that a matrix is multiplied by.
 enum class ProductRows {
   kRounded,  // to the type of the weights
   // Rounded to that, then to 8 bits: 256 numbers share a scale. Sums are those of block_coded.h,
   // with the same bits on every instruction set. Columns that are not in blocks take the others.
   kInt8,
+  // Rounded to that, then as the file says of the inputs of a matrix (RowRounding), then to the
+  // type of the weights again. Matrices of which it says nothing take the others.
+  kFile,
 };
 
-std::string_view NameOf(ProductRows rows);  // "dtype", "int8"
+std::string_view NameOf(ProductRows rows);  // "dtype", "int8", "file"
 
 // Backends whose LinearOps is one of these multiply matrices in any BlockFormat as they are; on the
 // others weights are dequantised before they are packed.
@@ -41,6 +46,10 @@ class BlockProducts {
   std::unique_ptr<PackedMatrix> PackDequantised(std::span<const StoredRows> parts, int64_t k,
                                                 DType store, bool* finite = nullptr);
 
+  // From now on products with the matrix, which this backend packed as floats, round their rows so
+  // (ProductRows::kFile). Not while a product is under way.
+  void RoundRowsOf(PackedMatrix& matrix, const RowRounding& rounding);
+
   // out[i, :] = scale * table[ids[i], :], as LinearOps::Embed, of a table in blocks whose numbers
   // are rounded to `rounded` before they are scaled. Host memory.
   void EmbedBlocks(const StoredRows& table, DType rounded, const Tensor& ids, float scale,
@@ -53,6 +62,7 @@ class BlockProducts {
   virtual std::unique_ptr<PackedMatrix> DoPackStored(std::span<const StoredRows> parts, int64_t n,
                                                      int64_t k, DType store, Keep keep,
                                                      bool& finite) = 0;
+  virtual void DoRoundRowsOf(PackedMatrix& matrix, const RowRounding& rounding) = 0;
 };
 
 }  // namespace kvgauge

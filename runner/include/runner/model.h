@@ -72,8 +72,9 @@ int64_t PlannedWeightBytes(const ModelConfig& config, DType dtype, DType stored)
 int64_t PlannedWeightBytes(const ModelConfig& config, DType dtype, const WeightSource& source,
                            const Ops* keeps);
 
-// Unless matrices of the checkpoint stay in blocks on all of `ops`, rows of 8 bits are refused: the
-// error says why.
+// Product rows of int8 are refused unless matrices of the checkpoint stay in blocks on all of
+// `ops`, those of the file unless it says how they are rounded and all of `ops` can: the error says
+// why.
 Status CheckProductRows(const ModelConfig& config, const ModelOptions& options, DType dtype,
                         const WeightSource* source, Ops& ops);
 

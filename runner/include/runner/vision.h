@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "core/result.h"
+#include "kernels/block_products.h"
 #include "kernels/ops.h"
 #include "methods/see.h"
 #include "runner/vision_spec.h"
@@ -66,6 +67,8 @@ struct VisionOptions {
   std::optional<uint64_t> random_seed;
   // Keeps what SeeNeeds::behind asks for as well, where there is such a block.
   bool behind = false;
+  // What matrices are multiplied by: not kInt8.
+  ProductRows product_rows = ProductRows::kRounded;
 };
 
 // The tensors that a tower and its projector need under the names that `source` has them by; an
@@ -90,7 +93,8 @@ class VisionTower {
   static Result<std::unique_ptr<VisionTower>> Load(const std::string& directory,
                                                    const VisionOptions& options, Ops& ops);
   static Result<std::unique_ptr<VisionTower>> Load(VisionSpec spec, const WeightSource& source,
-                                                   DType dtype, Ops& ops, bool behind = false);
+                                                   DType dtype, Ops& ops, bool behind = false,
+                                                   ProductRows rows = ProductRows::kRounded);
   ~VisionTower();
 
   const VisionSpec& spec() const { return spec_; }

@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -17,6 +18,7 @@
 #include "core/files.h"
 #include "core/result.h"
 #include "core/sha256.h"
+#include "kernels/row_rounding.h"
 #include "runner/weights.h"
 
 namespace kvgauge {
@@ -107,6 +109,19 @@ class ReadAhead {
   int64_t ahead_ = 0;         // pieces in the cache, but not reached
   bool plan_ended_ = false, stop_ = false;
   std::thread thread_;
+};
+
+// Sources whose file says how the rows that come to its matrices are rounded.
+class RoundedInputs {
+ public:
+  virtual ~RoundedInputs() = default;
+  // Null where the source is none.
+  static const RoundedInputs* Of(const WeightSource& source) {
+    return dynamic_cast<const RoundedInputs*>(&source);
+  }
+
+  // Nothing where the file has no scheme for the matrix. An error where it has one of other kinds.
+  virtual Result<std::optional<RowRounding>> InputsOf(const std::string& name) const = 0;
 };
 
 // Sources that read files in an order that a caller knows.

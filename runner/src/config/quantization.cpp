@@ -46,6 +46,58 @@ void ReadGroupSize(ConfigReader& reader, QuantScheme& scheme) {
   scheme.scale = scheme.group_size < 0 ? QuantScheme::Scale::kChannel : QuantScheme::Scale::kGroup;
 }
 
+// Columns in groups are those of the blocks of weights. Whatever the weights' floats are, rows are
+// rounded to e4m3.
+InputScheme InputsOfFp8(const QuantScheme& weights, bool given, bool powers) {
+  InputScheme inputs{.floats = true, .powers = powers};
+  const bool blocks = weights.scale == QuantScheme::Scale::kBlock;
+  inputs.scale = given    ? InputScheme::Scale::kGiven
+                 : blocks ? InputScheme::Scale::kGroup
+                          : InputScheme::Scale::kRow;
+  inputs.group_size = weights.block_columns;
+  return inputs;
+}
+
+// The scheme of a group of compressed-tensors. Rows are rounded by choice, so one that is not
+// understood is a fault only of that choice.
+InputScheme InputsOfGroup(const Json& json, const std::string& key) {
+  InputScheme inputs;
+  const auto refuse = [&](std::string_view expected) {
+    inputs.refused =
+        StrCat("key '", key, "': ", json.dump(-1, ' ', false, Json::error_handler_t::replace),
+               ", expected ", expected);
+    return inputs;
+  };
+  if (!json.is_object()) return refuse("an object");
+  const auto value = [&](const char* name) {
+    const auto found = json.find(name);
+    return found == json.end() ? Json() : *found;
+  };
+  const Json type = value("type"), bits = value("num_bits"), dynamic = value("dynamic");
+  const Json strategy = value("strategy"), group = value("group_size");
+  inputs.floats = type == "float";
+  if ((!type.is_null() && type != "int" && !inputs.floats) || (!bits.is_null() && bits != 8)) {
+    return refuse("'type' int or float, and 'num_bits' 8");
+  }
+  const Json symmetric = value("symmetric"), scale_type = value("scale_dtype");
+  if (!symmetric.is_null() && symmetric != true) return refuse("'symmetric' true");
+  const std::string scales = scale_type.is_string() ? scale_type.get<std::string>() : "";
+  if (scales.find("float8") != std::string::npos) return refuse("scales of 16 or 32 bits");
+  const bool grouped = group.is_number_integer() && group > 0;
+  const bool unsaid = strategy.is_null();
+  if (dynamic == true && strategy == "token") return inputs;
+  if (dynamic == true && grouped && (unsaid || strategy == "group")) {
+    inputs.scale = InputScheme::Scale::kGroup;
+    inputs.group_size = group.get<int64_t>();
+    return inputs;
+  }
+  if ((dynamic.is_null() || dynamic == false) && !grouped && (unsaid || strategy == "tensor")) {
+    inputs.scale = InputScheme::Scale::kGiven;
+    return inputs;
+  }
+  return refuse("'dynamic' true with 'strategy' token or group, or false with tensor");
+}
+
 void ReadFp8(ConfigReader& reader, QuantizationConfig& config) {
   QuantScheme scheme{.floats = true};
   const std::vector<int64_t> block = reader.IntOrInts("weight_block_size", 1, kMostGroup);
@@ -57,9 +109,10 @@ void ReadFp8(ConfigReader& reader, QuantizationConfig& config) {
     scheme.block_columns = block[1];
   }
   (void)OneOf(reader, "fmt", "e4m3", {"e4m3", "e5m2"});
-  // How activations are quantised where they are; here they are not.
-  (void)OneOf(reader, "activation_scheme", "dynamic", {"dynamic", "static"});
-  (void)OneOf(reader, "scale_fmt", "float", {"float", "ue8m0"});
+  const bool given =
+      OneOf(reader, "activation_scheme", "dynamic", {"dynamic", "static"}) == "static";
+  const bool powers = OneOf(reader, "scale_fmt", "float", {"float", "ue8m0"}) == "ue8m0";
+  scheme.inputs = InputsOfFp8(scheme, given, powers);
   reader.Ignore({"dequantize"});
   config.plain_key = "modules_to_not_convert";
   config.plain_modules = reader.Texts(config.plain_key);
@@ -119,8 +172,10 @@ Status ReadGroup(const Json& json, const std::string& origin, const std::string&
   if (group.Has("format") || format == "mixed-precision") {
     scheme.format = OneOf(group, "format", "", PackFormats());
   }
-  // What a kernel would round inputs and outputs to: here they keep the type of the model.
-  group.Ignore({"input_activations", "output_activations"});
+  if (const Json* inputs = group.Take("input_activations"); inputs != nullptr) {
+    scheme.inputs = InputsOfGroup(*inputs, StrCat(scope, ".input_activations"));
+  }
+  group.Ignore({"output_activations"});
   const Json* weights = group.Take("weights");
   if (weights == nullptr || !weights->is_object()) group.Fail("weights", "an object");
   KVG_TRY(group.Finish());

@@ -13,6 +13,18 @@
 
 namespace kvgauge {
 
+// How the rows that come to a matrix are rounded before they are multiplied, where a user wants it.
+struct InputScheme {
+  // What shares a scale: a row, a group of its columns, or everything (the file has the scale).
+  enum class Scale { kRow, kGroup, kGiven };
+
+  bool floats = false;  // e4m3, else integers of 8 bits
+  Scale scale = Scale::kRow;
+  int64_t group_size = 0;    // columns, kGroup
+  bool powers = false;       // scales are powers of two
+  std::string refused = {};  // the key and why its rounding is not done; empty: it is
+};
+
 // How the matrices of one group of modules are stored.
 struct QuantScheme {
   // What numbers share a scale.
@@ -28,6 +40,7 @@ struct QuantScheme {
   int64_t group_size = 0;  // columns, kGroup
   int64_t block_rows = 0, block_columns = 0;
   bool ordered = false;  // a stored list says which group a column is in
+  std::optional<InputScheme> inputs = std::nullopt;
 
   // "int4 in groups of 128, asymmetric, act order".
   std::string Title() const;

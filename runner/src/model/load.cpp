@@ -362,17 +362,35 @@ class Reading {
   std::shared_future<std::string> fingerprint_;
 };
 
+// Some matrix's inputs are rounded by its file, and all of them in ways that are known.
+Status CheckInputs(const ModelConfig& config, const ModelOptions& options,
+                   const WeightSource* source) {
+  const RoundedInputs* inputs =
+      source == nullptr || options.random_seed ? nullptr : RoundedInputs::Of(*source);
+  bool some = false;
+  for (const std::string& name : inputs == nullptr ? std::vector<std::string>() : source->Names()) {
+    KVG_ASSIGN(const std::optional<RowRounding> rounding, inputs->InputsOf(name));
+    some = some || rounding;
+  }
+  if (some) return {};
+  return Unsupported(StrCat(config.path,
+                            ": no matrix beside it says how the rows that it is multiplied by are "
+                            "rounded; expected key 'quantization_config' with 'input_activations' "
+                            "or quant_method fp8, or product rows of the dtype"));
+}
+
 }  // namespace
 
 Status CheckProductRows(const ModelConfig& config, const ModelOptions& options, DType dtype,
                         const WeightSource* source, Ops& ops) {
   if (options.product_rows == ProductRows::kRounded) return {};
+  const std::string_view rows = NameOf(options.product_rows);
   for (const Ops* device : DevicesOf(ops)) {
     if (BlockProducts::Of(*device->linear) != nullptr) continue;
-    return Unsupported(StrCat("backend ", device->backend,
-                              " has no products by rows of int8; expected cpu, or product rows "
-                              "of the dtype"));
+    return Unsupported(StrCat("backend ", device->backend, " has no products by rows of ", rows,
+                              "; expected cpu, or product rows of the dtype"));
   }
+  if (options.product_rows == ProductRows::kFile) return CheckInputs(config, options, source);
   const bool blocks = source != nullptr && !options.random_seed && options.keep_blocks &&
                       PlannedWeightBytes(config, dtype, *source, &ops) !=
                           PlannedWeightBytes(config, dtype, *source, nullptr);

@@ -5,6 +5,8 @@
 #include <utility>
 
 #include "core/check.h"
+#include "core/strings.h"
+#include "src/checkpoint/weights_common.h"
 #include "src/model/weight_loader.h"
 
 namespace kvgauge {
@@ -43,7 +45,10 @@ int64_t RowsOf(std::span<const StoredRows> parts) {
 
 Status WeightLoader::Load(const LinearSpec& spec, Linear& out, std::optional<DType> store) {
   if (spec.parts.empty()) return {};
-  if (spec.transposed) return LoadTransposed(spec, out);
+  if (spec.transposed) {
+    KVG_TRY(LoadTransposed(spec, out));
+    return RoundInputs(spec, *out.matrix);
+  }
   std::vector<StoredPart> parts(spec.parts.size());
   for (size_t i = 0; i < parts.size(); ++i) {
     if (!store) {
@@ -71,8 +76,34 @@ Status WeightLoader::Load(const LinearSpec& spec, Linear& out, std::optional<DTy
       std::ranges::any_of(parts, [](const StoredPart& part) { return part.blocks.has_value(); });
   if (keep_blocks_ && in_blocks) block_bytes_ += out.matrix->bytes();
   bytes_ += out.matrix->bytes();
+  KVG_TRY(RoundInputs(spec, *out.matrix));
   Release(spec);
   return LoadBiases(spec, out);
+}
+
+Status WeightLoader::RoundInputs(const LinearSpec& spec, PackedMatrix& matrix) const {
+  const RoundedInputs* inputs = RoundedInputs::Of(source_);
+  if (product_rows_ != ProductRows::kFile || inputs == nullptr) return {};
+  std::optional<RowRounding> all;
+  for (size_t i = 0; i < spec.parts.size(); ++i) {
+    const std::string& name = spec.parts[i].name;
+    KVG_ASSIGN(std::optional<RowRounding> own, inputs->InputsOf(name));
+    if (i == 0) {
+      all = own;
+      continue;
+    }
+    // Parts read the same rows, and the largest scale cuts the fewest of their numbers.
+    if (all && own && all->scale > 0.0f && own->scale > 0.0f) {
+      all->scale = own->scale = std::max(all->scale, own->scale);
+    }
+    if (all == own) continue;
+    return Unsupported(StrCat(source_.OriginOf(name), ": ", Quoted(spec.parts[0].name, 120),
+                              " and ", Quoted(name, 120),
+                              " are multiplied by the same rows, but these are to be rounded in "
+                              "different ways; expected product rows of the dtype"));
+  }
+  if (all) products_->RoundRowsOf(matrix, *all);
+  return {};
 }
 
 Result<std::optional<WeightBlocks>> WeightLoader::BlocksOf(const TensorSpec& spec) const {

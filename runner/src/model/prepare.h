@@ -11,12 +11,13 @@
 #include "methods/stages.h"
 #include "runner/kv_basis.h"
 #include "runner/model.h"
+#include "src/checkpoint/weights_common.h"
 #include "src/model/model_tensors.h"
 
 namespace kvgauge {
 
 // Transform, then Finish; from then on a source of the changed weights for the changed config.
-class PreparedWeights final : public WeightView, public WeightSource {
+class PreparedWeights final : public WeightView, public WeightSource, public RoundedInputs {
  public:
   // `source` outlives this and has passed CheckWeights.
   PreparedWeights(const ModelConfig& config, DType dtype, ModelTensors tensors,
@@ -45,6 +46,12 @@ class PreparedWeights final : public WeightView, public WeightSource {
   Result<WeightInfo> Describe(const std::string& name) const override;
   // Changed matrices have none.
   Result<std::optional<WeightBlocks>> GetBlocks(const std::string& name) const override;
+  // The file tells this of its matrices, also where they were changed.
+  Result<std::optional<RowRounding>> InputsOf(const std::string& name) const override {
+    const RoundedInputs* inputs = RoundedInputs::Of(*source_);
+    if (inputs == nullptr) return std::optional<RowRounding>();
+    return inputs->InputsOf(name);
+  }
   void Release(const std::string& name) const override { source_->Release(name); }
   std::string OriginOf(const std::string& name) const override { return source_->OriginOf(name); }
   std::string Fingerprint() const override { return source_->Fingerprint(); }

@@ -72,6 +72,8 @@ class WeightLoader {
   int64_t block_bytes() const { return block_bytes_; }
 
  private:
+  // Rows that come to the matrix are rounded as the file says, where it is loaded for that.
+  Status RoundInputs(const LinearSpec& spec, PackedMatrix& matrix) const;
   // The first number that is not finite is an error.
   Status CheckFinite(const TensorSpec& spec, const Tensor& numbers) const;
   Status LoadNumbers(const TensorSpec& spec, DType rounded, std::vector<float>& out);

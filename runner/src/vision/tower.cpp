@@ -188,14 +188,15 @@ VisionTower::VisionTower(VisionSpec spec, DType dtype, Ops& ops)
 VisionTower::~VisionTower() = default;
 
 Result<std::unique_ptr<VisionTower>> VisionTower::Load(VisionSpec spec, const WeightSource& source,
-                                                       DType dtype, Ops& ops, bool behind) {
+                                                       DType dtype, Ops& ops, bool behind,
+                                                       ProductRows rows) {
   KVG_TRY(CheckVisionWeights(spec, source));
   KVG_ASSIGN(const VisionSpelling spelling, SpellingOf(spec, source));
   const int64_t one_more = behind && spec.tower.run_layers < spec.tower.layers ? 1 : 0;
   const VisionTensors tensors = DescribeVision(spec, spelling, spec.tower.run_layers + one_more);
   std::unique_ptr<VisionTower> tower(new VisionTower(std::move(spec), dtype, ops));
   const Status loaded = Guarded([&]() -> Status {
-    WeightLoader loader(source, dtype, ops);
+    WeightLoader loader(source, dtype, ops, false, rows);
     KVG_TRY(LoadEyes(tower->spec_, tensors, loader, ops, *tower->weights_));
     tower->weight_bytes_ = loader.bytes() + tower->weights_->tile_memory.size_bytes() +
                            tower->weights_->newline_memory.size_bytes();
@@ -225,7 +226,7 @@ Result<std::unique_ptr<VisionTower>> VisionTower::Load(const std::string& direct
   } else {
     KVG_ASSIGN(source, OpenWeights(directory, dtype));
   }
-  return Load(std::move(*spec), *source, dtype, ops, options.behind);
+  return Load(std::move(*spec), *source, dtype, ops, options.behind, options.product_rows);
 }
 
 Result<std::vector<VisualFeatures>> VisionTower::Encode(std::span<const PixelValues> pictures,

@@ -336,9 +336,11 @@ Result<QuantizedPlan> PlanCompressedTensors(const WeightSource& source,
                              " has format ", Quoted(scheme->format)));
     }
     KVG_TRY(AddModule(source, *scheme, module, name, packed, plan));
-    for (const char* unused :
+    plan.made.at(module + std::string(kBytes)).inputs =
+        InputsOf(source, config, scheme->inputs, module);
+    for (const char* beside :
          {".input_scale", ".input_zero_point", ".output_scale", ".output_zero_point"}) {
-      if (source.Contains(module + unused)) plan.parts.insert(module + unused);
+      if (source.Contains(module + beside)) plan.parts.insert(module + beside);
     }
   }
   return plan;

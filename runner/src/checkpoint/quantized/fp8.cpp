@@ -74,11 +74,11 @@ Result<QuantizedPlan> PlanFp8(const WeightSource& source, const QuantizationConf
     }
     KVG_ASSIGN(const Fp8Matrix matrix, Fp8Layout(source, config.schemes.front(), name, scale));
     plan.parts.insert(scale);
-    // What a kernel would scale activations by; here they are not quantised.
-    for (const char* unused : {".input_scale", ".activation_scale"}) {
-      if (source.Contains(module + unused)) plan.parts.insert(module + unused);
+    for (const char* of_inputs : {".input_scale", ".activation_scale"}) {
+      if (source.Contains(module + of_inputs)) plan.parts.insert(module + of_inputs);
     }
     MadeTensor made{.stored = name, .shape = stored.shape, .open = nullptr};
+    made.inputs = InputsOf(source, config, config.schemes.front().inputs, module);
     made.open = [&source, matrix, scale]() -> Result<RowMaker> {
       KVG_ASSIGN(std::vector<float> scales, FiniteNumbers(source, scale));
       const float* numbers = ByteNumbers(matrix.weight.type);

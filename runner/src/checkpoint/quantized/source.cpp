@@ -14,7 +14,7 @@ namespace {
 // Rows that are made at once: formats that store columns together read a cache line of each.
 constexpr int64_t kRowsAtOnce = 16;
 
-class QuantizedSource final : public WeightSource {
+class QuantizedSource final : public WeightSource, public RoundedInputs {
  public:
   QuantizedSource(std::unique_ptr<WeightSource> plain, QuantizedPlan plan, DType dtype)
       : plain_(std::move(plain)), plan_(std::move(plan)), dtype_(dtype) {
@@ -56,6 +56,14 @@ class QuantizedSource final : public WeightSource {
     const auto buffer = std::make_shared<Buffer>(HostBuffer(rows * columns * SizeOf(dtype_)));
     Make(maker, rows, columns, static_cast<uint8_t*>(buffer->data()));
     return WeightTensor{ContiguousView(buffer->data(), dtype_, made.shape), buffer};
+  }
+
+  Result<std::optional<RowRounding>> InputsOf(const std::string& name) const override {
+    using Inputs = std::optional<RowRounding>;
+    const auto found = plan_.made.find(name);
+    if (found == plan_.made.end() || !found->second.inputs) return Inputs();
+    KVG_ASSIGN(const RowRounding rounding, found->second.inputs());
+    return Inputs(rounding);
   }
 
   std::string OriginOf(const std::string& name) const override {

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "core/result.h"
+#include "kernels/row_rounding.h"
 #include "runner/weights.h"
 #include "src/config/quantization.h"
 
@@ -27,6 +28,8 @@ struct MadeTensor {
   // Reads and checks the scales. The maker may be called from several threads, and must keep what
   // it reads alive.
   std::function<Result<RowMaker>()> open;
+  // How the rows that come to the matrix are rounded; none: the file says nothing.
+  std::function<Result<RowRounding>()> inputs = nullptr;
 };
 
 struct QuantizedPlan {
@@ -69,6 +72,13 @@ Result<std::unique_ptr<WeightSource>> OpenQuantized(std::unique_ptr<WeightSource
 // An error where `module` is stored quantised although the config says that it is not.
 Status CheckNotPlain(const WeightSource& source, const QuantizationConfig& config,
                      const std::string& module, const std::string& stored);
+
+// MadeTensor::inputs of a matrix of `module` whose inputs are rounded by the scheme. A scale that
+// the file has is read and checked by the call.
+std::function<Result<RowRounding>()> InputsOf(const WeightSource& source,
+                                              const QuantizationConfig& config,
+                                              const std::optional<InputScheme>& scheme,
+                                              const std::string& module);
 
 // One size in groups of `group_size`; an error that begins with `where` when they do not divide it.
 Result<int64_t> GroupCount(int64_t size, int64_t group_size, const std::string& where);

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rows rounded to numbers that codes of 8 bits stand for, alone and on their way to a product.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "core/rounding.h"
+#include "core/strings.h"
+#include "cpu/cpu.h"
+#include "kernels/block_products.h"
+#include "reference/reference.h"
+#include "support/compare.h"
+
+namespace kvgauge {
+namespace {
+
+using Codes = RowRounding::Codes;
+
+std::vector<float> Made(const RowRounding& rounding, std::vector<float> row) {
+  RoundRow(rounding, row.data(), std::ssize(row), row.data());
+  return row;
+}
+
+void ExpectMade(const RowRounding& rounding, const std::vector<float>& row,
+                const std::vector<float>& want) {
+  EXPECT_TRUE(SameBits(Made(rounding, row), want));
+}
+
+// Every number that is not negative and that a code stands for.
+std::vector<float> NumbersOf(Codes codes) {
+  std::vector<float> numbers;
+  if (codes == Codes::kInt8) {
+    for (int i = 0; i <= 127; ++i) numbers.push_back(static_cast<float>(i));
+    return numbers;
+  }
+  for (int bits = 0; bits < 127; ++bits) {  // 127 is NaN
+    const int exponent = bits >> 3, mantissa = bits & 7;
+    numbers.push_back(exponent == 0 ? std::ldexp(static_cast<float>(mantissa), -9)
+                                    : std::ldexp(static_cast<float>(8 + mantissa), exponent - 10));
+  }
+  return numbers;
+}
+
+TEST(RowRoundingTest, TakesTheNearestNumberAndOfTwoThatOfTheEvenCode) {
+  for (const Codes codes : {Codes::kInt8, Codes::kE4m3}) {
+    const RowRounding rounding{.codes = codes, .scale = 1.0f};
+    const std::vector<float> numbers = NumbersOf(codes);
+    for (size_t i = 0; i + 1 < numbers.size(); ++i) {
+      const float low = numbers[i], high = numbers[i + 1], middle = (low + high) / 2;
+      const float even = i % 2 == 0 ? low : high;
+      const std::vector<float> row = {low, middle, std::nextafter(middle, 0.0f),
+                                      std::nextafter(middle, high), -middle};
+      ExpectMade(rounding, row, {low, even, low, high, even == 0 ? 0 : -even});
+    }
+  }
+  ExpectMade({.codes = Codes::kInt8, .scale = 1.0f}, {200, 127.5f, -128, -1e30f},
+             {127, 127, -128, -128});
+  ExpectMade({.codes = Codes::kE4m3, .scale = 1.0f}, {449, 1e30f, -kInf}, {448, 448, -448});
+}
+
+TEST(RowRoundingTest, ScalesAreThoseOfTheLargestSize) {
+  EXPECT_EQ(RowScale({.codes = Codes::kInt8}, 255.0f), 2.0f);
+  EXPECT_EQ(RowScale({.codes = Codes::kE4m3}, 896.0f), 2.0f);
+  EXPECT_EQ(RowScale({.codes = Codes::kE4m3, .powers = true}, 896.0f), 2.0f);
+  EXPECT_EQ(RowScale({.codes = Codes::kE4m3, .powers = true}, 897.0f), 4.0f);
+  EXPECT_EQ(RowScale({.codes = Codes::kInt8}, 0.0f), 1.0f);
+  // Groups of two columns, the last one narrower.
+  ExpectMade({.codes = Codes::kE4m3, .group = 2}, {448, 1.0625f, -896, 2.5f, 7},
+             {448, 1, -896, 2.5f, 7});
+  ExpectMade({.codes = Codes::kInt8, .group = 2}, {0, -0.0f, 127.5f, 1.5f}, {0, 0, 127, 2});
+}
+
+class RoundedProductsTest : public ::testing::TestWithParam<Isa> {};
+
+INSTANTIATE_TEST_SUITE_P(Isas, RoundedProductsTest, ::testing::ValuesIn(SupportedIsas()),
+                         [](const auto& test) { return std::string(NameOf(test.param)); });
+
+// A product by rows that were rounded before, which is what the rounding of a matrix must give.
+TEST_P(RoundedProductsTest, HaveTheBitsOfProductsByRowsOfTheSlowTwin) {
+  const RowRounding roundings[] = {{.codes = Codes::kInt8},
+                                   {.codes = Codes::kInt8, .scale = 0.02f},
+                                   {.codes = Codes::kE4m3},
+                                   {.codes = Codes::kE4m3, .scale = 0.003f},
+                                   {.codes = Codes::kE4m3, .group = 48},
+                                   {.codes = Codes::kE4m3, .group = 128, .powers = true}};
+  struct Shape {
+    int64_t m, n, k;
+  };
+  const Shape shapes[] = {{1, 64, 256}, {3, 70, 333}, {130, 130, 640}};
+  uint64_t seed = 900;
+  for (const Shape& s : shapes) {
+    const auto w = RandomValues(s.n * s.k, ++seed);
+    auto x = RandomValues(s.m * s.k, ++seed);
+    for (size_t i = 0; i < x.size(); i += 7) x[i] *= 1e-4f;
+    x[5] *= 40.0f;
+    const Tensor part = View(w, {s.n, s.k});
+    for (const DType store : {DType::kF32, DType::kF16, DType::kBF16}) {
+      for (const RowRounding& rounding : roundings) {
+        SCOPED_TRACE(StrCat(s.m, "x", s.n, "x", s.k, " ", NameOf(store), " ", rounding.group, " ",
+                            rounding.scale, " ", rounding.codes == Codes::kInt8));
+        std::vector<float> rounded = x;
+        for (float& number : rounded) number = Rounded(store, number);
+        for (int64_t i = 0; i < s.m; ++i) {
+          RoundRow(rounding, rounded.data() + i * s.k, s.k, rounded.data() + i * s.k);
+        }
+        const auto ops = MakeCpuLinear(GetParam(), {.threads = 2});
+        const auto plain = ops->Pack({&part, 1}, store), by = ops->Pack({&part, 1}, store);
+        BlockProducts::Of(*ops)->RoundRowsOf(*by, rounding);
+        std::vector<float> want(static_cast<size_t>(s.m * s.n)), got = want, alone = want;
+        ops->MatMul(View(rounded, {s.m, s.k}), *plain, {}, MatMulMode::kSet,
+                    View(want, {s.m, s.n}));
+        ops->MatMul(View(x, {s.m, s.k}), *by, {}, MatMulMode::kSet, View(got, {s.m, s.n}));
+        EXPECT_TRUE(SameBits(got, want));
+        // A row's result does not depend on the rows beside it.
+        for (int64_t i = 0; i < s.m; ++i) {
+          ops->MatMul(View(x, {s.m, s.k}).Slice(i, i + 1), *by, {}, MatMulMode::kSet,
+                      View(alone, {s.m, s.n}).Slice(i, i + 1));
+        }
+        EXPECT_TRUE(SameBits(alone, got));
+        if (s.m > 3) continue;  // the twin is slow
+        const auto twin = MakeReferenceLinear();
+        const auto slow_plain = twin->Pack({&part, 1}, store), slow = twin->Pack({&part, 1}, store);
+        BlockProducts::Of(*twin)->RoundRowsOf(*slow, rounding);
+        twin->MatMul(View(rounded, {s.m, s.k}), *slow_plain, {}, MatMulMode::kSet,
+                     View(want, {s.m, s.n}));
+        twin->MatMul(View(x, {s.m, s.k}), *slow, {}, MatMulMode::kSet, View(got, {s.m, s.n}));
+        EXPECT_TRUE(SameBits(got, want));
+      }
+    }
+  }
+}
+
+TEST_P(RoundedProductsTest, KeepNumbersThatAreNotFinite) {
+  const auto ops = MakeCpuLinear(GetParam(), {.threads = 1});
+  const std::vector<float> w(96, 1.0f);
+  const Tensor part = View(w, {1, 96});
+  for (const float bad : {kNan, kInf}) {
+    std::vector<float> x(96, 1.0f);
+    x[50] = bad;
+    for (const Codes codes : {Codes::kInt8, Codes::kE4m3}) {
+      for (const int64_t group : {0, 32}) {
+        const auto by = ops->Pack({&part, 1}, DType::kF32);
+        BlockProducts::Of(*ops)->RoundRowsOf(*by, {.codes = codes, .group = group});
+        std::vector<float> out(1);
+        ops->MatMul(View(x, {1, 96}), *by, {}, MatMulMode::kSet, View(out, {1, 1}));
+        EXPECT_TRUE(std::isnan(out[0]));
+        const auto row = Made({.codes = codes, .group = group}, x);
+        EXPECT_TRUE(std::isnan(row[40]) && std::isnan(row[0]) == (group == 0));
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace kvgauge
