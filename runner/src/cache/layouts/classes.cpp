@@ -24,14 +24,14 @@ using ClassesPlan = Classes;  // a member of layers has that name
 constexpr std::array<KvSide, 2> kClassSides = {KvSide::kKeys, KvSide::kValues};
 
 // How a group is coded, as it is written.
-constexpr int64_t kEvenCodes = 1, kExactCodes = 2, kCutCodes = 4, kOverPages = 8;
+constexpr int64_t kEvenCodes = 1, kExactCodes = 2, kCutCodes = 4, kPagesTogether = 8;
 
 void PutClassCodec(std::string& out, const KvCodec& codec) {
   for (const int64_t number :
        {static_cast<int64_t>(codec.kind), codec.dim, static_cast<int64_t>(codec.dtype),
         static_cast<int64_t>(codec.bits), static_cast<int64_t>(codec.axis), codec.group,
         (codec.symmetric ? kEvenCodes : 0) + (codec.exact_scale ? kExactCodes : 0) +
-            (codec.clip != 1 ? kCutCodes : 0) + (codec.range_pages != 1 ? kOverPages : 0)}) {
+            (codec.clip != 1 ? kCutCodes : 0) + (codec.range_pages != 1 ? kPagesTogether : 0)}) {
     PutNumber(out, number);
   }
   if (codec.clip != 1) PutNumber(out, static_cast<int64_t>(std::bit_cast<uint32_t>(codec.clip)));
@@ -49,7 +49,7 @@ Status TakeClassCodec(std::string_view& in, KvSide side, int64_t dim, KvCodec* c
   KVG_TRY(TakeEnum(in, "axis of a codec", CodeAxis::kChannel, &codec->axis));
   KVG_TRY(TakeNumber(in, "group of a codec", 0, int64_t{1} << 20, &codec->group));
   int64_t ways = 0, clip = 0;
-  constexpr int64_t kAllWays = kEvenCodes + kExactCodes + kCutCodes + kOverPages;
+  constexpr int64_t kAllWays = kEvenCodes + kExactCodes + kCutCodes + kPagesTogether;
   KVG_TRY(TakeNumber(in, "ways of coding", 0, kAllWays, &ways));
   codec->symmetric = (ways & kEvenCodes) != 0;
   codec->exact_scale = (ways & kExactCodes) != 0;
@@ -57,7 +57,7 @@ Status TakeClassCodec(std::string_view& in, KvSide side, int64_t dim, KvCodec* c
     KVG_TRY(TakeNumber(in, "clipping of a codec", 0, UINT32_MAX, &clip));
     codec->clip = std::bit_cast<float>(static_cast<uint32_t>(clip));
   }
-  if ((ways & kOverPages) == 0) return {};
+  if ((ways & kPagesTogether) == 0) return {};
   return TakeNumber(in, "pages of a range", 0, int64_t{1} << 20, &codec->range_pages);
 }
 
