@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -117,6 +119,27 @@ TEST(AttentionFixed, LoudChannelsAreMetExactly) {
   }
 }
 
+// What rows of a scene give, so many in a call.
+struct Attended {
+  std::vector<float> out, lse;
+
+  Attended(AttentionOps& ops, const Scene& scene, const SceneCache& cache,
+           const std::vector<float>& queries, int64_t step) {
+    const int64_t heads = scene.query_heads();
+    const Tensor q = View(queries, {scene.rows, heads, scene.key_dim});
+    const Tensor result = MakeFilled(out, {scene.rows, heads, scene.value_dim});
+    const Tensor lse_out = MakeFilled(lse, {heads, scene.rows});
+    for (int64_t row = 0; row < scene.rows; row += step) {
+      AttentionItem item;
+      item.first_row = row;
+      item.rows = std::min(step, scene.rows - row);
+      item.first_position = scene.columns() - scene.rows + row;
+      item.heads = cache.heads();
+      ops.Attend(cache.shape(), {&item, 1}, q, result, {lse_out, {}});
+    }
+  }
+};
+
 // Tokens one by one, by nine and all together: rows of a tile, and of several, have the same bits.
 TEST(AttentionFixed, RowsDoNotDependOnTheirCompany) {
   for (const DType dtype : {DType::kF16, DType::kBF16}) {
@@ -130,28 +153,107 @@ TEST(AttentionFixed, RowsDoNotDependOnTheirCompany) {
         const std::unique_ptr<CodecOps> codecs = backend.Codecs();
         const SceneCache cache(*ops, *codecs, scene);
         const std::vector<float> queries = scene.Queries();
-        const Tensor q = View(queries, {scene.rows, heads, scene.key_dim});
-        std::vector<float> whole, whole_lse;
-        for (const int64_t step : {scene.rows, int64_t{9}, int64_t{1}}) {
-          std::vector<float> out, lse;
-          const Tensor result = MakeFilled(out, {scene.rows, heads, scene.value_dim});
-          const Tensor lse_out = MakeFilled(lse, {heads, scene.rows});
-          for (int64_t row = 0; row < scene.rows; row += step) {
-            AttentionItem item;
-            item.first_row = row;
-            item.rows = std::min(step, scene.rows - row);
-            item.first_position = scene.columns() - scene.rows + row;
-            item.heads = cache.heads();
-            ops->Attend(cache.shape(), {&item, 1}, q, result, {lse_out, {}});
-          }
-          if (step == scene.rows) {
-            whole = out;
-            whole_lse = lse;
-          }
-          EXPECT_TRUE(SameBits(out, whole)) << step << " rows a call";
-          EXPECT_TRUE(SameBits(lse, whole_lse)) << step << " rows a call";
+        const Attended whole(*ops, scene, cache, queries, scene.rows);
+        for (const int64_t step : {9, 1}) {
+          const Attended some(*ops, scene, cache, queries, step);
+          EXPECT_TRUE(SameBits(some.out, whole.out)) << step << " rows a call";
+          EXPECT_TRUE(SameBits(some.lse, whole.lse)) << step << " rows a call";
         }
       }
+    }
+  }
+}
+
+// A row of NaN or infinite numbers gives NaN, one of zeros the mean, and neither moves another row.
+TEST(AttentionFixed, RowsThatAreNoNumbersStayApart) {
+  const std::unique_ptr<AttentionOps> reference = MakeReferenceAttention();
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  for (const int bits : {2, 3, 4}) {
+    FixedCase c = {bits, bits, 64, 64, 128, 128, 6, 3};
+    const Scene scene = SceneOf(c);
+    const int64_t dim = scene.key_dim;
+    const std::vector<float> clean = scene.Queries();
+    std::vector<float> queries = clean;
+    const auto row_of = [&](int64_t row) { return queries.begin() + row * dim; };
+    row_of(1)[7] = std::numeric_limits<float>::quiet_NaN();
+    row_of(8)[70] = kInfinity;
+    row_of(13)[127] = -kInfinity;
+    std::fill_n(row_of(4), dim, 0.0f);
+    std::vector<float> zeros = clean;
+    std::fill_n(zeros.begin() + 4 * dim, dim, 0.0f);
+    const std::unique_ptr<CodecOps> reference_codecs = MakeReferenceCodec();
+    const SceneCache plain(*reference, *reference_codecs, scene);
+    const Attended want(*reference, scene, plain, zeros, scene.rows);
+    for (const KvBackend& backend : KvBackends()) {
+      const std::unique_ptr<AttentionOps> ops = backend.Attention(1);
+      const std::unique_ptr<CodecOps> codecs = backend.Codecs();
+      const SceneCache cache(*ops, *codecs, scene);
+      const Attended got(*ops, scene, cache, queries, scene.rows);
+      const Attended alone(*ops, scene, cache, clean, scene.rows);
+      for (int64_t row = 0; row < scene.rows * c.heads; ++row) {
+        SCOPED_TRACE(StrCat(backend.name, " ", bits, " bits, row ", row));
+        const auto of_row = [&](const Attended& of) {
+          return std::span(of.out).subspan(static_cast<size_t>(row * scene.value_dim),
+                                           static_cast<size_t>(scene.value_dim));
+        };
+        const std::span<const float> own = of_row(got);
+        if (row == 1 || row == 8 || row == 13) {
+          EXPECT_TRUE(std::all_of(own.begin(), own.end(), [](float v) { return std::isnan(v); }));
+        } else if (row == 4) {
+          EXPECT_TRUE(AllWithin(own, of_row(want), Size(want.out) * 4e-4));
+        } else {
+          EXPECT_TRUE(SameBits(own, of_row(alone)));
+        }
+      }
+    }
+  }
+}
+
+// A span alone, and in a longer cache of which nothing else is read, whose other pages are absent.
+// A head that reads nothing gives nothing.
+TEST(AttentionFixed, SpansDoNotDependOnTheirCompany) {
+  for (const int bits : {2, 3, 4}) {
+    FixedCase c = {bits, bits, 32, 32, 128, 64, 2, 1};
+    Scene scene = SceneOf(c);
+    constexpr int64_t kSpan = kAttentionSpan, kLong = 3 * kSpan;
+    for (const KvBackend& backend : KvBackends()) {
+      SCOPED_TRACE(StrCat(backend.name, " ", bits, " bits"));
+      const std::unique_ptr<AttentionOps> ops = backend.Attention(2);
+      const std::unique_ptr<CodecOps> codecs = backend.Codecs();
+      const std::vector<float> queries = scene.Queries();
+      std::vector<float> out[2], lse[2];
+      for (const bool in_longer : {false, true}) {
+        scene.heads[0].resize(1);
+        SegmentSpec& spec = scene.heads[0][0];
+        spec.length = spec.keys_coded = spec.values_coded = in_longer ? kLong : kSpan;
+        const SceneCache cache(*ops, *codecs, scene);
+        KvSegment segment = cache.heads()[0].segments[0];
+        const auto pages = static_cast<size_t>(spec.length / kKvPageEntries);
+        const auto read_pages = static_cast<size_t>(kSpan / kKvPageEntries);
+        std::vector<void*> keys(segment.keys.pages.codes, segment.keys.pages.codes + pages);
+        std::vector<void*> values(segment.values.pages.codes, segment.values.pages.codes + pages);
+        std::fill(keys.begin() + read_pages, keys.end(), nullptr);
+        std::fill(values.begin() + read_pages, values.end(), nullptr);
+        segment.keys.pages.codes = keys.data();
+        segment.values.pages.codes = values.data();
+        std::vector<uint64_t> some(pages, 0), none(pages, 0);
+        std::fill_n(some.begin(), read_pages, ~uint64_t{0});
+        const uint64_t* const read[] = {some.data(), none.data()};
+        segment.read = read;
+        const KvHead head = {&segment, 1};
+        AttentionItem item;
+        item.rows = 1;
+        item.heads = {&head, 1};
+        ops->Attend(cache.shape(), {&item, 1}, View(queries, {1, 2, scene.key_dim}),
+                    MakeFilled(out[in_longer], {1, 2, scene.value_dim}),
+                    {MakeFilled(lse[in_longer], {2, 1}), {}});
+      }
+      EXPECT_TRUE(SameBits(out[1], out[0]));
+      EXPECT_TRUE(SameBits(lse[1], lse[0]));
+      EXPECT_TRUE(std::all_of(out[0].begin() + scene.value_dim, out[0].end(),
+                              [](float v) { return v == 0.0f; }));
+      EXPECT_EQ(lse[0][1], -std::numeric_limits<float>::infinity());
+      EXPECT_TRUE(std::isfinite(lse[0][0]));
     }
   }
 }

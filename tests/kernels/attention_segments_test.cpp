@@ -396,11 +396,15 @@ std::vector<std::vector<double>> HalfRanges(const std::vector<float>& rows, int6
   return half;
 }
 
-// The bound that attention.h states. Each folded number is off by half a 32767th of the row's
-// largest, on a device by half a 32639th; zeros, which are folded in f32, by nothing. So what a
-// score moves by does not depend on how loud a constant a channel carries.
+// The bound that attention.h states. Each folded number is off by half a unit; zeros, which are
+// folded in f32, by nothing. So what a score moves by does not depend on how loud a constant a
+// channel carries.
 TEST(AttentionSegments, ScoresOfFoldedCodes) {
   const std::unique_ptr<AttentionOps> reference = MakeReferenceAttention();
+  // A row's largest number is so many units. On the cpu all that 16 bits hold. A device takes a
+  // number apart into two signed bytes, of which the high one counts the half that the low one
+  // lacks: 127 * 256 + 127 are the most that both hold.
+  const double units = OnDevice() ? 32639 : 32767;
   double closest = 0;
   for (const DType dtype : {DType::kF16, DType::kBF16}) {
     for (const float query_size : {0.05f, 0.7f, 5.0f}) {
@@ -435,7 +439,8 @@ TEST(AttentionSegments, ScoresOfFoldedCodes) {
                   for (int64_t c = 0; c < scene.key_dim; ++c) {
                     most = std::max(most, std::abs(q[c]) * page[c]);
                   }
-                  rounding = std::max(rounding, static_cast<double>(scene.key_dim) * most / 65278);
+                  const double half_unit = most / units / 2;
+                  rounding = std::max(rounding, static_cast<double>(scene.key_dim) * half_unit);
                 }
                 for (int64_t c = 0; c < scene.key_dim; ++c) {
                   largest += std::abs(q[c]) * (4 + scene.heads[head][0].key_shift);
