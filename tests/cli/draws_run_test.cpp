@@ -123,6 +123,14 @@ TEST_F(DrawsRunTest, TablesSayWhatTheNumbersAre) {
                                                HasSubstr("scores are means over draws")));
 }
 
+TEST_F(DrawsRunTest, ASampleThatLacksDifferentDrawsOfItsRowsCountsOnce) {
+  Draw(Sampling(2));
+  RunInto("r.db", {"--only", "h2o"});
+  const int64_t had = Samples("r.db");
+  Draw(Sampling(3));
+  EXPECT_THAT(RunInto("r.db").err, HasSubstr(StrCat(": 4/4 samples, ", 36 - had, " cells, ")));
+}
+
 TEST_F(DrawsRunTest, AKilledRunGoesOnDrawByDraw) {
   Draw(Sampling(16));
   RunInto("whole.db");

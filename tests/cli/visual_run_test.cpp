@@ -513,6 +513,62 @@ TEST_F(VisualRunTest, ThinnedPicturesAreAPrefillOfTheirOwn) {
   }
 }
 
+class TightRunTest : public VisualRunTest {
+ protected:
+  // `most`: KiB that the run may hold, 0: any.
+  void WriteRun(const std::string& keys, int64_t most) const {
+    const std::string bound = most == 0 ? "" : StrCat(R"("max_memory": ")", most, R"(KiB", )");
+    Write("mine.json", Seeing(R"("snapkv")", bound + keys, R"("pictures": "8", "samples": 3)"));
+  }
+  // KiB with which one sample runs.
+  int64_t Least(const std::string& keys) const {
+    int64_t least = 0, most = 1 << 14;
+    for (int i = 0; least + 1 < most; ++i) {
+      const int64_t middle = (least + most) / 2;
+      WriteRun(keys, middle);
+      const Outcome one = Run({"run", Path("mine.json"), "--db",
+                               Path(StrCat(std::hash<std::string>()(keys), "-", i, ".db")),
+                               "--samples", "1", "--json"});
+      const Result<Json> out = ParseJson(one.out, "out");
+      const bool fits = one.exit_code == 0 && out.ok() && (*out)["failed"] == 0;
+      (fits ? most : least) = middle;
+    }
+    return most;
+  }
+  std::vector<std::pair<SampleStatus, std::string>> Rows(const std::string& database) const {
+    std::vector<std::pair<SampleStatus, std::string>> found;
+    const auto store = Open(database);
+    for (const StoredCell& cell : CellsOf(*store)) {
+      for (const ScoreRow& score : ScoresOf(*store, cell)) {
+        const SampleRow row = **store->Read(cell.id, score.sample_id);
+        found.emplace_back(row.status, score.answers_key);
+      }
+    }
+    return found;
+  }
+};
+
+// Whatever has room alone runs, however many samples are read ahead, to what it is without a bound.
+TEST_F(TightRunTest, SamplesThatFitOnlyAloneRunInSmallerGroups) {
+  WriteRun("", 0);
+  RunInto("free.db", {"--json"});
+  WriteRun("", Least("") + 16);
+  RunInto("tight.db", {"--json"});
+  const auto tight = Rows("tight.db");
+  EXPECT_EQ(tight.size(), 6u);
+  EXPECT_EQ(tight, Rows("free.db"));
+}
+
+// What is kept of pictures for samples to come takes no room from one that needs it.
+TEST_F(TightRunTest, WhatIsKeptOfPicturesMakesRoomForASample) {
+  const std::string one = R"("seeds": [1], )", other = R"("seeds": [2], )";
+  WriteRun(R"("seeds": [1, 2], )", std::max(Least(one), Least(other)));
+  RunInto("tight.db", {"--samples", "1", "--json"});
+  const auto tight = Rows("tight.db");
+  EXPECT_EQ(tight.size(), 4u);
+  for (const auto& [status, answers] : tight) EXPECT_EQ(status, SampleStatus::kOk);
+}
+
 TEST_F(VisualRunTest, PlansCountThePictures) {
   Write("mine.json", Seeing(R"("snapkv")"));
   const Outcome outcome = Run({"plan", Path("mine.json"), "--db", Path("r.db"), "--json"});

@@ -2,10 +2,13 @@
 // What a run still has to do on a sample.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <vector>
 
+#include "src/run/picture_show.h"
 #include "src/run/run_record.h"
 
 namespace kvgauge {
@@ -30,5 +33,42 @@ struct Pending {
     return count;
   }
 };
+
+using Samples = std::vector<std::shared_ptr<RunSample>>;
+
+// The samples of a window as the model sees them: with rows of their pictures, and no longer the
+// pictures. They are copies, so that a sample can be shown again.
+class ShownSamples {
+ public:
+  // The same copies until they are given up; a sample without pictures is its own.
+  Samples Of(const Samples& samples) {
+    Samples found;
+    for (const auto& sample : samples) {
+      auto& copy = copies_[sample->position];
+      const bool sees = !sample->sample.pictures.empty();
+      if (copy == nullptr) copy = sees ? std::make_shared<RunSample>(*sample) : sample;
+      found.push_back(copy);
+    }
+    return found;
+  }
+  // With the rows, however long their cells wait to be recorded.
+  void GiveUp() {
+    for (const auto& [position, copy] : copies_) PictureShow::Hide(*copy);
+    copies_.clear();
+  }
+
+ private:
+  std::map<int64_t, std::shared_ptr<RunSample>> copies_;  // by position
+};
+
+// Those of `all` that `some` are copies of.
+inline Samples SamplesOf(const Samples& all, const Samples& some) {
+  Samples found;
+  for (const auto& sample : all) {
+    const auto same = [&](const auto& copy) { return copy->position == sample->position; };
+    if (std::ranges::any_of(some, same)) found.push_back(sample);
+  }
+  return found;
+}
 
 }  // namespace kvgauge

@@ -34,7 +34,15 @@ int64_t PictureShow::BytesBeside(std::span<const std::shared_ptr<RunSample>> sam
     shown.Add(sample->tokens.visuals.get());
     if (sample->tokens.whole != nullptr) shown.Add(sample->tokens.whole->visuals.get());
   }
-  return tower_->weight_bytes() + features_->BytesBeside(shown);
+  return tower_->weight_bytes() + (features_ == nullptr ? 0 : features_->BytesBeside(shown));
+}
+
+void PictureShow::Count(std::span<const std::shared_ptr<RunSample>> samples,
+                        EngineOptions& options) const {
+  options.vision_bytes = BytesBeside(samples);
+  if (options.vision_bytes == 0) return;
+  for (const auto& sample : samples) options.pixel_bytes += sample->pixel_bytes;
+  options.pixel_bytes = std::min(options.pixel_bytes, kPixelBytesInFlight);
 }
 
 Status PictureShow::Show(std::span<const std::shared_ptr<RunSample>> samples,

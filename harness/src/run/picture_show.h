@@ -27,6 +27,8 @@ class PictureShow {
   void BeginGroup(const PlanGroup& group);
   // The weights of the model are given up or others are loaded: so is its tower.
   void DropTower() { tower_.reset(); }
+  // What is kept for samples to come.
+  void DropFeatures() { features_.reset(); }
   // No more pictures are shown.
   void DropAll() {
     tower_.reset();
@@ -52,6 +54,8 @@ class PictureShow {
   // Bytes of the tower and the features that are kept and that none of the samples shows; 0 before
   // a picture was shown.
   int64_t BytesBeside(std::span<const std::shared_ptr<RunSample>> samples) const;
+  // What the memory of a run on the samples is planned with.
+  void Count(std::span<const std::shared_ptr<RunSample>> samples, EngineOptions& options) const;
 
  private:
   Status NeedTower(const SampleEyes& eyes, Ops& ops);

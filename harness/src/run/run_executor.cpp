@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <set>
 #include <tuple>
 #include <utility>
 
@@ -65,7 +66,9 @@ class Executor {
   Status Build(SampleSource& source, Sample sample, int64_t position, Pending& pending);
   Status SkipUnfit(Pending& pending);
   Status RunWindow(std::vector<Pending>& window);
-  Status RunAlike(const CellBlock& block, std::vector<std::shared_ptr<RunSample>> samples);
+  // `least`: what does not fit would not fit with less beside it.
+  Status RunAlike(const CellBlock& block, const Samples& all, bool least = false);
+  Status RunHalves(const CellBlock& block, const Samples& left);
   // Asks what the answers lead to, and hands the cells on.
   Status Conclude(std::vector<FinishedCell> cells);
   Status NeedModel();
@@ -78,7 +81,7 @@ class Executor {
   Status PutWithout(const std::shared_ptr<RunSample>& sample, size_t contender,
                     const std::vector<int64_t>& draws, const Status& status, bool skipped);
   // Gives the samples the rows of their pictures, and takes out those whose pictures are faulty.
-  Status NeedVisuals(const CellBlock& block, std::vector<std::shared_ptr<RunSample>>& samples);
+  Status NeedVisuals(const CellBlock& block, Samples& samples);
   // The first of several shards measures times, and no worker: another may be at work beside it.
   bool MeasuresTimes() const {
     return plan_.config->latency != nullptr && settings_.choice.shard == 0 &&
@@ -90,6 +93,11 @@ class Executor {
   size_t WindowSamples() const;
   void TellWorkers(const std::vector<RunProgress::Work>& groups, int64_t free_bytes);
   size_t LatencyGroups() const { return MeasuresTimes() ? CountLatencyGroups(plan_) : 0; }
+  // Tells of cells of a sample of the window, which counts once, however many blocks it has.
+  void Begin(const RunSample& sample, int64_t cells) {
+    if (!begun_.insert(sample.position).second) return progress_.SkipCells(cells);
+    progress_.BeginSample(cells);
+  }
   void Count(const FinishedCell& cell, const SampleRow& row, WriteOutcome outcome);
   // Whether no stop text has come yet.
   bool GoOn(const EngineToken& token);
@@ -127,8 +135,10 @@ class Executor {
 
   std::pair<size_t, std::string> loaded_ = {};  // model and weights of a prefill
   LoadedModel model_;
-  PictureShow pictures_;  // of the samples that have any
-  LoadedModel original_;  // of a prefill that changes the model, where fidelity is asked for
+  PictureShow pictures_;     // of the samples that have any
+  ShownSamples shown_;       // of the window
+  std::set<int64_t> begun_;  // positions in the window
+  LoadedModel original_;     // of a prefill that changes the model, where fidelity is asked for
 
   std::map<std::tuple<int64_t, int64_t, int64_t, int64_t>, GrowingAnswer> growing_;
   CellRecorder recorder_;  // last: its thread sees all of the above
@@ -406,12 +416,11 @@ Status Executor::FailSample(const std::shared_ptr<RunSample>& sample, const Cell
   return {};
 }
 
-Status Executor::NeedVisuals(const CellBlock& block,
-                             std::vector<std::shared_ptr<RunSample>>& samples) {
+Status Executor::NeedVisuals(const CellBlock& block, Samples& samples) {
   KVG_TRY(pictures_.Show(samples, source_->eyes(), *model_.ops));
   for (const auto& sample : samples) {
     if (sample->shown.ok() || LeavesToAnother(sample->shown.error())) continue;
-    progress_.BeginSample(block.cells());
+    Begin(*sample, block.cells());
     KVG_TRY(FailSample(sample, block, sample->shown.error()));
   }
   std::erase_if(samples, [](const auto& sample) { return !sample->shown.ok(); });
@@ -440,6 +449,7 @@ bool Executor::LeavesToAnother(const Error& why) {
 
 // Samples that miss the same draws of the same contenders are one run of the engine.
 Status Executor::RunWindow(std::vector<Pending>& window) {
+  begun_.clear();
   std::vector<CellBlock> kinds;
   for (const Pending& pending : window) {
     for (const CellBlock& block : pending.blocks) {
@@ -447,19 +457,33 @@ Status Executor::RunWindow(std::vector<Pending>& window) {
     }
   }
   for (const CellBlock& kind : kinds) {
-    std::vector<std::shared_ptr<RunSample>> samples;
+    Samples samples;
     for (const Pending& pending : window) {
       const bool has = std::ranges::find(pending.blocks, kind) != pending.blocks.end();
       if (has) samples.push_back(pending.sample);
     }
     if (interrupt_.signal() != 0) return {};
-    KVG_TRY(RunAlike(kind, std::move(samples)));
+    KVG_TRY(RunAlike(kind, samples));
   }
-  for (const Pending& pending : window) PictureShow::Hide(*pending.sample);
+  shown_.GiveUp();
   return {};
 }
 
-Status Executor::RunAlike(const CellBlock& block, std::vector<std::shared_ptr<RunSample>> samples) {
+// What does not fit together goes on in halves, with nothing kept beside them, down to one sample.
+Status Executor::RunHalves(const CellBlock& block, const Samples& left) {
+  const std::ptrdiff_t half = (std::ssize(left) + 1) / 2;
+  for (auto begin = left.begin(); begin != left.end() && interrupt_.signal() == 0;) {
+    const auto end = begin + std::min(half, left.end() - begin);
+    shown_.GiveUp();
+    pictures_.DropFeatures();
+    KVG_TRY(RunAlike(block, {begin, end}, end - begin == 1));
+    begin = end;
+  }
+  return {};
+}
+
+Status Executor::RunAlike(const CellBlock& block, const Samples& all, bool least) {
+  Samples samples = shown_.Of(all);
   const std::vector<size_t>& contenders = block.contenders;
   if (const Status loaded = NeedModel(); !loaded.ok()) {
     model_ = {};  // with another beside it that is not there
@@ -487,14 +511,11 @@ Status Executor::RunAlike(const CellBlock& block, std::vector<std::shared_ptr<Ru
   options.max_pool_lanes = kPoolLanes;
   options.max_memory_bytes = plan_.config->max_memory_bytes;
   options.fidelity_steps = plan_.config->fidelity_steps;
-  if (options.vision_bytes = pictures_.BytesBeside(samples); options.vision_bytes > 0) {
-    for (const auto& sample : samples) options.pixel_bytes += sample->pixel_bytes;
-    options.pixel_bytes = std::min(options.pixel_bytes, kPixelBytesInFlight);
-  }
-  options.begin = [&](int64_t) {
+  pictures_.Count(samples, options);
+  options.begin = [&](int64_t sample) {
     if (interrupt_.signal() != 0) return false;
     ++outcome_.prefills;
-    progress_.BeginSample(block.cells());
+    Begin(*samples[static_cast<size_t>(sample)], block.cells());
     return true;
   };
   options.inspect = [&](const CellResult& result, const KvCache& cache, Compressor&) {
@@ -532,31 +553,27 @@ Status Executor::RunAlike(const CellBlock& block, std::vector<std::shared_ptr<Ru
   Engine engine(engine_contenders, options);
   growing_.clear();
 
-  // What cannot be run at all is found one by one, and the others go on.
   std::vector<EngineSample> tokens;
-  const auto drawn = [&](const RunSample& sample) {
-    EngineSample of = sample.tokens;
-    of.draws = block.draws;
-    return of;
-  };
-  for (const auto& sample : samples) tokens.push_back(drawn(*sample));
-  if (!engine.PlanMemory(tokens).ok()) {
-    std::vector<std::shared_ptr<RunSample>> possible;
-    tokens.clear();
-    for (const auto& sample : samples) {
-      const Result<MemoryPlan> alone = engine.PlanMemory({&sample->tokens, 1});
-      if (alone.ok()) {
-        possible.push_back(sample);
-        tokens.push_back(drawn(*sample));
-        continue;
-      }
-      if (LeavesToAnother(alone.error())) continue;
-      progress_.BeginSample(block.cells());
-      KVG_TRY(FailSample(sample, block, alone.error()));
-    }
-    samples = std::move(possible);
+  for (const auto& sample : samples) {
+    tokens.push_back(sample->tokens);
+    tokens.back().draws = block.draws;
   }
-  if (samples.empty()) return {};
+  if (!engine.PlanMemory(tokens).ok()) {
+    // A text that cannot be run at all is found alone, and the others go on together.
+    const bool halves = !least && options.vision_bytes > 0;
+    Samples possible;
+    for (size_t i = 0; i < samples.size() && !halves; ++i) {
+      const Result<MemoryPlan> alone = engine.PlanMemory({&tokens[i], 1});
+      if (alone.ok()) possible.push_back(samples[i]);
+      if (alone.ok() || LeavesToAnother(alone.error())) continue;
+      Begin(*samples[i], block.cells());
+      KVG_TRY(FailSample(samples[i], block, alone.error()));
+    }
+    if (!halves && possible.size() < samples.size()) return RunAlike(block, possible);
+    samples = SamplesOf(all, samples);  // whose rows must not stay
+    tokens.clear();
+    return RunHalves(block, samples);
+  }
   KVG_TRY(engine.Run(tokens, put));
   return Conclude(std::move(unconcluded));
 }
