@@ -208,6 +208,26 @@ TEST_F(DeviceCommands, BenchCapacityKnowsWhatMultiplied) {
   EXPECT_TRUE(recorded());
 }
 
+TEST_F(DeviceCommands, BenchesTellWhatWasPinnedForTheirProducts) {
+  const NoWays library;
+  const Json latency =
+      RunForJson({"bench", "latency", Path("config.json"), "--weights", "random:1", "--contexts",
+                  "96", "--methods", "full", "--decode-steps", "2", "--repetitions", "1"});
+  ASSERT_FALSE(latency.is_null());
+  EXPECT_THAT(latency["products"].get<std::string>(), HasSubstr("stand-in 2: f32 "));
+  const Json drafts =
+      RunForJson({"bench", "speculate", Path("config.json"), "--weights", "random:1", "--drafts",
+                  "streaming_llm", "--budgets", "48", "--prompt-tokens", "96", "--answer-tokens",
+                  "4", "--prompts", "1", "--repetitions", "1", "--db", Path("s.db")});
+  ASSERT_FALSE(drafts.is_null());
+  const auto store = *ResultStore::Open(Path("s.db"), StoreMode::kReadOnly);
+  const std::vector<EventRow> events = *store->Events(store->Runs()->front().id);
+  EXPECT_EQ(std::ranges::count(events, "products", &EventRow::kind), 1);
+  const auto found = std::ranges::find(events, "products", &EventRow::kind);
+  ASSERT_NE(found, events.end());
+  EXPECT_EQ(found->message, latency["products"].get<std::string>());
+}
+
 TEST_F(DeviceCommands, RunRecordsItsCells) {
   Json config = *ParseJson(TinyConfig("gqa"), "config");
   config["vocab_size"] = 1792;  // of the tokenizer

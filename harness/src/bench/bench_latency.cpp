@@ -12,6 +12,7 @@
 #include "core/json.h"
 #include "core/strings.h"
 #include "core/threads.h"
+#include "kernels/devices.h"
 #include "reports/statistics.h"
 #include "src/cli/print.h"
 #include "src/doctor/device_check.h"
@@ -276,6 +277,7 @@ class LatencyBench {
                  {"dtype", NameOf(full.dtype())},
                  {"product_rows", NameOf(full.product_rows())},
                  {"machine", MachineFacts(full.ops(), options_.model.threads)},
+                 {"products", ProductsText()},
                  {"environment", ThreadEnvironment()},
                  {"settings", ToJson(latency)},
                  {"seed", options_.seed},
@@ -468,6 +470,16 @@ class LatencyBench {
                       {"source", b.claim->source}});
     }
     return list;
+  }
+
+  // What was pinned for the products of all models.
+  std::string ProductsText() const {
+    std::vector<Ops*> devices;
+    for (const Model* model : models_) {
+      const std::vector<Ops*> own = DevicesOf(model->ops());
+      devices.insert(devices.end(), own.begin(), own.end());
+    }
+    return ManyRowsText(devices);
   }
 
   Json CellsJson() const {

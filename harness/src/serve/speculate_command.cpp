@@ -12,6 +12,7 @@
 #include "core/rng.h"
 #include "core/strings.h"
 #include "core/threads.h"
+#include "kernels/devices.h"
 #include "runner/speculate.h"
 #include "runner/tokenizer.h"
 #include "src/cli/print.h"
@@ -247,6 +248,10 @@ class SpeculateBench {
       for (const auto& ids : prompts_) longest = std::max(longest, std::ssize(ids));
       KVG_ASSIGN(loaded_, LoadModelFor(chosen, options_.model, longest));
       with_tokens_ = tokens;
+      const std::string products = ManyRowsText(DevicesOf(*loaded_->ops));
+      if (recorder_ != nullptr && !products.empty()) {
+        KVG_TRY(recorder_->Tell("products", products));
+      }
     }
     return loaded_->model.get();
   }

@@ -131,6 +131,10 @@ Status SpeculationRecorder::Write(const SpeculationRow& row) {
   return {};
 }
 
+Status SpeculationRecorder::Tell(const std::string& kind, const std::string& message) {
+  return store_->AddEvent(run_, {.at = UtcNow(), .kind = kind, .message = message});
+}
+
 Status SpeculationRecorder::Finish(int signal) {
   return EndRecording(*store_, run_, signal, "speculation");
 }

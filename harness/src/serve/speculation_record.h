@@ -48,6 +48,8 @@ class SpeculationRecorder {
   // Refuses an answer that differs from a recorded one of the same model and prompt: all are the
   // full cache's.
   Status Write(const SpeculationRow& row);
+  // What is to be known of the run beside its rows.
+  Status Tell(const std::string& kind, const std::string& message);
   Status Finish(int signal);
 
  private:
