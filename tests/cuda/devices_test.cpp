@@ -392,7 +392,7 @@ TEST_F(SeveralDevices, WhatFitsOnNoneFailsOnce) {
   Write("run.json", text);
   setenv("KVG_EMULATED_CAPACITY", "1:20000000", 1);
   const Ended ended =
-      Run("r.db", {"--devices", "0,1", "--json", "--retry", "--max-memory", "6MiB"});
+      Run("r.db", {"--devices", "0,1", "--json", "--retry", "--max-memory", "6500KiB"});
   ASSERT_EQ(ended.exit_code, kExitOk) << ended.err;
   const Json json = *ParseJson(ended.out, "output");
   EXPECT_EQ(json["succeeded"], kRows);
