@@ -19,15 +19,18 @@
 #include "cuda/device/context.h"
 #include "cuda/device/graph_recorder.h"
 #include "cuda/device/mma.h"
+#include "cuda/device_matrix.h"
 #include "cuda/elements.h"
 #include "cuda/experts.h"
 #include "cuda/host_rows.h"
 #include "cuda/many_rows.h"
 #include "cuda/multiply32.h"
 #include "cuda/reduce.h"
+#include "cuda/rounded_rows.h"
 #include "cuda/strips.h"
 #include "kernels/linear.h"
 #include "kernels/many_rows_report.h"
+#include "kernels/rounded_products.h"
 
 namespace kvgauge::cuda {
 namespace {
@@ -267,59 +270,7 @@ EmbedKernel(const void* table, DType dtype, int64_t stride, const int32_t* ids, 
       scale * LoadAs(dtype, table, ids[place.row] * stride + place.column);
 }
 
-// [n, k] as stored, on the device. 16-bit rows are padded with zeros to whole steps.
-class DeviceMatrix final : public PackedMatrix {
- public:
-  DeviceMatrix(int64_t n, int64_t k, DType dtype, Stream stream)
-      : PackedMatrix(n, k, dtype),
-        stride_(dtype == DType::kF32 ? k : RoundUp(k, kUnit)),
-        bytes_(std::max<int64_t>(n * stride_ * SizeOf(dtype), 1)) {
-    data_ = Malloc(bytes_, stream);
-    if (data_ == nullptr) throw OutOfDeviceMemory(bytes_, stream);
-  }
-  DeviceMatrix(const DeviceMatrix&) = delete;
-  DeviceMatrix& operator=(const DeviceMatrix&) = delete;
-  ~DeviceMatrix() override { Free(data_); }
-
-  int64_t bytes() const override { return bytes_; }
-  int64_t stride() const { return stride_; }
-  char* data() const { return static_cast<char*>(data_); }
-
- private:
-  int64_t stride_, bytes_;
-  void* data_;
-};
-
-// Where the matrices lie, on the device.
-class DeviceSet final : public MatrixSet {
- public:
-  DeviceSet(std::vector<const PackedMatrix*> matrices, Stream stream)
-      : MatrixSet(std::move(matrices)) {
-    std::vector<const void*> where;
-    for (int64_t i = 0; i < size(); ++i) {
-      const auto* matrix = dynamic_cast<const DeviceMatrix*>(&(*this)[i]);
-      KVG_CHECK(matrix != nullptr, "the matrix was packed by another backend");
-      where.push_back(matrix->data());
-    }
-    stride_ = static_cast<const DeviceMatrix&>((*this)[0]).stride();
-    const auto bytes = static_cast<int64_t>(where.size() * sizeof(void*));
-    where_ = Malloc(bytes, stream);
-    if (where_ == nullptr) throw OutOfDeviceMemory(bytes, stream);
-    CopyToDevice(where_, where.data(), bytes, stream);
-  }
-  DeviceSet(const DeviceSet&) = delete;
-  DeviceSet& operator=(const DeviceSet&) = delete;
-  ~DeviceSet() override { Free(where_); }
-
-  int64_t stride() const { return stride_; }
-  const void* const* where() const { return static_cast<const void* const*>(where_); }
-
- private:
-  int64_t stride_ = 0;
-  void* where_;
-};
-
-class DeviceLinear final : public LinearOps, public ManyRowsReport {
+class DeviceLinear final : public LinearOps, public RoundedProducts, public ManyRowsReport {
  public:
   explicit DeviceLinear(Context& context) : context_(context) {
     ProductLibrary* const library = FindProductLibrary(context.device(), &why_not_);
@@ -330,7 +281,7 @@ class DeviceLinear final : public LinearOps, public ManyRowsReport {
       rows.device = Device::kCuda;
       Tensor result(out, DType::kF32, {product.rows, product.n});
       result.device = Device::kCuda;
-      MultiplyOwn(rows, product.dtype, w, product.stride, nullptr, false, result);
+      MultiplyOwn(rows, product.dtype, w, product.stride, {}, nullptr, false, result);
     };
     many_ = std::make_unique<ManyRows>(*library, context_.stream(), own);
   }
@@ -410,8 +361,8 @@ class DeviceLinear final : public LinearOps, public ManyRowsReport {
       done = end;
     }
     if (done == m) return;
-    MultiplyOwn(x.Slice(done, m), w.dtype(), matrix->data(), matrix->stride(), bias_data, add,
-                out.Slice(done, m));
+    MultiplyOwn(x.Slice(done, m), w.dtype(), matrix->data(), matrix->stride(), matrix->rounding(),
+                bias_data, add, out.Slice(done, m));
   }
 
   // x holds the block's rows, or the last ones of them.
@@ -421,7 +372,12 @@ class DeviceLinear final : public LinearOps, public ManyRowsReport {
     const int64_t m = x.shape[0], n = w.out_features();
     ScratchScope scratch(context_);
     void* const rows = scratch.Take<char>(block.rows * w.stride() * SizeOf(w.dtype()));
-    RoundRowsTo(x, w.dtype(), m, w.stride(), block.rows, rows);
+    if (w.rounding().rounds) {
+      RoundRowsToCodes(CodedRowsOf(x, w.rounding(), w.dtype(), w.stride(), block.rows, rows),
+                       context_.stream());
+    } else {
+      RoundRowsTo(x, w.dtype(), m, w.stride(), block.rows, rows);
+    }
     const bool direct = m == block.rows && bias == nullptr && !add && out.stride[0] == n &&
                         reinterpret_cast<uintptr_t>(out.data) % kAligned == 0;
     float* const result = direct ? out.f32() : scratch.Take<float>(block.rows * n);
@@ -440,8 +396,11 @@ class DeviceLinear final : public LinearOps, public ManyRowsReport {
   }
 
   // w: [out.shape[1], stride].
-  void MultiplyOwn(const Tensor& x, DType dtype, const void* w, int64_t stride, const float* bias,
-                   bool add, Tensor out) {
+  void MultiplyOwn(const Tensor& as_given, DType dtype, const void* w, int64_t stride,
+                   const MatrixRounding& rounding, const float* bias, bool add, Tensor out) {
+    ScratchScope scratch(context_);
+    const Tensor x =
+        rounding.rounds ? CodedRows(as_given, rounding, dtype, stride, scratch) : as_given;
     const int64_t m = x.shape[0], n = out.shape[1];
     if (dtype == DType::kF32) {
       Multiply32({.a = x.f32(),
@@ -473,7 +432,6 @@ class DeviceLinear final : public LinearOps, public ManyRowsReport {
     if (m <= kMostStripColumns) {
       RunStrips(x, dtype, p);
     } else {
-      ScratchScope scratch(context_);
       p.x = RoundRows(x, dtype, m, p.k, scratch);
       const LaunchShape shape = {.grid_x = CeilDiv(p.n, Many::kN),
                                  .grid_y = CeilDiv(p.m, Many::kM),
@@ -491,12 +449,15 @@ class DeviceLinear final : public LinearOps, public ManyRowsReport {
     return std::make_unique<DeviceSet>(std::move(matrices), context_.stream());
   }
 
-  void DoMatMulChosen(const Tensor& x, const MatrixSet& set, const Tensor& choice,
+  void DoMatMulChosen(const Tensor& as_given, const MatrixSet& set, const Tensor& choice,
                       Tensor out) override {
     const auto* chosen = dynamic_cast<const DeviceSet*>(&set);
     KVG_CHECK(chosen != nullptr, "the set is of another backend");
-    const int64_t m = out.shape[0], share = m / x.shape[0];
     ScratchScope scratch(context_);
+    const Tensor x = chosen->rounding().rounds || chosen->roundings() != nullptr
+                         ? CodedRowsFor(as_given, *chosen, choice, scratch)
+                         : as_given;
+    const int64_t m = out.shape[0], share = m / x.shape[0];
     const auto arrange = [&](int64_t tile_rows) {
       return ArrangeRows(choice.i32(), m, share, set.size(), tile_rows, scratch, context_.stream());
     };
@@ -584,6 +545,53 @@ class DeviceLinear final : public LinearOps, public ManyRowsReport {
                context_.stream(), p.out, spans, p.m, p.n, p.bias, p.add, out, p.out_stride);
   }
 
+  void DoRoundRowsOf(PackedMatrix& matrix, const RowRounding& rounding) override {
+    auto* packed = dynamic_cast<DeviceMatrix*>(&matrix);
+    KVG_CHECK(packed != nullptr, "the matrix was packed by another backend");
+    packed->set_rounding(rounding);
+  }
+
+  // With zeros up to `rows` rows of `stride`.
+  static RoundedRows CodedRowsOf(const Tensor& x, const MatrixRounding& rounding, DType dtype,
+                                 int64_t stride, int64_t rows, void* out) {
+    return {.x = x.data,
+            .x_dtype = x.dtype,
+            .x_stride = x.stride[0],
+            .m = x.shape[0],
+            .k = x.shape[1],
+            .all = rounding,
+            .dtype = dtype,
+            .out = out,
+            .padded_m = rows,
+            .padded_k = stride};
+  }
+  Tensor CodedRows(const Tensor& x, const MatrixRounding& rounding, DType dtype, int64_t stride,
+                   ScratchScope& scratch) {
+    const int64_t m = x.shape[0];
+    Tensor coded(scratch.Take<char>(m * stride * SizeOf(dtype)), dtype, {m, stride});
+    coded.device = Device::kCuda;
+    RoundRowsToCodes(CodedRowsOf(x, rounding, dtype, stride, m, coded.data), context_.stream());
+    return coded;
+  }
+  // A row for each choice where it decides.
+  Tensor CodedRowsFor(const Tensor& x, const DeviceSet& set, const Tensor& choice,
+                      ScratchScope& scratch) {
+    if (set.roundings() == nullptr) {
+      return CodedRows(x, set.rounding(), set.dtype(), set.stride(), scratch);
+    }
+    const int64_t m = choice.shape[0];
+    Tensor coded(scratch.Take<char>(m * set.stride() * SizeOf(set.dtype())), set.dtype(),
+                 {m, set.stride()});
+    coded.device = Device::kCuda;
+    RoundedRows rows = CodedRowsOf(x, {}, set.dtype(), set.stride(), m, coded.data);
+    rows.m = m;
+    rows.share = m / x.shape[0];
+    rows.of = set.roundings();
+    rows.choice = choice.i32();
+    RoundRowsToCodes(rows, context_.stream());
+    return coded;
+  }
+
   // x itself where it lies as it is multiplied.
   const uint16_t* RoundRows(const Tensor& x, DType dtype, int64_t m, int64_t k,
                             ScratchScope& scratch) {
@@ -655,7 +663,9 @@ int64_t LinearScratchBytes(const PassSize& size) {
   std::string why_not;
   const ProductLibrary* const library = FindProductLibrary(CurrentDevice(), &why_not);
   const auto of = [library](int64_t m, int64_t n, int64_t k) {
-    const int64_t rounded = RoundUp(m, kMostStripColumns) * RoundUp(k, kUnit) * 2;
+    // Strips pack rows anew that were rounded as a file says.
+    const int64_t coded = m <= kMostStripColumns ? m : 0;
+    const int64_t rounded = (RoundUp(m, kMostStripColumns) + coded) * RoundUp(k, kUnit) * 2;
     const int64_t split = CeilDiv(k, kSpan) * std::min<int64_t>(m, kMostStripColumns) * n * 4;
     if (library == nullptr || m <= kMostStripColumns) return rounded + split;
     const std::span<const int64_t> blocks = library->blocks();

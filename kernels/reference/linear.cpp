@@ -7,6 +7,7 @@
 
 #include "core/rounding.h"
 #include "kernels/block_products.h"
+#include "kernels/rounded_products.h"
 #include "reference/reference.h"
 
 namespace kvgauge {
@@ -98,7 +99,7 @@ struct Int8Row {
   std::vector<float> scales;
 };
 
-class ReferenceLinear final : public LinearOps, public BlockProducts {
+class ReferenceLinear final : public LinearOps, public BlockProducts, public RoundedProducts {
  private:
   std::unique_ptr<PackedMatrix> DoPack(std::span<const Tensor> parts, int64_t n, int64_t k,
                                        DType store) override {

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/block_products.h"
 
-#include <cmath>
-
 #include "core/check.h"
 #include "core/rounding.h"
 #include "core/strings.h"
@@ -61,12 +59,6 @@ std::unique_ptr<PackedMatrix> BlockProducts::PackDequantised(std::span<const Sto
   auto packed = DoPackStored(parts, CheckRows(parts, k, store), k, store, Keep::kFloats, seen);
   if (finite != nullptr) *finite = seen;
   return packed;
-}
-
-void BlockProducts::RoundRowsOf(PackedMatrix& matrix, const RowRounding& rounding) {
-  KVG_CHECK(rounding.group >= 0 && std::isfinite(rounding.scale) && rounding.scale >= 0.0f,
-            "groups and scales of rounded rows are not negative");
-  DoRoundRowsOf(matrix, rounding);
 }
 
 void BlockProducts::EmbedBlocks(const StoredRows& table, DType rounded, const Tensor& ids,

@@ -6,6 +6,9 @@
 #include <cmath>
 #include <cstdint>
 
+#include "core/check.h"
+#include "kernels/rounded_products.h"
+
 namespace kvgauge {
 namespace {
 
@@ -56,6 +59,12 @@ void RoundRow(const RowRounding& rounding, const float* from, int64_t count, flo
       to[i] = (code + 0.0f) * scale;  // no zero is negative
     }
   }
+}
+
+void RoundedProducts::RoundRowsOf(PackedMatrix& matrix, const RowRounding& rounding) {
+  KVG_CHECK(rounding.group >= 0 && std::isfinite(rounding.scale) && rounding.scale >= 0.0f,
+            "groups and scales of rounded rows are not negative");
+  DoRoundRowsOf(matrix, rounding);
 }
 
 }  // namespace kvgauge

@@ -6,6 +6,7 @@
 
 #include "cuda/mirror.h"
 #include "cuda/suite_device.h"
+#include "kernels/rounded_products.h"
 
 namespace kvgauge {
 namespace {
@@ -259,7 +260,7 @@ class MirroredState final : public StateOps {
   StateOps& ops_ = *TestDevice().state;
 };
 
-class MirroredLinear final : public LinearOps {
+class MirroredLinear final : public LinearOps, public RoundedProducts {
   std::unique_ptr<PackedMatrix> DoPack(std::span<const Tensor> parts, int64_t, int64_t,
                                        DType store) override {
     return ops_.Pack(parts, store);
@@ -268,6 +269,9 @@ class MirroredLinear final : public LinearOps {
                 Tensor out) override {
     const Mirror on(memory_, {x, bias, out});
     ops_.MatMul(on(x), w, on(bias), mode, on(out));
+  }
+  void DoRoundRowsOf(PackedMatrix& matrix, const RowRounding& rounding) override {
+    RoundedProducts::Of(ops_)->RoundRowsOf(matrix, rounding);
   }
   std::unique_ptr<MatrixSet> DoCollect(std::vector<const PackedMatrix*> matrices) override {
     return ops_.Collect(std::move(matrices));

@@ -15,6 +15,7 @@
 #include "cuda/backend_parts.h"
 #include "cuda/emulated/device_memory.h"
 #include "kernels/many_rows_report.h"
+#include "kernels/rounded_products.h"
 
 namespace kvgauge::cuda {
 namespace {
@@ -144,6 +145,10 @@ class OneMatrix {
     ops_->memory->Copy(out.As(DType::kF32, {std::ssize(bits)}), host);
     return bits;
   }
+  // From now on rows are rounded so.
+  void RoundRows(const RowRounding& rounding) {
+    RoundedProducts::Of(*ops_->linear)->RoundRowsOf(*matrix_, rounding);
+  }
   // From now on products are submitted as steps are.
   void Repeat() { work_ = ops_->memory->MakeRepeatedWork(); }
   RepeatedWork::Counts counts() const { return work_->counts(); }
@@ -261,6 +266,27 @@ TEST(ManyRows, GraphsHoldOurKernels) {
   for (int i = 0; i < 3; ++i) EXPECT_EQ(both.Multiply(96, false, true), bits);
   EXPECT_EQ(library.calls, Rows{96});  // as the first is not recorded
   EXPECT_EQ(both.counts().plain, 1);
+}
+
+// Rows that are rounded as a file says, in the library's blocks, in ours, and in graphs.
+TEST(ManyRows, RoundedRowsHaveTheBitsOfOurKernels) {
+  for (const DType dtype : {DType::kBF16, DType::kF16, DType::kF32}) {
+    for (const RowRounding& rounding :
+         {RowRounding{}, RowRounding{.codes = RowRounding::Codes::kE4m3, .group = 16}}) {
+      SCOPED_TRACE(StrCat(NameOf(dtype), " ", rounding.group));
+      TwoMatrices two(dtype, 40, {WaySums::kAsOurs}, {160, 96});
+      const std::vector<uint32_t> plain = two.ours.Multiply(100, false, false);
+      two.ours.RoundRows(rounding);
+      two.both.RoundRows(rounding);
+      EXPECT_EQ(two.Check(260, true, true, 4), (Rows{160, 96}));
+      EXPECT_EQ(two.Check(160, false, false), Rows{160});
+      const std::vector<uint32_t> bits = two.ours.Multiply(100, false, false);
+      EXPECT_NE(bits, plain);
+      two.both.Repeat();
+      for (int i = 0; i < 3; ++i) EXPECT_EQ(two.both.Multiply(100, false, false), bits);
+      EXPECT_EQ(two.both.counts().plain, 1);
+    }
+  }
 }
 
 TEST(ManyRows, TheProbeSaysWhoMultiplies) {

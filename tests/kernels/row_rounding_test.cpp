@@ -2,14 +2,17 @@
 // Rows rounded to numbers that codes of 8 bits stand for, alone and on their way to a product.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "core/rounding.h"
 #include "core/strings.h"
 #include "cpu/cpu.h"
-#include "kernels/block_products.h"
+#include "kernels/rounded_products.h"
 #include "reference/reference.h"
 #include "support/compare.h"
+#include "support/test_device.h"
 
 namespace kvgauge {
 namespace {
@@ -70,10 +73,29 @@ TEST(RowRoundingTest, ScalesAreThoseOfTheLargestSize) {
   ExpectMade({.codes = Codes::kInt8, .group = 2}, {0, -0.0f, 127.5f, 1.5f}, {0, 0, 127, 2});
 }
 
-class RoundedProductsTest : public ::testing::TestWithParam<Isa> {};
+class RoundedProductsTest : public ::testing::TestWithParam<Isa> {
+ protected:
+  static std::unique_ptr<LinearOps> Tested(int threads) {
+    return OnDevice() ? std::move(MakeHostedDevice()->linear)
+                      : MakeCpuLinear(GetParam(), {.threads = threads});
+  }
+};
 
-INSTANTIATE_TEST_SUITE_P(Isas, RoundedProductsTest, ::testing::ValuesIn(SupportedIsas()),
+// The machine's instruction sets have no part in a device.
+INSTANTIATE_TEST_SUITE_P(Isas, RoundedProductsTest,
+                         ::testing::ValuesIn(OnDevice() ? std::vector<Isa>{Isa::kPortable}
+                                                        : SupportedIsas()),
                          [](const auto& test) { return std::string(NameOf(test.param)); });
+
+// Rows of m x k as a product with weights of that type and rounding takes them.
+std::vector<float> RoundedBefore(std::vector<float> x, int64_t k, DType store,
+                                 const RowRounding& rounding) {
+  for (float& number : x) number = Rounded(store, number);
+  for (size_t i = 0; i < x.size(); i += static_cast<size_t>(k)) {
+    RoundRow(rounding, x.data() + i, k, x.data() + i);
+  }
+  return x;
+}
 
 // A product by rows that were rounded before, which is what the rounding of a matrix must give.
 TEST_P(RoundedProductsTest, HaveTheBitsOfProductsByRowsOfTheSlowTwin) {
@@ -83,6 +105,7 @@ TEST_P(RoundedProductsTest, HaveTheBitsOfProductsByRowsOfTheSlowTwin) {
                                    {.codes = Codes::kE4m3, .scale = 0.003f},
                                    {.codes = Codes::kE4m3, .group = 48},
                                    {.codes = Codes::kE4m3, .group = 128, .powers = true}};
+  const int64_t apart = OnDevice() ? 43 : 1;  // of the rows that are multiplied alone
   struct Shape {
     int64_t m, n, k;
   };
@@ -98,29 +121,27 @@ TEST_P(RoundedProductsTest, HaveTheBitsOfProductsByRowsOfTheSlowTwin) {
       for (const RowRounding& rounding : roundings) {
         SCOPED_TRACE(StrCat(s.m, "x", s.n, "x", s.k, " ", NameOf(store), " ", rounding.group, " ",
                             rounding.scale, " ", rounding.codes == Codes::kInt8));
-        std::vector<float> rounded = x;
-        for (float& number : rounded) number = Rounded(store, number);
-        for (int64_t i = 0; i < s.m; ++i) {
-          RoundRow(rounding, rounded.data() + i * s.k, s.k, rounded.data() + i * s.k);
-        }
-        const auto ops = MakeCpuLinear(GetParam(), {.threads = 2});
+        const std::vector<float> rounded = RoundedBefore(x, s.k, store, rounding);
+        const auto ops = Tested(2);
         const auto plain = ops->Pack({&part, 1}, store), by = ops->Pack({&part, 1}, store);
-        BlockProducts::Of(*ops)->RoundRowsOf(*by, rounding);
+        RoundedProducts::Of(*ops)->RoundRowsOf(*by, rounding);
         std::vector<float> want(static_cast<size_t>(s.m * s.n)), got = want, alone = want;
         ops->MatMul(View(rounded, {s.m, s.k}), *plain, {}, MatMulMode::kSet,
                     View(want, {s.m, s.n}));
         ops->MatMul(View(x, {s.m, s.k}), *by, {}, MatMulMode::kSet, View(got, {s.m, s.n}));
         EXPECT_TRUE(SameBits(got, want));
         // A row's result does not depend on the rows beside it.
-        for (int64_t i = 0; i < s.m; ++i) {
-          ops->MatMul(View(x, {s.m, s.k}).Slice(i, i + 1), *by, {}, MatMulMode::kSet,
-                      View(alone, {s.m, s.n}).Slice(i, i + 1));
+        alone = got;
+        for (int64_t i = 0; i < s.m; i += apart) {
+          const Tensor to = View(alone, {s.m, s.n}).Slice(i, i + 1);
+          std::fill_n(to.f32(), s.n, kNan);
+          ops->MatMul(View(x, {s.m, s.k}).Slice(i, i + 1), *by, {}, MatMulMode::kSet, to);
         }
         EXPECT_TRUE(SameBits(alone, got));
         if (s.m > 3) continue;  // the twin is slow
         const auto twin = MakeReferenceLinear();
         const auto slow_plain = twin->Pack({&part, 1}, store), slow = twin->Pack({&part, 1}, store);
-        BlockProducts::Of(*twin)->RoundRowsOf(*slow, rounding);
+        RoundedProducts::Of(*twin)->RoundRowsOf(*slow, rounding);
         twin->MatMul(View(rounded, {s.m, s.k}), *slow_plain, {}, MatMulMode::kSet,
                      View(want, {s.m, s.n}));
         twin->MatMul(View(x, {s.m, s.k}), *slow, {}, MatMulMode::kSet, View(got, {s.m, s.n}));
@@ -130,8 +151,78 @@ TEST_P(RoundedProductsTest, HaveTheBitsOfProductsByRowsOfTheSlowTwin) {
   }
 }
 
+// Experts whose rows are rounded alike, each with a scale of its own, and some not at all.
+TEST_P(RoundedProductsTest, ChosenMatricesRoundRowsAsEachOfThem) {
+  using Roundings = std::vector<std::optional<RowRounding>>;
+  const RowRounding groups{.codes = Codes::kE4m3, .group = 32, .powers = true};
+  const Roundings sets[] = {{groups, groups, groups},
+                            {RowRounding{.scale = 0.02f}, RowRounding{.scale = 0.05f}, groups},
+                            {std::nullopt, RowRounding{.codes = Codes::kE4m3}, std::nullopt}};
+  constexpr int64_t n = 40, k = 100;
+  uint64_t seed = 700;
+  for (const DType store : {DType::kF32, DType::kF16, DType::kBF16}) {
+    for (const Roundings& roundings : sets) {
+      const auto ops = Tested(2);
+      std::vector<std::unique_ptr<PackedMatrix>> packed;
+      std::vector<const PackedMatrix*> pointers;
+      for (const auto& rounding : roundings) {
+        const auto w = RandomValues(n * k, ++seed);
+        const Tensor part = View(w, {n, k});
+        packed.push_back(ops->Pack({&part, 1}, store));
+        if (rounding) RoundedProducts::Of(*ops)->RoundRowsOf(*packed.back(), *rounding);
+        pointers.push_back(packed.back().get());
+      }
+      const auto set = ops->Collect(pointers);
+      // A few rows, tiles of few rows, and tiles of many.
+      for (const int64_t m : {2, 40, 110}) {
+        for (const int64_t share : {1, 2}) {
+          SCOPED_TRACE(StrCat(NameOf(store), " ", m, " rows x ", share));
+          const auto x = RandomValues(m * k, ++seed);
+          const int64_t chosen = m * share;
+          std::vector<int32_t> choice;
+          for (int64_t i = 0; i < chosen; ++i) choice.push_back(static_cast<int32_t>(i * i % 3));
+          std::vector<float> got(static_cast<size_t>(chosen * n), kNan), alone(n);
+          ops->MatMulChosen(View(x, {m, k}), *set, View(choice, {chosen}), View(got, {chosen, n}));
+          for (int64_t i = 0; i<chosen; i += m> 2 ? 7 : 1) {
+            ops->MatMul(View(x, {m, k}).Slice(i / share, i / share + 1),
+                        *pointers[static_cast<size_t>(choice[i])], {}, MatMulMode::kSet,
+                        View(alone, {1, n}));
+            ASSERT_TRUE(SameBits(std::span(got).subspan(static_cast<size_t>(i * n), n), alone));
+          }
+        }
+      }
+    }
+  }
+}
+
+// Scales so small that powers of two are no normal numbers, in groups longer than a warp's row.
+TEST_P(RoundedProductsTest, ScalesMayBeAnyNumber) {
+  constexpr int64_t k = 2500;
+  const std::vector<float> ones(k, 1.0f);
+  const Tensor part = View(ones, {1, k});
+  const auto ops = Tested(1);
+  for (const float size : {1e-36f, 3e-37f, 0.0f, 1e30f}) {
+    auto x = RandomValues(k, 77);
+    for (float& number : x) number *= size;
+    for (const int64_t group : {0, 100, 1100}) {
+      for (const Codes codes : {Codes::kInt8, Codes::kE4m3}) {
+        SCOPED_TRACE(StrCat(size, " ", group, " ", codes == Codes::kInt8));
+        const RowRounding rounding{.codes = codes, .group = group, .powers = true};
+        const auto rounded = RoundedBefore(x, k, DType::kF32, rounding);
+        const auto plain = ops->Pack({&part, 1}, DType::kF32);
+        const auto by = ops->Pack({&part, 1}, DType::kF32);
+        RoundedProducts::Of(*ops)->RoundRowsOf(*by, rounding);
+        std::vector<float> want(1), got(1);
+        ops->MatMul(View(rounded, {1, k}), *plain, {}, MatMulMode::kSet, View(want, {1, 1}));
+        ops->MatMul(View(x, {1, k}), *by, {}, MatMulMode::kSet, View(got, {1, 1}));
+        EXPECT_TRUE(SameBits(got, want));
+      }
+    }
+  }
+}
+
 TEST_P(RoundedProductsTest, KeepNumbersThatAreNotFinite) {
-  const auto ops = MakeCpuLinear(GetParam(), {.threads = 1});
+  const auto ops = Tested(1);
   const std::vector<float> w(96, 1.0f);
   const Tensor part = View(w, {1, 96});
   for (const float bad : {kNan, kInf}) {
@@ -140,7 +231,7 @@ TEST_P(RoundedProductsTest, KeepNumbersThatAreNotFinite) {
     for (const Codes codes : {Codes::kInt8, Codes::kE4m3}) {
       for (const int64_t group : {0, 32}) {
         const auto by = ops->Pack({&part, 1}, DType::kF32);
-        BlockProducts::Of(*ops)->RoundRowsOf(*by, {.codes = codes, .group = group});
+        RoundedProducts::Of(*ops)->RoundRowsOf(*by, {.codes = codes, .group = group});
         std::vector<float> out(1);
         ops->MatMul(View(x, {1, 96}), *by, {}, MatMulMode::kSet, View(out, {1, 1}));
         EXPECT_TRUE(std::isnan(out[0]));

@@ -18,6 +18,7 @@
 #include "cpu/linear/linear_pack.h"
 #include "cpu/linear/matrix_memory.h"
 #include "kernels/block_products.h"
+#include "kernels/rounded_products.h"
 
 namespace kvgauge {
 namespace {
@@ -129,7 +130,7 @@ class WorkQueue {
   int active_ = 0;
 };
 
-class CpuLinear final : public LinearOps, public BlockProducts {
+class CpuLinear final : public LinearOps, public BlockProducts, public RoundedProducts {
  public:
   CpuLinear(Isa isa, ThreadSettings threads)
       : kernels_(KernelsOf(isa)),

@@ -8,7 +8,6 @@
 #include <string_view>
 
 #include "kernels/linear.h"
-#include "kernels/row_rounding.h"
 #include "kernels/weight_blocks.h"
 
 namespace kvgauge {
@@ -19,8 +18,8 @@ enum class ProductRows {
   // Rounded to that, then to 8 bits: 256 numbers share a scale. Sums are those of block_coded.h,
   // with the same bits on every instruction set. Columns that are not in blocks take the others.
   kInt8,
-  // Rounded to that, then as the file says of the inputs of a matrix (RowRounding), then to the
-  // type of the weights again. Matrices of which it says nothing take the others.
+  // Rounded to that, then as the file says of the inputs of a matrix, then to the type of the
+  // weights again (RoundedProducts). Matrices of which it says nothing take the others.
   kFile,
 };
 
@@ -46,10 +45,6 @@ class BlockProducts {
   std::unique_ptr<PackedMatrix> PackDequantised(std::span<const StoredRows> parts, int64_t k,
                                                 DType store, bool* finite = nullptr);
 
-  // From now on products with the matrix, which this backend packed as floats, round their rows so
-  // (ProductRows::kFile). Not while a product is under way.
-  void RoundRowsOf(PackedMatrix& matrix, const RowRounding& rounding);
-
   // out[i, :] = scale * table[ids[i], :], as LinearOps::Embed, of a table in blocks whose numbers
   // are rounded to `rounded` before they are scaled. Host memory.
   void EmbedBlocks(const StoredRows& table, DType rounded, const Tensor& ids, float scale,
@@ -62,7 +57,6 @@ class BlockProducts {
   virtual std::unique_ptr<PackedMatrix> DoPackStored(std::span<const StoredRows> parts, int64_t n,
                                                      int64_t k, DType store, Keep keep,
                                                      bool& finite) = 0;
-  virtual void DoRoundRowsOf(PackedMatrix& matrix, const RowRounding& rounding) = 0;
 };
 
 }  // namespace kvgauge

@@ -13,6 +13,7 @@
 #include "core/sha256.h"
 #include "core/strings.h"
 #include "kernels/devices.h"
+#include "kernels/rounded_products.h"
 #include "src/checkpoint/weights_common.h"
 #include "src/model/model_tensors.h"
 #include "src/model/prepare.h"
@@ -386,7 +387,11 @@ Status CheckProductRows(const ModelConfig& config, const ModelOptions& options, 
   if (options.product_rows == ProductRows::kRounded) return {};
   const std::string_view rows = NameOf(options.product_rows);
   for (const Ops* device : DevicesOf(ops)) {
-    if (BlockProducts::Of(*device->linear) != nullptr) continue;
+    LinearOps& linear = *device->linear;
+    const bool can = options.product_rows == ProductRows::kFile
+                         ? RoundedProducts::Of(linear) != nullptr
+                         : BlockProducts::Of(linear) != nullptr;
+    if (can) continue;
     return Unsupported(StrCat("backend ", device->backend, " has no products by rows of ", rows,
                               "; expected cpu, or product rows of the dtype"));
   }

@@ -102,7 +102,10 @@ Status WeightLoader::RoundInputs(const LinearSpec& spec, PackedMatrix& matrix) c
                               " are multiplied by the same rows, but these are to be rounded in "
                               "different ways; expected product rows of the dtype"));
   }
-  if (all) products_->RoundRowsOf(matrix, *all);
+  if (!all) return {};
+  RoundedProducts* const products = RoundedProducts::Of(*ops_.linear);
+  KVG_CHECK(products != nullptr, "the backend rounds no rows (CheckProductRows)");
+  products->RoundRowsOf(matrix, *all);
   return {};
 }
 

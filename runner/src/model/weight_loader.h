@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kernels/block_products.h"
+#include "kernels/rounded_products.h"
 #include "src/model/model_tensors.h"
 #include "src/model/weights_set.h"
 
