@@ -11,6 +11,7 @@
 #include <cstring>
 #include <vector>
 
+#include "core/rounding.h"
 #include "cpu/cpu.h"
 #include "cpu/linear/block_layout.h"
 #include "cpu/linear/coded_rows.h"
@@ -510,12 +511,16 @@ class CpuLinear final : public LinearOps, public BlockProducts, public RoundedPr
       float scale = rounding.scale;
       if (scale == 0.0f) {
         int32_t largest = 0;
-        for (int64_t i = begin; i < end; i += kConvertChunk) {
-          const int64_t count = std::min(kConvertChunk, end - i);
-          RoundedChunk(from, store, i, count, chunk);
-          largest = std::max(largest, kernels_.largest_bits(chunk, count));
+        if (from.dtype == DType::kF32) {  // the largest size, rounded, is the largest rounded one
+          largest = kernels_.largest_bits(from.f32() + begin, end - begin);
+        } else {
+          for (int64_t i = begin; i < end; i += kConvertChunk) {
+            const int64_t count = std::min(kConvertChunk, end - i);
+            RoundedChunk(from, store, i, count, chunk);
+            largest = std::max(largest, kernels_.largest_bits(chunk, count));
+          }
         }
-        scale = RowScale(rounding, std::bit_cast<float>(largest));
+        scale = RowScale(rounding, Rounded(store, std::bit_cast<float>(largest)));
       }
       for (int64_t i = begin; i < end; i += kConvertChunk) {
         const int64_t count = std::min(kConvertChunk, end - i);

@@ -53,12 +53,13 @@ inline void RoundCodes(RowRounding::Codes codes, float scale, int64_t count, flo
   // A power of two from 2^-6 to 2^8 times 1.5 * 2^20: floats there are an eighth of it apart.
   constexpr int32_t kLeast = (127 - 6) << 23, kMost = (127 + 8) << 23, kUp = (20 << 23) | 0x400000;
   for (int64_t i = 0; i < count; ++i) {
-    const float value = Held(values[i] / scale, -448.0f, 448.0f);
+    // The power comes of what is not held, or compilers make a case of each bound.
+    const float value = values[i] / scale, held = Held(value, -448.0f, 448.0f);
     int32_t power = BitsOf(value) & 0x7f800000;
     power = power < kLeast ? kLeast : power;
     power = power > kMost ? kMost : power;
     const float large = FloatOf(power + kUp);
-    values[i] = ((value + large) - large) * scale;
+    values[i] = ((held + large) - large) * scale;
   }
 }
 
