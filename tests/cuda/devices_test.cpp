@@ -104,6 +104,15 @@ class SeveralDevices : public ::testing::Test {
     }
     return 0;
   }
+  // The same once it is there: the first cells may come before the last worker has begun.
+  static pid_t WaitForWorker(pid_t leader, int index) {
+    pid_t worker = 0;
+    for (int i = 0; worker == 0 && i < 1000; ++i) {
+      worker = WorkerOf(leader, index);
+      if (worker == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    return worker;
+  }
   static std::string ReadAll(int from) {
     std::string text;
     char buffer[4096];
@@ -278,7 +287,7 @@ TEST_F(SeveralDevices, GoOnWithoutAWorkerThatIsKilled) {
   ASSERT_EQ(Run("one.db", {"--quiet"}).exit_code, kExitOk);
   const StartedProgram led = *StartProgram(Words("r.db", {"--devices", "0,1"}), true);
   ASSERT_TRUE(WaitForCells("r.db", 1));
-  const pid_t worker = WorkerOf(led.process, 1);
+  const pid_t worker = WaitForWorker(led.process, 1);
   ASSERT_GT(worker, 0);
   kill(worker, SIGKILL);
   const Ended ended = Finish(led);
