@@ -10,8 +10,8 @@ namespace kvgauge {
 namespace {
 
 // One more token, with what the method does in a decode step.
-Status DecodeStep(Model& model, const Prompt& sequence, KvCache& cache, Compressor& compressor,
-                  const LogitsCallback& on_logits) {
+Status DecodeOne(Model& model, const Prompt& sequence, KvCache& cache, Compressor& compressor,
+                 const LogitsCallback& on_logits) {
   const int64_t begin = cache.tokens();
   KVG_CHECK(begin + 1 == sequence.size(), "a decode step has one row");
   KVG_TRY(cache.Append(1));
@@ -80,7 +80,7 @@ Result<GenerateResult> GenerateFrom(Model& model, const Prompt& prompt, KvCache&
   if (compressor != nullptr) compressor->ReadFrom(sequence);
   const auto read = [&](int64_t rows) -> Status {
     if (compressor == nullptr) return Prefill(model, sequence, cache, rows, false, choose);
-    return DecodeStep(model, sequence, cache, *compressor, choose);
+    return DecodeOne(model, sequence, cache, *compressor, choose);
   };
   const double start = NowSeconds();
   KVG_TRY(read(options.chunk_rows));
