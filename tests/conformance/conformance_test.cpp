@@ -494,13 +494,7 @@ TEST_P(Conformance, EvictingIsMasking) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Methods, Conformance, ::testing::ValuesIn(AllMethods()),
-                         [](const auto& method) {
-                           std::string name = method.param;
-                           std::replace_if(
-                               name.begin(), name.end(),
-                               [](char c) { return std::isalnum(c) == 0; }, '_');
-                           return name;
-                         });
+                         [](const auto& method) { return TestNameOf(method.param); });
 
 // A scorer that throws on prompts of one length.
 class Thrower final : public Scorer {

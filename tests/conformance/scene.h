@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cctype>
 #include <map>
 #include <memory>
 #include <span>
@@ -34,6 +35,13 @@ inline std::string MethodsDirectory() { return std::string(KVG_SOURCE_DIR) + "/c
 inline std::vector<std::string> AllMethods() {
   const Result<std::vector<std::string>> ids = ListMethods(MethodsDirectory());
   return ids.ok() ? *ids : std::vector<std::string>();
+}
+
+// An id as a part of a test's name.
+inline std::string TestNameOf(std::string id) {
+  std::replace_if(
+      id.begin(), id.end(), [](char c) { return std::isalnum(c) == 0; }, '_');
+  return id;
 }
 
 // The overrides that the method's file asks of these models, and `more` after them.

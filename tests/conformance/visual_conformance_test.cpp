@@ -255,13 +255,7 @@ TEST(VisualPrompts, ThatAStageCannotReadAreTheCellsResult) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Methods, VisualConformance, ::testing::ValuesIn(AllMethods()),
-                         [](const auto& method) {
-                           std::string name = method.param;
-                           std::replace_if(
-                               name.begin(), name.end(),
-                               [](char c) { return std::isalnum(c) == 0; }, '_');
-                           return name;
-                         });
+                         [](const auto& method) { return TestNameOf(method.param); });
 
 }  // namespace
 }  // namespace kvgauge

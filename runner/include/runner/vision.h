@@ -67,7 +67,7 @@ struct VisionOptions {
   std::optional<uint64_t> random_seed;
   // Keeps what SeeNeeds::behind asks for as well, where there is such a block.
   bool behind = false;
-  // What matrices are multiplied by: not kInt8.
+  // The rows that matrices are multiplied by. A tower has no kInt8.
   ProductRows product_rows = ProductRows::kRounded;
 };
 
