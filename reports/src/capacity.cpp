@@ -49,6 +49,9 @@ CapacityEntry CapacityEntryFrom(std::vector<const CapacityRow*> rows) {
   const auto calm = [](const CapacityRow* row) {
     return row->others_share <= LatencyRow::kMaxOthersShare;
   };
+  // What was refused once, and ran later, ran.
+  const auto refused = [](const CapacityRow* row) { return !row->refused.empty(); };
+  if (!std::ranges::all_of(rows, refused)) std::erase_if(rows, refused);
   std::vector<const CapacityRow*> kept;
   std::ranges::copy_if(rows, std::back_inserter(kept), calm);
   entry.disturbed = kept.empty();
@@ -78,7 +81,8 @@ std::vector<const CapacityEntry*> CapacityBoard::Fastest() const {
     });
     if (at == fastest.end()) {
       fastest.push_back(&entry);
-    } else if (entry.row.tokens_per_s > (*at)->row.tokens_per_s) {
+    } else if (std::pair(entry.row.served, entry.row.tokens_per_s) >
+               std::pair((*at)->row.served, (*at)->row.tokens_per_s)) {
       *at = &entry;
     }
   }

@@ -83,6 +83,55 @@ TEST_F(CapacityRunTest, StandsBesideScores) {
   EXPECT_EQ(Do("run mine.json --db r.db --threads 1").exit_code, 0) << "resumed beside it";
 }
 
+// One that the memory cannot hold is a failure with numbers, wherever the figures are shown.
+TEST_F(CapacityRunTest, CountsWhoDoesNotFit) {
+  Write("mix.jsonl",
+        "{\"id\": \"a\", \"at_s\": 0, \"prompt_tokens\": 60, \"answer_tokens\": 3}\n"
+        "{\"id\": \"long\", \"at_s\": 0, \"prompt_tokens\": 4000, \"answer_tokens\": 9}\n"
+        "{\"id\": \"b\", \"at_s\": 0, \"prompt_tokens\": 70, \"answer_tokens\": 1}\n");
+  const Outcome none = Do(Bench("--trace mix.jsonl --batches 1 --max-memory 1200KiB"));
+  EXPECT_THAT(none.out, AllOf(HasSubstr("expected at least "), HasSubstr(" for all requests")))
+      << none.err;
+  const std::string bench = Bench("--trace mix.jsonl --batches 1 --max-memory 3MiB --db r.db");
+  const Outcome table = Do(bench);
+  ASSERT_EQ(table.exit_code, 0) << table.err;
+  const char* why = "full none, fcfs, batch 1: 1 of 3 requests failed, and no figure counts them";
+  EXPECT_THAT(table.out, AllOf(HasSubstr("2 of 3"), HasSubstr(StrCat(why, "; long: needs ")),
+                               HasSubstr("; the memory leaves ")));
+  EXPECT_THAT(table.err, HasSubstr("tokens/s, 1 of 3 requests failed"));
+  const Outcome again = Do(bench);
+  EXPECT_THAT(again.out, HasSubstr(StrCat(why, "; needs ")));
+  const Json json = ParseJson(Do(StrCat(bench, " --json")).out, "out")->at("cases")[0];
+  EXPECT_EQ(json["served"], 2);
+  EXPECT_EQ(json["failed"], 1);
+  EXPECT_THAT(json["failures"][0]["reason"].get<std::string>(), HasSubstr("the memory leaves"));
+  EXPECT_THAT(Do("leaderboard r.db").out, HasSubstr("served 2 of 3"));
+  ASSERT_EQ(Do("report r.db -o r.html").exit_code, 0);
+  EXPECT_THAT(*ReadFile(Path("r.html")), HasSubstr("<td>2 of 3 ⚠ the figures are theirs</td>"));
+  // Who is served by a first token alone has no time between tokens, and nobody has none at all.
+  Write("one.jsonl", "{\"at_s\": 0, \"prompt_tokens\": 60, \"answer_tokens\": 1}\n");
+  const Json one =
+      ParseJson(Do(Bench("--trace one.jsonl --batches 1 --json")).out, "out")->at("cases")[0];
+  EXPECT_TRUE(one["tpot_s"].is_null());
+  EXPECT_GT(one["ttft_s"]["p50"], 0);
+  Write("none.jsonl", "{\"at_s\": 0, \"prompt_tokens\": 6000, \"answer_tokens\": 1}\n");
+  const Json nobody =
+      ParseJson(Do(Bench("--trace none.jsonl --batches 1 --json")).out, "out")->at("cases")[0];
+  EXPECT_TRUE(nobody["ttft_s"].is_null());
+}
+
+// What was refused is asked once more, as another version may serve it.
+TEST_F(CapacityRunTest, ARefusalIsNotRecordedForEver) {
+  const std::string bench =
+      Bench("--policies keep_host --max-memory 32MiB --batches 2 --methods snapkv --db r.db");
+  ASSERT_EQ(Do(bench).exit_code, 0);
+  ASSERT_EQ(Do(bench).exit_code, 0);
+  {
+    const auto store = *ResultStore::Open(Path("r.db"), StoreMode::kReadOnly);
+    EXPECT_EQ(store->Capacities()->size(), 2u) << "the same refusal is written once";
+  }
+}
+
 TEST_F(CapacityRunTest, RefusesWhatCannotBe) {
   const auto bad = [&](const std::string& more, const std::string& part) {
     const Outcome outcome = Do(Bench(more));

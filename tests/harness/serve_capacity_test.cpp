@@ -14,6 +14,7 @@ namespace kvgauge {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 ChosenMethod ChooseFor(const std::string& id, const std::string& budget) {
   Result<Method> method = LoadMethod(id, KVG_SOURCE_DIR "/configs/methods", {});
@@ -65,6 +66,21 @@ std::vector<std::vector<int32_t>> AnswersAlone(Model& model, const ChosenMethod&
   return answers;
 }
 
+// The memory that a refusal asks for, between two of its words.
+int64_t AskedFor(const std::string& refused, const std::string& before, const std::string& after) {
+  const size_t begin = refused.find(before) + before.size();
+  const Result<int64_t> bytes =
+      ParseBytes(refused.substr(begin, refused.find(after, begin) - begin));
+  EXPECT_TRUE(bytes.ok()) << refused;
+  return bytes.ok() ? *bytes : 0;
+}
+int64_t EnoughForOne(const CapacityResult& result) {
+  return AskedFor(result.refused, "expected at least ", " (");
+}
+int64_t EnoughForAll(const CapacityResult& result) {
+  return AskedFor(result.refused, ", and ", " for all requests");
+}
+
 class CapacityTest : public ::testing::Test {
  protected:
   Result<CapacityResult> Measure(const ChosenMethod& chosen, const std::string& policy,
@@ -96,10 +112,12 @@ class CapacityTest : public ::testing::Test {
     EXPECT_EQ(result.metrics.failed, 0);
     for (const ServedRequest& request : result.outcome.requests) EXPECT_EQ(request.failure, "");
     EXPECT_EQ(result.metrics.served, std::ssize(result.outcome.requests));
-    if (result.cache_bytes > 0) {
-      EXPECT_LE(result.outcome.planned_peak_bytes, result.cache_bytes);
-      EXPECT_LE(result.peak_bytes, result.cache_bytes);
-    }
+    ExpectWithin(result);
+  }
+  static void ExpectWithin(const CapacityResult& result) {
+    if (result.cache_bytes == 0) return;
+    EXPECT_LE(result.outcome.planned_peak_bytes, result.cache_bytes);
+    EXPECT_LE(result.peak_bytes, result.cache_bytes);
   }
 
   TinyModel tiny_ = MakeTinyModel("gqa");
@@ -286,8 +304,13 @@ TEST_F(CapacityTest, MemoryIsNeverExceeded) {
           SCOPED_TRACE(StrCat(kind, " ", id, " ", policy, " ", cache_bytes));
           const Result<CapacityResult> result = Measure(chosen, policy, trace, 32, cache_bytes);
           ASSERT_TRUE(result.ok()) << result.error().message;
-          if (!result->refused.empty()) continue;  // not even the longest request fits
-          ExpectServed(*result);
+          EXPECT_EQ(result->refused, "");
+          ExpectWithin(*result);
+          EXPECT_GT(result->metrics.served, 0);
+          for (const ServedRequest& request : result->outcome.requests) {
+            if (request.served) continue;
+            EXPECT_THAT(request.failure, HasSubstr("; the memory leaves "));
+          }
         }
       }
     }
@@ -312,6 +335,48 @@ TEST_F(CapacityTest, CompressionHoldsMoreSequences) {
   EXPECT_LT(few->sequence_bytes, 0.5 * full->sequence_bytes);
 }
 
+TEST_F(CapacityTest, WhatDoesNotFitFailsAloneAndTheOthersAreServed) {
+  Trace trace = GenerateTrace(MixOf(5));
+  trace.requests[1].prompt_tokens = 1900;
+  trace.requests[3].prompt_tokens = 1700;
+  for (const auto& [id, budget] : std::vector<std::pair<std::string, std::string>>{
+           {"full", "none"}, {"snapkv", "30%"}, {"kivi_2bit", "none"}}) {
+    const ChosenMethod chosen = ChooseFor(id, budget);
+    const auto alone = AnswersAlone(*tiny_.model, chosen, trace, 3);
+    const Result<CapacityResult> none = Measure(chosen, "fcfs", trace, 4, 1000);
+    ASSERT_TRUE(none.ok()) << none.error().message;
+    for (const std::string policy : {"fcfs", "shortest", "recompute", "swap", "queues", "radix"}) {
+      for (const int64_t batch : {int64_t{4}, int64_t{0}}) {
+        SCOPED_TRACE(StrCat(id, " ", policy, " ", batch));
+        CapacityCase of;
+        of.chosen = &chosen;
+        of.policy = PolicyOf(policy);
+        of.max_batch = batch;
+        of.seed = 3;
+        of.memory_bytes = EnoughForOne(*none) + 500000;
+        const Result<CapacityResult> result = MeasureCapacity(of, trace, *tiny_.model);
+        ASSERT_TRUE(result.ok()) << result.error().message;
+        EXPECT_EQ(result->refused, "");
+        ExpectWithin(*result);
+        EXPECT_LE(result->weight_bytes + result->working_bytes + result->cache_bytes,
+                  of.memory_bytes);
+        EXPECT_EQ(result->metrics.served, 3);
+        EXPECT_EQ(result->metrics.failed, 2);
+        EXPECT_GE(result->planned_held, batch == 0 ? result->max_batch : 1);
+        for (const size_t r : {size_t{0}, size_t{2}, size_t{4}}) {
+          EXPECT_EQ(result->answers[r], alone[r]);
+        }
+        for (const size_t r : {size_t{1}, size_t{3}}) {
+          EXPECT_THAT(result->outcome.requests[r].failure, HasSubstr(" for its cache and "));
+          EXPECT_THAT(result->outcome.requests[r].failure,
+                      HasSubstr(" of working memory; the memory leaves "));
+          EXPECT_THAT(result->answers[r], IsEmpty());
+        }
+      }
+    }
+  }
+}
+
 TEST_F(CapacityTest, NoRequestMayAskForTheLongestPromptAndTheLongestAnswer) {
   Trace trace;
   trace.requests = {{.prompt_tokens = 900, .answer_tokens = 2},
@@ -319,14 +384,11 @@ TEST_F(CapacityTest, NoRequestMayAskForTheLongestPromptAndTheLongestAnswer) {
   const ChosenMethod snapkv = ChooseFor("snapkv", "50%");
   const Result<CapacityResult> small = Measure(snapkv, "fcfs", trace, 2, 1000);
   ASSERT_TRUE(small.ok()) << small.error().message;
-  const std::string least = "expected at least ";
-  const size_t begin = small->refused.find(least) + least.size();
   CapacityCase of;
   of.chosen = &snapkv;
   of.policy = PolicyOf("fcfs");
   of.max_batch = 2;
-  of.memory_bytes =
-      *ParseBytes(small->refused.substr(begin, small->refused.find(" (", begin) - begin));
+  of.memory_bytes = EnoughForAll(*small);
   const Result<CapacityResult> each = MeasureCapacity(of, trace, *tiny_.model);
   ASSERT_TRUE(each.ok()) << each.error().message;
   ExpectServed(*each);
@@ -334,7 +396,17 @@ TEST_F(CapacityTest, NoRequestMayAskForTheLongestPromptAndTheLongestAnswer) {
   trace.requests.push_back({.prompt_tokens = 900, .answer_tokens = 400});
   const Result<CapacityResult> both = MeasureCapacity(of, trace, *tiny_.model);
   ASSERT_TRUE(both.ok()) << both.error().message;
-  EXPECT_THAT(both->refused, HasSubstr("while its prompt of 900 tokens is read"));
+  EXPECT_EQ(both->metrics.served, 2);
+  EXPECT_THAT(both->outcome.requests[2].failure, HasSubstr(" for its cache; the memory leaves "));
+  EXPECT_EQ(both->answers[0], each->answers[0]);
+  EXPECT_EQ(both->answers[1], each->answers[1]);
+  // And what it says is enough for one of them is.
+  of.memory_bytes = EnoughForOne(*small);
+  const Result<CapacityResult> one = MeasureCapacity(of, trace, *tiny_.model);
+  ASSERT_TRUE(one.ok()) << one.error().message;
+  EXPECT_EQ(one->metrics.served, 1);
+  EXPECT_EQ(one->metrics.failed, 2);
+  ExpectWithin(*one);
 }
 
 TEST_F(CapacityTest, WhatCannotBeServedIsSaid) {
@@ -350,14 +422,11 @@ TEST_F(CapacityTest, WhatCannotBeServedIsSaid) {
   ASSERT_TRUE(small.ok());
   EXPECT_THAT(small->refused, HasSubstr("expected at least"));
   // What it asks for is enough, to the last digit that it says.
-  const std::string least = "expected at least ";
-  const size_t begin = small->refused.find(least) + least.size();
   CapacityCase of;
   of.chosen = &full;
   of.policy = PolicyOf("fcfs");
   of.max_batch = 2;
-  of.memory_bytes =
-      *ParseBytes(small->refused.substr(begin, small->refused.find(" (", begin) - begin));
+  of.memory_bytes = EnoughForAll(*small);
   const Result<CapacityResult> enough = MeasureCapacity(of, trace, *tiny_.model);
   ASSERT_TRUE(enough.ok()) << enough.error().message;
   EXPECT_EQ(enough->refused, "");

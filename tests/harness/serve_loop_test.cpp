@@ -208,6 +208,21 @@ TEST_F(ServeLoopTest, FailuresAreTheRequestsOwn) {
   EXPECT_THAT(small.requests[3].failure, HasSubstr("the memory leaves 4.9 KiB"));
 }
 
+// Its cache alone would fit.
+TEST_F(ServeLoopTest, WhatPassesHaveNoWorkingMemoryForDoesNotEnter) {
+  Add(0, 64, 64);
+  Add(0, 250, 51);
+  Add(0, 250, 50);
+  const ServeOutcome outcome =
+      Serve("fcfs", {.cache_bytes = 102400, .pass_tokens = 300, .working = [](int64_t tokens) {
+                       return tokens * 1024;
+                     }});
+  EXPECT_EQ(MeasureServed(outcome).served, 2);
+  EXPECT_EQ(outcome.requests[1].failure,
+            "needs 29.4 KiB for its cache and 301.0 KiB of working memory; the memory leaves "
+            "400.0 KiB for both");
+}
+
 TEST_F(ServeLoopTest, TurnsArriveAfterOneAnother) {
   Add(0, 100, 10, 0);
   Add(1, 20, 10, 0);

@@ -159,6 +159,23 @@ TEST(CapacitySummary, RepetitionsAreOneEntry) {
   EXPECT_EQ(boards[0].Unbounded().size(), 2u);
 }
 
+TEST(CapacitySummary, WhoServesAllComesFirst) {
+  std::vector<CapacityRow> rows = {TestCapacity(1, 4, 0), TestCapacity(1, 16, 0)};
+  rows[1].served = 30;
+  rows[1].failed = 2;
+  const auto boards = SummariseCapacity(rows);
+  ASSERT_EQ(boards[0].Fastest().size(), 1u);
+  EXPECT_EQ(boards[0].Fastest()[0]->row.batch, 4) << "the faster one left out the long requests";
+  // What was refused is measured once more, and then it may run.
+  rows = {TestCapacity(1, 4, 0), TestCapacity(1, 4, 0)};
+  rows[0].refused = "--max-memory is 400 MiB";
+  rows[0].tokens_per_s = 0;
+  const auto later = SummariseCapacity(rows);
+  ASSERT_EQ(later[0].entries.size(), 1u);
+  EXPECT_TRUE(later[0].entries[0].ran());
+  EXPECT_EQ(later[0].entries[0].repetitions, 1);
+}
+
 // A store with scores of `cells` and capacities of others.
 std::string PageOf(const std::vector<int64_t>& cells, const std::vector<CapacityRow>& capacities,
                    std::vector<ReportTable>* tables = nullptr) {
@@ -189,6 +206,9 @@ TEST(CapacityReport, SetsScoresAgainstWhatAMemoryHolds) {
   }
   rows.push_back(TestCapacity(1, 8, 0));
   rows.back().refused = "--max-memory is 400 MiB";
+  rows[0].served = 29;
+  rows[0].failed = 3;
+  rows[0].failure = "needs 9 GiB";
   std::vector<ReportTable> tables;
   const std::string html = PageOf({0, 1, 2}, rows, &tables);
   EXPECT_THAT(CheckHtml(html).faults, IsEmpty());
@@ -205,6 +225,8 @@ TEST(CapacityReport, SetsScoresAgainstWhatAMemoryHolds) {
   EXPECT_THAT(section, HasSubstr("not measured or refused here: snapkv 20%."));
   EXPECT_THAT(section, HasSubstr("refused: --max-memory is 400 MiB"));
   EXPECT_THAT(section, HasSubstr("<td>32 of 32</td>"));
+  EXPECT_THAT(section, HasSubstr("<td>29 of 32 ⚠ the figures are theirs</td>"));
+  EXPECT_THAT(section, HasSubstr("batch 4, served 29 of 32 requests"));
   const auto table = std::find_if(tables.begin(), tables.end(),
                                   [](const ReportTable& t) { return t.id == "capacity"; });
   ASSERT_NE(table, tables.end());

@@ -27,7 +27,7 @@ std::string MsText(double p50, double p90) {
 // What makes a line's numbers less than they seem.
 std::string NoteOf(const CapacityEntry& entry) {
   std::vector<std::string> notes;
-  if (entry.row.served < entry.row.requests) {
+  if (entry.partly()) {
     notes.push_back(StrCat("served ", entry.row.served, " of ", entry.row.requests));
   }
   if (entry.disturbed) notes.emplace_back("disturbed");

@@ -2,6 +2,7 @@
 #include "src/serve/capacity_bench.h"
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -112,6 +113,95 @@ EngineOptions OptionsOf(int64_t max_batch) {
   return options;
 }
 
+struct RequestsThatFit {
+  SampleLength longest;    // prompt, and in all: which may be two requests
+  int64_t most_bytes = 0;  // of one
+};
+
+// What a memory beside the weights has room for, at any batch: caches do not depend on it.
+class RoomForRequests {
+ public:
+  RoomForRequests(const ServePolicy& policy, const Trace& trace, const PlannedContender& contender,
+                  int64_t memory_bytes)
+      : policy_(policy),
+        contender_(contender),
+        planned_(contender, OptionsOf(1)),
+        bytes_(planned_.Functions()),
+        memory_bytes_(memory_bytes) {
+    for (const auto& [prompt, total] : LengthsOf(trace, PositionsOf(*contender.model->config))) {
+      needs_.push_back({prompt, total, NeedAlone(bytes_, policy_, prompt, total)});
+    }
+    std::ranges::stable_sort(needs_, std::greater(), &Need::total);
+  }
+
+  int64_t Working(int64_t batch, int64_t tokens) const {
+    return SequencePlan(contender_, OptionsOf(batch)).WorkingBytes(tokens);
+  }
+  int64_t CacheBytes(int64_t batch, int64_t longest_tokens) const {
+    return memory_bytes_ - Working(batch, longest_tokens);
+  }
+
+  // The longest request that fits alone, and all of the others that then do.
+  std::optional<RequestsThatFit> Fitting(int64_t batch) const {
+    const SequencePlan plan(contender_, OptionsOf(batch));
+    const auto longest = std::ranges::find_if(needs_, [&](const Need& need) {
+      return need.bytes <= memory_bytes_ - plan.WorkingBytes(need.total);
+    });
+    if (longest == needs_.end()) return std::nullopt;
+    const int64_t cache_bytes = CacheBytes(batch, longest->total);
+    RequestsThatFit fitting;
+    fitting.longest.total = longest->total;
+    for (auto need = longest; need != needs_.end(); ++need) {
+      if (need->bytes > cache_bytes) continue;
+      fitting.longest.prefill = std::max(fitting.longest.prefill, need->prompt);
+      fitting.most_bytes = std::max(fitting.most_bytes, need->bytes);
+    }
+    return fitting;
+  }
+
+  // Sequences as long as the longest that are held at once while a prompt is read; 0: not every
+  // request fits.
+  int64_t Held(int64_t batch, const RequestsThatFit& of) const {
+    const int64_t cache_bytes = CacheBytes(batch, of.longest.total);
+    if (of.most_bytes > cache_bytes) return 0;
+    const int64_t held = bytes_.held(of.longest.prefill, of.longest.total);
+    const int64_t reading = bytes_.Reading(of.longest.prefill, held);
+    // No request may ask for both lengths.
+    if (reading > cache_bytes) return 1;
+    return (cache_bytes - (reading - held)) / std::max<int64_t>(held, 1);
+  }
+
+  // The error where no request fits. `limit`: what the memory is.
+  Error Refusal(int64_t batch, const std::string& limit) const {
+    const SequencePlan plan(contender_, OptionsOf(batch));
+    const auto least = std::ranges::min_element(
+        needs_, {}, [&](const Need& need) { return need.bytes + plan.WorkingBytes(need.total); });
+    const auto most = std::ranges::max_element(needs_, {}, &Need::bytes);
+    const int64_t weights = contender_.model->weight_bytes;
+    const std::string enough = RoundedUp(weights + plan.WorkingBytes(least->total) + least->bytes);
+    const std::string all =
+        RoundedUp(weights + plan.WorkingBytes(needs_.front().total) + most->bytes);
+    std::string words = StrCat(
+        limit, "; expected at least ", enough, " (weights ", HumanBytes(weights),
+        ", working memory ", HumanBytes(plan.WorkingBytes(least->total)), ", a sequence ",
+        HumanBytes(least->bytes), " while its prompt of ", least->prompt, " tokens is read)");
+    if (all != enough) words += StrCat(", and ", all, " for all requests");
+    return ResourceError(words);
+  }
+
+ private:
+  struct Need {
+    int64_t prompt = 0, total = 0, bytes = 0;
+  };
+
+  const ServePolicy& policy_;
+  const PlannedContender& contender_;
+  PlannedBytes planned_;
+  const ServeBytes bytes_;
+  const int64_t memory_bytes_;
+  std::vector<Need> needs_;  // the longest in all first
+};
+
 Status CheckCase(const CapacityCase& of, const SampleLength& longest, const ModelShape& shape) {
   const Method& method = of.chosen->method;
   KVG_TRY(CheckMethod(method, shape, of.chosen->budget, longest.prefill));
@@ -154,11 +244,18 @@ Status CheckCase(const CapacityCase& of, const SampleLength& longest, const Mode
   return {};
 }
 
-ServeLimits LimitsOf(const CapacityCase& of, const CapacityPlan& plan, const ModelConfig& config) {
+ServeLimits LimitsOf(const CapacityCase& of, const CapacityPlan& plan,
+                     const PlannedContender& contender) {
   ServeLimits limits;
   limits.cache_bytes = plan.cache_bytes;
   limits.max_batch = plan.max_batch;
-  limits.max_tokens = PositionsOf(config);
+  limits.max_tokens = PositionsOf(*contender.model->config);
+  if (plan.cache_bytes > 0) {
+    limits.pass_tokens = plan.longest_tokens;
+    limits.working = [&contender, batch = plan.max_batch](int64_t tokens) {
+      return SequencePlan(contender, OptionsOf(batch)).WorkingBytes(tokens);
+    };
+  }
   limits.host_bytes = of.host_bytes;
   limits.unshared_tokens = UnsharedTokens(of.chosen->method);
   return limits;
@@ -180,59 +277,19 @@ Result<CapacityPlan> PlanCapacity(const CapacityCase& of, const Trace& trace,
                                   const PlannedModel& model) {
   const SampleLength longest = LongestOf(trace, PositionsOf(*model.config));
   CapacityPlan plan;
-  plan.max_batch = of.max_batch > 0 ? of.max_batch : kMostBatch;
+  plan.max_batch = of.max_batch > 0 ? of.max_batch : 1;
+  plan.longest_tokens = longest.total;
   if (longest.total == 0) return plan;  // every request fails by itself
   KVG_TRY(CheckCase(of, longest, model.shape));
   const PlannedContender contender = {.method = &of.chosen->method,
                                       .budget = of.chosen->budget,
                                       .model = &model,
                                       .original = &model};
-  struct Need {
-    int64_t held = 0, beside = 0, prompt = 0;
-  };
-  const auto need_of = [](const ServeBytes& bytes, int64_t prompt, int64_t total) {
-    const int64_t held = bytes.held(prompt, total), prefill = bytes.prefill(prompt);
-    return Need{held, bytes.unchanged ? std::max<int64_t>(prefill - held, 0) : prefill, prompt};
-  };
   const bool device =
       of.device_bytes > 0 && (of.memory_bytes == 0 || of.device_bytes < of.memory_bytes);
   const int64_t limit_bytes = device ? of.device_bytes : of.memory_bytes;
   const std::string limit =
       StrCat(device ? "the device has " : "--max-memory is ", HumanBytes(limit_bytes));
-  std::optional<Need> most;  // of one request; the same for every batch
-  const auto fit = [&](int64_t batch) -> Status {
-    PlannedBytes planned(contender, OptionsOf(batch));
-    const ServeBytes bytes = planned.Functions();
-    plan.working_bytes = SequencePlan(contender, OptionsOf(batch)).WorkingBytes(longest.total);
-    plan.cache_bytes = limit_bytes - model.weight_bytes - plan.working_bytes;
-    const Need both = need_of(bytes, longest.prefill, longest.total);
-    if (plan.cache_bytes >= both.held + both.beside) {
-      plan.planned_held = (plan.cache_bytes - both.beside) / std::max<int64_t>(both.held, 1);
-      return {};
-    }
-    // No request may ask for both.
-    if (!most) {
-      most = Need();
-      for (const auto& length : LengthsOf(trace, PositionsOf(*model.config))) {
-        const Need need = need_of(bytes, length.first, length.second);
-        if (need.held + need.beside > most->held + most->beside) most = need;
-      }
-      // What is kept of a prompt may be less than what is kept of as long an answer.
-      if (most->held + most->beside > both.held + both.beside) most = both;
-    }
-    const int64_t held = most->held, beside = most->beside;
-    if (plan.cache_bytes < held + beside) {
-      plan.planned_held = 0;
-      return ResourceError(
-          StrCat(of.chosen->method.id, ": ", limit, "; expected at least ",
-                 RoundedUp(model.weight_bytes + plan.working_bytes + held + beside), " (weights ",
-                 HumanBytes(model.weight_bytes), ", working memory ",
-                 HumanBytes(plan.working_bytes), ", a sequence ", HumanBytes(held + beside),
-                 " while its prompt of ", most->prompt, " tokens is read)"));
-    }
-    plan.planned_held = 1;
-    return {};
-  };
   if (limit_bytes == 0) {
     plan.max_batch = of.max_batch > 0 ? of.max_batch : 64;
     plan.working_bytes =
@@ -243,20 +300,26 @@ Result<CapacityPlan> PlanCapacity(const CapacityCase& of, const Trace& trace,
     return ResourceError(StrCat(limit, "; expected more than the weights, which take ",
                                 HumanBytes(model.weight_bytes)));
   }
-  // Working memory grows with the batch, so as many as fit beside what they need themselves.
-  if (of.max_batch == 0) {
-    int64_t least = 1, largest = kMostBatch;
-    while (least < largest) {
-      const int64_t middle = (least + largest + 1) / 2;
-      if (fit(middle).ok() && plan.planned_held >= middle) {
-        least = middle;
-      } else {
-        largest = middle - 1;
-      }
+  const RoomForRequests room(of.policy, trace, contender, limit_bytes - model.weight_bytes);
+  const int64_t batch = of.max_batch > 0 ? of.max_batch : 1;
+  const std::optional<RequestsThatFit> fitting = room.Fitting(batch);
+  if (!fitting) return room.Refusal(batch, StrCat(of.chosen->method.id, ": ", limit));
+  plan.max_batch = batch;
+  // Working memory grows with the batch, so as many as fit beside what they need themselves. None
+  // fails that fits alone.
+  int64_t largest = of.max_batch > 0 ? batch : kMostBatch;
+  while (plan.max_batch < largest) {
+    const int64_t middle = (plan.max_batch + largest + 1) / 2;
+    if (room.Held(middle, *fitting) >= middle) {
+      plan.max_batch = middle;
+    } else {
+      largest = middle - 1;
     }
-    plan.max_batch = least;
   }
-  KVG_TRY(fit(plan.max_batch));
+  plan.longest_tokens = fitting->longest.total;
+  plan.working_bytes = room.Working(plan.max_batch, plan.longest_tokens);
+  plan.cache_bytes = room.CacheBytes(plan.max_batch, plan.longest_tokens);
+  plan.planned_held = room.Held(plan.max_batch, *fitting);
   return plan;
 }
 
@@ -291,14 +354,14 @@ Result<CapacityResult> MeasureCapacity(const CapacityCase& of, const Trace& trac
   options.directory = of.directory;
   options.shares = of.policy.share != ServePolicy::Share::kNone;
   if (options.shares || of.policy.keep != ServePolicy::Keep::kNone) {
-    options.planned_tokens = LongestOf(trace, PositionsOf(model.config())).total;
+    options.planned_tokens = plan->longest_tokens;
   }
   const ServeBytes functions = bytes.Functions();
   const CpuUse before = ReadCpuUse();
   const double start_s = NowSeconds();
   {
     ServeModel worker(model, trace, options, pools);
-    ServeLoop loop(trace, of.policy, LimitsOf(of, *plan, model.config()), functions, worker);
+    ServeLoop loop(trace, of.policy, LimitsOf(of, *plan, contender), functions, worker);
     KVG_ASSIGN(result.outcome, loop.Run(cancelled));
     result.answers = worker.answers();
     result.not_engaged = worker.not_engaged();
@@ -335,7 +398,7 @@ Result<CapacityResult> EstimateCapacity(const CapacityCase& of, const Trace& tra
   cost.held_bytes = functions.held;
   cost.full_bytes = functions.full;
   ServeEstimate worker(cost, rates);
-  ServeLoop loop(trace, of.policy, LimitsOf(of, *plan, *model.config), functions, worker);
+  ServeLoop loop(trace, of.policy, LimitsOf(of, *plan, contender), functions, worker);
   KVG_ASSIGN(result.outcome, loop.Run());
   result.metrics = MeasureServed(result.outcome);
   return result;

@@ -35,7 +35,7 @@ struct CapacityResult {
   int64_t max_batch = 0;
   int64_t weight_bytes = 0, working_bytes = 0;
   int64_t cache_bytes = 0;  // what is left for caches; 0: no limit
-  // Sequences of the trace's longest request that are planned to fit at once; 0: no limit.
+  // Sequences of the longest request that fits alone, that are planned to fit at once; 0: no limit.
   int64_t planned_held = 0;
   ServeOutcome outcome = {};
   ServeMetrics metrics = {};
@@ -47,12 +47,15 @@ struct CapacityResult {
   std::vector<std::vector<int32_t>> answers = {};  // [requests]; of what ran
 };
 
-// The memory that a case leaves for caches, before any weight is read: refuses what cannot work.
-// `weight_bytes`: of the model, as held.
+// The memory that a case leaves for caches, before any weight is read. A request that does not fit
+// alone fails by itself, as the loop comes to it; refused is what can serve none.
 struct CapacityPlan {
   int64_t working_bytes = 0, cache_bytes = 0;
   int64_t planned_held = 0;
   int64_t max_batch = 0;
+  // The longest request that fits, prompt and answer: passes have working memory for no longer one.
+  // 0: no request fits the model.
+  int64_t longest_tokens = 0;
 };
 Result<CapacityPlan> PlanCapacity(const CapacityCase& of, const Trace& trace,
                                   const PlannedModel& model);

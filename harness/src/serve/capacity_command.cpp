@@ -209,14 +209,24 @@ Json PercentileJson(const ServePercentiles& p) {
   return {{"p50", p.p50}, {"p90", p.p90}, {"p99", p.p99}};
 }
 
-Json FailuresOf(const CapacityResult& result, const Trace& trace) {
+// What was recorded before has one reason, without its request.
+Json FailuresOf(const CapacityMeasured& m, const Trace& trace) {
   Json failures = Json::array();
-  for (size_t i = 0; i < result.outcome.requests.size(); ++i) {
-    const std::string& failure = result.outcome.requests[i].failure;
+  if (m.recorded && !m.failure.empty()) failures.push_back({{"reason", m.failure}});
+  const std::vector<ServedRequest>& requests = m.result.outcome.requests;
+  for (size_t i = 0; i < requests.size(); ++i) {
+    const std::string& failure = requests[i].failure;
     if (failure.empty() || std::ssize(failures) == kFailuresShown) continue;
     failures.push_back({{"id", trace.requests[i].id}, {"reason", failure}});
   }
   return failures;
+}
+
+// "": every request was served.
+std::string FailedText(const CapacityMeasured& m, const Trace& trace) {
+  const int64_t failed = m.result.metrics.failed;
+  if (failed == 0) return "";
+  return StrCat(failed, " of ", trace.requests.size(), " requests failed");
 }
 
 // What was refused before as many as fit were counted has no number.
@@ -236,11 +246,15 @@ void PrintCapacity(const CapacityRun& run, const std::vector<CapacityMeasured>& 
       table.back().resize(13, "-");
       continue;
     }
+    const bool served = r.metrics.served > 0;
+    const bool later = r.metrics.tokens_out > r.metrics.served;  // than the first token
     table.push_back({chosen.method.id, chosen.budget.ToString(), m.policy->name, BatchText(m),
                      StrCat(r.outcome.most_held),
                      run.memory_bytes > 0 ? StrCat(r.planned_held) : "-",
-                     Fixed(r.metrics.tokens_per_s, 1), PercentileText(r.metrics.ttft_s),
-                     PercentileText(r.metrics.tpot_s), PercentileText(r.metrics.e2e_s),
+                     served ? Fixed(r.metrics.tokens_per_s, 1) : "-",
+                     served ? PercentileText(r.metrics.ttft_s) : "-",
+                     later ? PercentileText(r.metrics.tpot_s) : "-",
+                     served ? PercentileText(r.metrics.e2e_s) : "-",
                      HumanBytes(estimate ? r.outcome.planned_peak_bytes : r.peak_bytes),
                      StrCat(r.metrics.served, " of ", run.trace.requests.size()),
                      estimate ? "-" : Fixed(100 * r.others_share, 0)});
@@ -249,26 +263,28 @@ void PrintCapacity(const CapacityRun& run, const std::vector<CapacityMeasured>& 
               "first token ms p50/90/99", "token ms p50/90/99", "whole ms p50/90/99",
               estimate ? "planned" : "peak", "served", "others %"},
              table);
-  std::set<std::string> refused;  // mostly for all batches alike
+  std::set<std::string> said;  // mostly for all batches alike
   for (const CapacityMeasured& m : all) {
     const CapacityResult& r = m.result;
     const std::string name = StrCat(m.line->chosen.method.id, " ", m.line->chosen.budget.ToString(),
                                     ", ", m.policy->name);
     if (!r.refused.empty()) {
       const std::string why = StrCat("\n", name, ": refused: ", r.refused, "\n");
-      if (refused.insert(why).second) Print(why);
+      if (said.insert(why).second) Print(why);
     }
-    if (m.recorded && !m.failure.empty()) {
-      Print(StrCat("\n", name, ", batch ", BatchText(m), ": ", m.failure, "\n"));
-    }
-    for (const Json& failure : FailuresOf(r, run.trace)) {
-      Print(StrCat("\n", name, ", batch ", BatchText(m), ": ", failure["id"].get<std::string>(),
-                   ": ", failure["reason"].get<std::string>(), "\n"));
-      break;
+    const Json failures = FailuresOf(m, run.trace);
+    if (!failures.empty()) {
+      const Json& first = failures.front();
+      const std::string whose =
+          first.contains("id") ? StrCat(first["id"].get<std::string>(), ": ") : std::string();
+      Print(StrCat("\n", name, ", batch ", BatchText(m), ": ", FailedText(m, run.trace),
+                   ", and no figure counts them; ", whose, first["reason"].get<std::string>(),
+                   "\n"));
     }
     if (r.not_engaged > 0) {
-      Print(StrCat("\n", name, ": not engaged in ", r.not_engaged,
-                   " requests: ", r.not_engaged_because, "\n"));
+      const std::string why = StrCat("\n", name, ": not engaged in ", r.not_engaged, " of ",
+                                     r.metrics.served, " requests: ", r.not_engaged_because, "\n");
+      if (said.insert(why).second) Print(why);
     }
   }
 }
@@ -285,7 +301,7 @@ Json CaseJson(const CapacityMeasured& m, const Trace& trace) {
   }
   json["served"] = r.metrics.served;
   json["failed"] = r.metrics.failed;
-  json["failures"] = FailuresOf(r, trace);
+  json["failures"] = FailuresOf(m, trace);
   json["held"] = r.outcome.most_held;
   json["fit"] = r.planned_held;
   json["decoding"] = r.outcome.most_decoding;
@@ -294,9 +310,11 @@ Json CaseJson(const CapacityMeasured& m, const Trace& trace) {
   json["seconds"] = r.outcome.served_s;
   json["busy_s"] = r.outcome.busy_s;
   json["tokens_per_s"] = r.metrics.tokens_per_s;
-  json["ttft_s"] = PercentileJson(r.metrics.ttft_s);
-  json["tpot_s"] = PercentileJson(r.metrics.tpot_s);
-  json["e2e_s"] = PercentileJson(r.metrics.e2e_s);
+  const bool served = r.metrics.served > 0;
+  const bool later = r.metrics.tokens_out > r.metrics.served;  // than the first token
+  json["ttft_s"] = served ? PercentileJson(r.metrics.ttft_s) : Json(nullptr);
+  json["tpot_s"] = later ? PercentileJson(r.metrics.tpot_s) : Json(nullptr);
+  json["e2e_s"] = served ? PercentileJson(r.metrics.e2e_s) : Json(nullptr);
   json["passes"] = r.outcome.passes;
   json["preemptions"] = r.metrics.preemptions;
   json["shared_tokens"] = r.metrics.shared_tokens;
@@ -379,10 +397,11 @@ class CapacityBench {
             CapacityMeasured m = {.line = &line, .policy = &policy, .repetition = repetition};
             KVG_TRY(MeasureOrFind(batch, cancelled, m));
             if (cancelled()) return {};
-            const std::string said =
-                m.result.refused.empty()
-                    ? StrCat(Fixed(m.result.metrics.tokens_per_s, 1), " tokens/s")
-                    : std::string("refused");
+            std::string said = m.result.refused.empty()
+                                   ? StrCat(Fixed(m.result.metrics.tokens_per_s, 1), " tokens/s")
+                                   : std::string("refused");
+            const std::string failed = FailedText(m, run_.trace);
+            if (!failed.empty()) said += StrCat(", ", failed);
             std::fprintf(stderr, "%s %s, %s, batch %s: %s%s\n", line.chosen.method.id.c_str(),
                          line.chosen.budget.ToString().c_str(), policy.name.c_str(),
                          BatchText(m).c_str(), said.c_str(),
@@ -450,13 +469,16 @@ class CapacityBench {
     return {};
   }
 
-  // A case that the store holds of this machine is taken from there.
+  // A case that the store holds of this machine is taken from there. Whether it is refused is asked
+  // again, which takes no time.
   Status MeasureOrFind(int64_t batch, const std::function<bool()>& cancelled, CapacityMeasured& m) {
     CapacityRow row;
+    std::string refused;
     if (recorder_ != nullptr) {
       row = CapacityRowOf(subject_, m.line->chosen, m.policy->name, batch, m.repetition);
       const CapacityRow* known = options_.again ? nullptr : recorder_->Find(row);
-      if (known != nullptr) {
+      if (known != nullptr) refused = known->refused;
+      if (known != nullptr && refused.empty()) {
         m.result = ResultOfRow(*known);
         m.failure = known->failure;
         m.recorded = true;
@@ -465,6 +487,8 @@ class CapacityBench {
     }
     KVG_ASSIGN(m.result, RunCase(*m.line, *m.policy, batch, cancelled));
     if (recorder_ == nullptr || cancelled()) return {};
+    m.recorded = !refused.empty() && m.result.refused == refused;
+    if (m.recorded) return {};
     FillCapacityRow(m.result, row);
     return recorder_->Write(row);
   }

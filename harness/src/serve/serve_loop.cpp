@@ -26,6 +26,18 @@ int64_t TurnSteps(int64_t queue) { return kFirstTurnSteps << queue; }
 
 }  // namespace
 
+int64_t ServeBytes::Reading(int64_t rows, int64_t held_bytes) const {
+  const int64_t read = prefill(rows);
+  return unchanged ? std::max(read, held_bytes) : read + held_bytes;
+}
+
+int64_t NeedAlone(const ServeBytes& bytes, const ServePolicy& policy, int64_t prompt,
+                  int64_t total) {
+  // With a replay of all but the last token, if it comes to that.
+  const bool replays = bytes.unchanged && policy.preempt != ServePolicy::Preempt::kNone;
+  return bytes.Reading(replays ? total : prompt, bytes.held(prompt, total));
+}
+
 TokenRun OwnRun(int64_t r, int64_t tokens) {
   return {kOwnContents + 2 * static_cast<uint64_t>(r), tokens};
 }
@@ -141,12 +153,13 @@ void ServeLoop::Enter(int64_t r, double at_s) {
     return Fail(
         r, StrCat("needs ", total, " tokens; the model has positions for ", limits_.max_tokens));
   }
-  // With a replay of all but the last token, if it comes to that.
-  Sequence alone;
-  alone.prompt = s.prompt;
-  alone.target =
-      bytes_.unchanged && policy_.preempt != ServePolicy::Preempt::kNone ? total : s.prompt;
-  const int64_t need = NeedOf(alone, r, total);
+  const int64_t need = NeedAlone(bytes_, policy_, s.prompt, total);
+  if (limits_.pass_tokens > 0 && total > limits_.pass_tokens) {
+    const int64_t left = limits_.cache_bytes + limits_.working(limits_.pass_tokens);
+    return Fail(r, StrCat("needs ", HumanBytes(need), " for its cache and ",
+                          HumanBytes(limits_.working(total)),
+                          " of working memory; the memory leaves ", HumanBytes(left), " for both"));
+  }
   if (limits_.cache_bytes > 0 && need > limits_.cache_bytes) {
     return Fail(r, StrCat("needs ", HumanBytes(need), " for its cache; the memory leaves ",
                           HumanBytes(limits_.cache_bytes)));
@@ -234,9 +247,7 @@ int64_t ServeLoop::NeedOf(const Sequence& s, int64_t /*r*/, int64_t covers) cons
   const int64_t held = bytes_.held(s.prompt, covers);
   const int64_t credit = s.credited > 0 ? bytes_.full(s.credited) : 0;
   if (!s.reading()) return std::max<int64_t>(held - (bytes_.unchanged ? credit : 0), 0);
-  const int64_t prefill = bytes_.prefill(s.target);
-  const int64_t need = bytes_.unchanged ? std::max(prefill, held) : prefill + held;
-  return std::max<int64_t>(need - credit, 0);
+  return std::max<int64_t>(bytes_.Reading(s.target, held) - credit, 0);
 }
 
 void ServeLoop::CountPlanned() {

@@ -37,13 +37,20 @@ struct ServeBytes {
   // Entries stay as they are made, in the memory where they were: nothing is copied after a prompt,
   // and what a prefix shares is not held again.
   bool unchanged = false;
+
+  // While `rows` are read, its prompt's or a replay's, by what holds so much afterwards.
+  int64_t Reading(int64_t rows, int64_t held_bytes) const;
 };
 
 struct ServeLimits {
   int64_t cache_bytes = 0;  // for all sequences, prefixes included; 0: no limit
   int64_t max_batch = 64;   // sequences of a pass
   int64_t max_tokens = 0;   // of a prompt and its answer; 0: no limit
-  int64_t host_bytes = 0;   // of kept and of moved caches; 0: no limit
+  // The same, for which passes have working memory beside the caches, and the bytes of it that a
+  // sequence of some length needs. 0: no limit.
+  int64_t pass_tokens = 0;
+  std::function<int64_t(int64_t tokens)> working = {};
+  int64_t host_bytes = 0;  // of kept and of moved caches; 0: no limit
   // The most of a prompt that may come from a shared prefix: all but what must be read for scores.
   // Negative: nothing may.
   int64_t unshared_tokens = 1;
@@ -111,6 +118,10 @@ struct ServeOutcome {
   int64_t prompt_rows = 0;         // that were read, those read again included
   int64_t replayed_tokens = 0;     // of answers, after a cache was dropped
 };
+
+// The most that a request needs at once where nothing is shared: what the loop admits one by.
+int64_t NeedAlone(const ServeBytes& bytes, const ServePolicy& policy, int64_t prompt,
+                  int64_t total);
 
 // What is one request's own, of its prompt and of its answer.
 TokenRun OwnRun(int64_t r, int64_t tokens);

@@ -24,6 +24,8 @@ struct CapacityEntry {
   bool disturbed = false;
 
   bool ran() const { return row.refused.empty(); }
+  // Its numbers are those of some of the requests.
+  bool partly() const { return row.served < row.requests; }
 };
 
 // One model, workload, memory, policy and machine.
@@ -35,8 +37,8 @@ struct CapacityBoard {
 
   // "400.0 MiB, fcfs: 64 requests, prompts of 256..1024 tokens, answers of 32..64".
   std::string Title() const;
-  // The entry that served most tokens a second, for every method and budget; those that were
-  // refused at every batch are left out.
+  // For every method and budget the entry that served most tokens a second, of those that served
+  // most requests; those that were refused at every batch are left out.
   std::vector<const CapacityEntry*> Fastest() const;
   // The same of those that could hold as many sequences as the memory has room for.
   std::vector<const CapacityEntry*> Unbounded() const;

@@ -51,7 +51,10 @@ int64_t RoomOf(const CapacityRow& row) { return std::max(row.held, row.fit.value
 
 std::string CapacityTip(const CapacityRow& row) {
   return StrCat(", ", Format(row.tokens_per_s, Unit::kNumber), " tokens a second, ", row.held,
-                " requests held at once, room for ", RoomOf(row), ", batch ", row.max_batch);
+                " requests held at once, room for ", RoomOf(row), ", batch ", row.max_batch,
+                row.served < row.requests
+                    ? StrCat(", served ", row.served, " of ", row.requests, " requests")
+                    : std::string());
 }
 
 Html CapacityFigure(const Board& board, size_t group, const CapacityBoard& capacity,
@@ -90,7 +93,7 @@ Html CapacityFigure(const Board& board, size_t group, const CapacityBoard& capac
          .tip = StrCat(RowTip(table, *mark.row, *mark.line), CapacityTip(entry.row)),
          .target = mark.row->id,
          .label = mark.row->ShortName(),
-         .open = !mark.line->rank || (entry.disturbed && !axis.held)});
+         .open = !mark.line->rank || entry.partly() || (entry.disturbed && !axis.held)});
     all.push_back(std::move(series));
   }
   XyChart chart = {
@@ -145,13 +148,15 @@ Html CapacityTableOf(const CapacityBoard& capacity, const std::vector<const Boar
     } else {
       html.Put(
           "<td>{}</td><td>{}</td><td>{}{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td>"
-          "<td>{}</td><td>{} of {}</td>",
+          "<td>{}</td><td>{} of {}{}</td>",
           {row.held, row.fit ? StrCat(*row.fit) : "-", Format(row.tokens_per_s, Unit::kNumber),
-           entry.disturbed ? " ⚠ disturbed" : "", PercentilesText(row.ttft_p50_s, row.ttft_p90_s),
-           PercentilesText(row.tpot_p50_s, row.tpot_p90_s),
-           PercentilesText(row.e2e_p50_s, row.e2e_p90_s),
+           entry.disturbed ? " ⚠ disturbed" : "",
+           row.served > 0 ? PercentilesText(row.ttft_p50_s, row.ttft_p90_s) : "-",
+           row.tokens_out > row.served ? PercentilesText(row.tpot_p50_s, row.tpot_p90_s) : "-",
+           row.served > 0 ? PercentilesText(row.e2e_p50_s, row.e2e_p90_s) : "-",
            Format(static_cast<double>(row.sequence_bytes), Unit::kBytes),
-           Format(static_cast<double>(row.peak_bytes), Unit::kBytes), row.served, row.requests});
+           Format(static_cast<double>(row.peak_bytes), Unit::kBytes), row.served, row.requests,
+           entry.partly() ? " ⚠ the figures are theirs" : ""});
     }
     for (const Board* board : boards) {
       const BoardRow* of_board = RowOfCapacity(*board, row);
@@ -214,8 +219,9 @@ Html CapacitySection(const PageData& data, const std::vector<CapacityBoard>& cap
       R"(<p class="lead">How many requests a memory holds with each method, and how fast they )"
       "are served, against the method's score: each mark is a method and budget, up and to the "
       "right is better (down, for perplexities). Bars are 95% intervals of scores, and the range "
-      "of the repetitions of tokens a second; outlines are rows that are not ranked, or that other "
-      "programs disturbed. Where requests did not fill the memory, as many count as held as are "
+      "of the repetitions of tokens a second; outlines are rows that are not ranked, that did not "
+      "serve every request, or that other programs disturbed. Where requests did not fill the "
+      "memory, as many count as held as are "
       "planned to fit. Caches are compressed after the prompt. The table has every batch: "
       "times are medians and ninth deciles of requests.</p>\n");
   for (size_t i = 0; i < capacities.size(); ++i) {
