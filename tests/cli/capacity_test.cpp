@@ -2,6 +2,10 @@
 // bench capacity as a process: what it records, goes on from, and shows beside scores.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
+
+#include <chrono>
+#include <thread>
 
 #include "cli/run_fixture.h"
 
@@ -156,6 +160,14 @@ TEST_F(CapacityRunTest, RefusesWhatCannotBe) {
   EXPECT_EQ(refused.out.find("keep_host: refused: snapkv", why + 1), std::string::npos);
   bad("--max-memory 0", "--max-memory: '0' holds nothing");
   bad("--host-memory 0MiB", "--host-memory: '0MiB' holds nothing");
+  bad("--per-second 5", "expected --arrivals poisson or --arrivals bursts, too");
+  bad("--arrivals poisson --burstiness 9", "expected --arrivals bursts");
+  bad("--pause 3", "--pause: there is one turn; expected --turns, too");
+  bad("--shared-groups 3", "--shared-groups: nothing is shared; expected --shared-tokens, too");
+  bad("--host-memory 1MiB", "--host-memory: nothing waits there; expected swap, queues");
+  bad("--disk .", "--disk: nothing waits there; expected keep_disk");
+  bad("--policies fcfs,keep_disk --disk nowhere",
+      "--disk: nowhere is no folder that can be written to");
   for (const char* flag : {"--per-second", "--burstiness", "--pause", "--time-scale",
                            "--length-scale", "--bytes-per-s", "--operations-per-s"}) {
     bad(StrCat("--turns 2 ", flag, " nan"), StrCat(flag, ": Value nan is not finite"));
@@ -181,6 +193,21 @@ TEST_F(CapacityRunTest, RefusesWhatCannotBe) {
   EXPECT_EQ(partly.exit_code, 0) << partly.err;
   EXPECT_THAT(partly.out, AllOf(HasSubstr("1 of 2"), HasSubstr("positions for 4096")));
   EXPECT_THAT(Do("leaderboard partly.db").out, HasSubstr("served 1 of 2"));
+}
+
+TEST_F(CapacityRunTest, AnInterruptionIsNoSuccess) {
+  const pid_t child = Start({"bench", "capacity", Path("config.json"), "--weights", "random:5",
+                             "--methods", "full", "--batches", "2", "--repetitions", "100000"});
+  const auto measured = [&] {
+    const Result<std::string> err = ReadFile(Path("err"));
+    return err.ok() && err->find("tokens/s") != std::string::npos;
+  };
+  while (!measured()) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  kill(child, SIGINT);
+  const Outcome outcome = Wait(child);
+  EXPECT_EQ(outcome.exit_code, 130);
+  EXPECT_THAT(outcome.err, HasSubstr(" of 100000 cases\n"));
+  EXPECT_THAT(outcome.out, HasSubstr("32 of 32")) << "what was measured is shown";
 }
 
 TEST_F(CapacityRunTest, DraftsAreJudged) {

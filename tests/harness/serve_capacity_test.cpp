@@ -409,6 +409,57 @@ TEST_F(CapacityTest, NoRequestMayAskForTheLongestPromptAndTheLongestAnswer) {
   ExpectWithin(*one);
 }
 
+// The plan says that there is room, and there is none.
+TEST_F(CapacityTest, WhatADeviceHasNoMoreOfIsTheRequestsOwn) {
+  const Trace trace = GenerateTrace(MixOf(9));
+  const ChosenMethod full = ChooseFor("full", "none");
+  const auto alone = AnswersAlone(*tiny_.model, full, trace, 3);
+  ServeBytes nothing;
+  nothing.prefill = nothing.full = [](int64_t) { return int64_t{0}; };
+  nothing.held = [](int64_t, int64_t) { return int64_t{0}; };
+  nothing.unchanged = true;
+  ServeModelOptions options;
+  options.method = &full.method;
+  options.seed = 3;
+  for (const std::string policy : {"fcfs", "swap", "radix", "keep_host"}) {
+    SCOPED_TRACE(policy);
+    options.shares = policy == "radix";
+    CachePools::Limits limits;
+    limits.device_bytes = 1000000;
+    CachePools pools(*tiny_.ops, limits);
+    ServeModel worker(*tiny_.model, trace, options, pools);
+    ServeLoop loop(trace, PolicyOf(policy), {.max_batch = 9}, nothing, worker);
+    const Result<ServeOutcome> outcome = loop.Run();
+    ASSERT_TRUE(outcome.ok()) << outcome.error().message;
+    const ServeMetrics metrics = MeasureServed(*outcome);
+    EXPECT_GT(metrics.served, 0);
+    EXPECT_GT(metrics.failed, 0);
+    for (size_t r = 0; r < trace.requests.size(); ++r) {
+      if (outcome->requests[r].served) {
+        EXPECT_EQ(worker.answers()[r], alone[r]);
+      } else {
+        EXPECT_THAT(outcome->requests[r].failure, HasSubstr("more were asked for"));
+      }
+    }
+  }
+}
+
+TEST_F(CapacityTest, ADiskThatTakesNothingEndsTheCaseAlone) {
+  GeneratedTrace mix = MixOf(4);
+  mix.turns = 2;
+  const Trace trace = GenerateTrace(mix);
+  const ChosenMethod full = ChooseFor("full", "none");
+  CapacityCase of;
+  of.chosen = &full;
+  of.policy = PolicyOf("keep_disk");
+  of.max_batch = 2;
+  of.host_bytes = 1;
+  of.directory = "/nowhere/at/all";
+  const Result<CapacityResult> result = MeasureCapacity(of, trace, *tiny_.model);
+  ASSERT_TRUE(result.ok()) << result.error().message;
+  EXPECT_THAT(result->refused, HasSubstr("full: /nowhere/at/all/"));
+}
+
 TEST_F(CapacityTest, WhatCannotBeServedIsSaid) {
   Trace trace = GenerateTrace(MixOf(3));
   trace.requests[1].prompt_tokens = 4000;  // the model has 2048 positions

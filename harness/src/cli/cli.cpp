@@ -262,7 +262,10 @@ void AddBenchCapacity(CLI::App& bench, CommandTable& table) {
   AddJsonFlag(*command, options->json);
   options->command = table.typed;
   options->build = table.build;
-  table.Add(command, [options] { return RunBenchCapacity(*options); });
+  table.Add(command, [options, &table]() -> Status {
+    KVG_ASSIGN(table.exit_code, RunBenchCapacity(*options));
+    return {};
+  });
 }
 
 void AddBenchSpeculate(CLI::App& bench, CommandTable& table) {
@@ -321,7 +324,10 @@ void AddBenchSpeculate(CLI::App& bench, CommandTable& table) {
   AddJsonFlag(*command, options->json);
   options->command = table.typed;
   options->build = table.build;
-  table.Add(command, [options] { return RunBenchSpeculate(*options); });
+  table.Add(command, [options, &table]() -> Status {
+    KVG_ASSIGN(table.exit_code, RunBenchSpeculate(*options));
+    return {};
+  });
 }
 
 void AddBench(CommandTable& table) {

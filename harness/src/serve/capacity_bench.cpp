@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "core/clock.h"
+#include "core/guarded.h"
 #include "core/strings.h"
 #include "core/threads.h"
 #include "kernels/attention.h"
@@ -323,6 +324,15 @@ Result<CapacityPlan> PlanCapacity(const CapacityCase& of, const Trace& trace,
   return plan;
 }
 
+CapacityResult RefusedCase(const CapacityCase& of, const std::string& why,
+                           const PlannedModel& model) {
+  CapacityResult refused;
+  refused.refused = why;
+  refused.max_batch = of.max_batch;
+  refused.weight_bytes = model.weight_bytes;
+  return refused;
+}
+
 Result<CapacityResult> MeasureCapacity(const CapacityCase& of, const Trace& trace, Model& model,
                                        const std::function<bool()>& cancelled) {
   const PlannedModel planned = {.config = &model.cache_config(),
@@ -331,13 +341,7 @@ Result<CapacityResult> MeasureCapacity(const CapacityCase& of, const Trace& trac
                                 .weight_bytes = model.weight_bytes(),
                                 .ops = &model.ops()};
   const Result<CapacityPlan> plan = PlanCapacity(of, trace, planned);
-  if (!plan.ok()) {
-    CapacityResult refused;
-    refused.refused = plan.error().message;
-    refused.max_batch = of.max_batch;
-    refused.weight_bytes = model.weight_bytes();
-    return refused;
-  }
+  if (!plan.ok()) return RefusedCase(of, plan.error().message, planned);
   CapacityResult result = Begun(*plan, planned);
   const PlannedContender contender = {.method = &of.chosen->method,
                                       .budget = of.chosen->budget,
@@ -362,7 +366,15 @@ Result<CapacityResult> MeasureCapacity(const CapacityCase& of, const Trace& trac
   {
     ServeModel worker(model, trace, options, pools);
     ServeLoop loop(trace, of.policy, LimitsOf(of, *plan, contender), functions, worker);
-    KVG_ASSIGN(result.outcome, loop.Run(cancelled));
+    const Status ran = Guarded([&]() -> Status {
+      KVG_ASSIGN(result.outcome, loop.Run(cancelled));
+      return {};
+    });
+    // A disk or a device that has no more, where no request is to blame, ends this case alone.
+    if (!ran.ok() && ran.error().code != ErrorCode::kUnsupported) {
+      return RefusedCase(of, StrCat(of.chosen->method.id, ": ", ran.error().message), planned);
+    }
+    KVG_TRY(ran);
     result.answers = worker.answers();
     result.not_engaged = worker.not_engaged();
     result.not_engaged_because = worker.not_engaged_because();
@@ -378,13 +390,7 @@ Result<CapacityResult> MeasureCapacity(const CapacityCase& of, const Trace& trac
 Result<CapacityResult> EstimateCapacity(const CapacityCase& of, const Trace& trace,
                                         const PlannedModel& model, const MachineRates& rates) {
   const Result<CapacityPlan> plan = PlanCapacity(of, trace, model);
-  if (!plan.ok()) {
-    CapacityResult refused;
-    refused.refused = plan.error().message;
-    refused.max_batch = of.max_batch;
-    refused.weight_bytes = model.weight_bytes;
-    return refused;
-  }
+  if (!plan.ok()) return RefusedCase(of, plan.error().message, model);
   CapacityResult result = Begun(*plan, model);
   const PlannedContender contender = {.method = &of.chosen->method,
                                       .budget = of.chosen->budget,

@@ -60,7 +60,11 @@ struct CapacityPlan {
 Result<CapacityPlan> PlanCapacity(const CapacityCase& of, const Trace& trace,
                                   const PlannedModel& model);
 
-// Serves the trace with a loaded model. What the method or the memory refuses is the case's result.
+CapacityResult RefusedCase(const CapacityCase& of, const std::string& why,
+                           const PlannedModel& model);
+
+// Serves the trace with a loaded model. What the method or the memory refuses is the case's result,
+// and so is a disk or a device that had no more in the middle.
 Result<CapacityResult> MeasureCapacity(const CapacityCase& of, const Trace& trace, Model& model,
                                        const std::function<bool()>& cancelled = {});
 // The same by counting alone.

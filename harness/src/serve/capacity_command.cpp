@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // bench capacity: from flags to cases, and what came of them to a table or JSON.
+#include <unistd.h>
+
 #include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <cstdio>
+#include <filesystem>
 #include <map>
 #include <memory>
 #include <optional>
@@ -425,6 +428,10 @@ class CapacityBench {
 
   const std::vector<CapacityMeasured>& all() const { return all_; }
   DType dtype() const { return dtype_; }
+  int64_t cases() const {
+    return std::ssize(run_.lines) * std::ssize(run_.policies) * std::ssize(run_.batches) *
+           options_.repetitions;
+  }
 
  private:
   Status StartRecording() {
@@ -503,19 +510,13 @@ class CapacityBench {
     of.host_bytes = run_.host_bytes;
     of.seed = options_.seed;
     of.directory = options_.disk;
-    // Before any weight is read.
-    const Result<CapacityPlan> plan = PlanCapacity(of, run_.trace, planned_);
-    if (!plan.ok()) {
-      CapacityResult refused;
-      refused.refused = plan.error().message;
-      refused.max_batch = batch;
-      refused.weight_bytes = planned_.weight_bytes;
-      return refused;
-    }
     if (options_.estimate) {
       return EstimateCapacity(of, run_.trace, planned_,
                               {options_.bytes_per_s, options_.operations_per_s});
     }
+    // Before any weight is read.
+    const Result<CapacityPlan> plan = PlanCapacity(of, run_.trace, planned_);
+    if (!plan.ok()) return RefusedCase(of, plan.error().message, planned_);
     KVG_ASSIGN(Model * model, models_.For(line.chosen, planned_.shape, longest_prompt_));
     of.device_bytes = models_.device_bytes();
     const std::string products = models_.TakeProducts();
@@ -536,9 +537,53 @@ class CapacityBench {
   std::vector<CapacityMeasured> all_;
 };
 
+// Flags that say nothing here would let figures be read as those of another workload.
+Status CheckWorkloadFlags(const BenchCapacityOptions& options) {
+  const BenchCapacityOptions usual;
+  const bool bursty = options.burstiness != usual.burstiness;
+  if (options.arrivals == "together" && (bursty || options.per_second != usual.per_second)) {
+    return BadInput(
+        "--per-second, --burstiness: all requests arrive together; expected --arrivals poisson or "
+        "--arrivals bursts, too");
+  }
+  if (options.arrivals == "poisson" && bursty) {
+    return BadInput("--burstiness: single requests arrive; expected --arrivals bursts");
+  }
+  if (options.turns == 1 && options.pause_s > 0) {
+    return BadInput("--pause: there is one turn; expected --turns, too");
+  }
+  if (options.shared_tokens == 0 && options.shared_groups != 1) {
+    return BadInput("--shared-groups: nothing is shared; expected --shared-tokens, too");
+  }
+  return {};
+}
+
+// What waits where, by the policies.
+Status CheckPlaces(const BenchCapacityOptions& options, const CapacityRun& run) {
+  const auto any = [&](auto&& of) { return std::ranges::any_of(run.policies, of); };
+  if (run.host_bytes > 0 && !any([](const ServePolicy& policy) {
+        return policy.preempt == ServePolicy::Preempt::kSwap ||
+               policy.keep != ServePolicy::Keep::kNone;
+      })) {
+    return BadInput(
+        "--host-memory: nothing waits there; expected swap, queues, keep_host or keep_disk among "
+        "--policies");
+  }
+  if (options.disk.empty()) return {};
+  if (!any([](const ServePolicy& policy) { return policy.keep == ServePolicy::Keep::kDisk; })) {
+    return BadInput("--disk: nothing waits there; expected keep_disk among --policies");
+  }
+  std::error_code failed;
+  if (!std::filesystem::is_directory(options.disk, failed) ||
+      access(options.disk.c_str(), W_OK | X_OK) != 0) {
+    return BadInput(StrCat("--disk: ", options.disk, " is no folder that can be written to"));
+  }
+  return {};
+}
+
 }  // namespace
 
-Status RunBenchCapacity(const BenchCapacityOptions& options) {
+Result<int> RunBenchCapacity(const BenchCapacityOptions& options) {
   if (options.estimate && !options.database.empty()) {
     return BadInput("--db: with --estimate nothing is measured; expected one of them");
   }
@@ -557,7 +602,9 @@ Status RunBenchCapacity(const BenchCapacityOptions& options) {
         "--bytes-per-s, --operations-per-s: this machine has rates of its own; "
         "expected --estimate, too");
   }
+  if (options.trace.empty()) KVG_TRY(CheckWorkloadFlags(options));
   KVG_ASSIGN(const CapacityRun run, MakeCapacityRun(options));
+  KVG_TRY(CheckPlaces(options, run));
   if (!options.save_trace.empty()) KVG_TRY(WriteFile(options.save_trace, WriteTrace(run.trace)));
   CapacityBench bench(options, run);
   KVG_TRY(bench.Start());
@@ -577,7 +624,10 @@ Status RunBenchCapacity(const BenchCapacityOptions& options) {
   } else {
     PrintCapacity(run, bench.all(), options.estimate);
   }
-  return {};
+  if (guard.signal() == 0) return 0;
+  std::fprintf(stderr, "interrupted after %lld of %lld cases\n",
+               static_cast<long long>(bench.all().size()), static_cast<long long>(bench.cases()));
+  return 128 + guard.signal();
 }
 
 }  // namespace kvgauge

@@ -44,6 +44,7 @@ struct BenchCapacityOptions {
   bool json = false;
 };
 
-Status RunBenchCapacity(const BenchCapacityOptions& options);
+// The exit code.
+Result<int> RunBenchCapacity(const BenchCapacityOptions& options);
 
 }  // namespace kvgauge

@@ -522,7 +522,7 @@ Json SpeculateBench::ToJson() const {
 
 }  // namespace
 
-Status RunBenchSpeculate(const BenchSpeculateOptions& options) {
+Result<int> RunBenchSpeculate(const BenchSpeculateOptions& options) {
   if (options.again && options.database.empty()) {
     return BadInput("--again: measures once more what --db holds; expected --db, too");
   }
@@ -536,7 +536,9 @@ Status RunBenchSpeculate(const BenchSpeculateOptions& options) {
   } else {
     bench.Print();
   }
-  return {};
+  if (guard.signal() == 0) return 0;
+  std::fprintf(stderr, "interrupted: drafts that are missing were not measured to the end\n");
+  return 128 + guard.signal();
 }
 
 }  // namespace kvgauge

@@ -35,6 +35,7 @@ struct BenchSpeculateOptions {
   bool json = false;
 };
 
-Status RunBenchSpeculate(const BenchSpeculateOptions& options);
+// The exit code.
+Result<int> RunBenchSpeculate(const BenchSpeculateOptions& options);
 
 }  // namespace kvgauge
