@@ -100,8 +100,9 @@ TEST_F(CapacityRunTest, CountsWhoDoesNotFit) {
   const Outcome table = Do(bench);
   ASSERT_EQ(table.exit_code, 0) << table.err;
   const char* why = "full none, fcfs, batch 1: 1 of 3 requests failed, and no figure counts them";
-  EXPECT_THAT(table.out, AllOf(HasSubstr("2 of 3"), HasSubstr(StrCat(why, "; long: needs ")),
-                               HasSubstr("; the memory leaves ")));
+  EXPECT_THAT(table.out,
+              AllOf(HasSubstr("2 of 3"), HasSubstr(" sequence "),
+                    HasSubstr(StrCat(why, "; long: needs ")), HasSubstr("; the memory leaves ")));
   EXPECT_THAT(table.err, HasSubstr("tokens/s, 1 of 3 requests failed"));
   const Outcome again = Do(bench);
   EXPECT_THAT(again.out, HasSubstr(StrCat(why, "; needs ")));

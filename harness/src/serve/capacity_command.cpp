@@ -246,7 +246,7 @@ void PrintCapacity(const CapacityRun& run, const std::vector<CapacityMeasured>& 
     if (!r.refused.empty()) {
       table.push_back(
           {chosen.method.id, chosen.budget.ToString(), m.policy->name, BatchText(m), "refused"});
-      table.back().resize(13, "-");
+      table.back().resize(14, "-");
       continue;
     }
     const bool served = r.metrics.served > 0;
@@ -259,12 +259,13 @@ void PrintCapacity(const CapacityRun& run, const std::vector<CapacityMeasured>& 
                      later ? PercentileText(r.metrics.tpot_s) : "-",
                      served ? PercentileText(r.metrics.e2e_s) : "-",
                      HumanBytes(estimate ? r.outcome.planned_peak_bytes : r.peak_bytes),
+                     served && !estimate ? HumanBytes(std::llround(r.sequence_bytes)) : "-",
                      StrCat(r.metrics.served, " of ", run.trace.requests.size()),
                      estimate ? "-" : Fixed(100 * r.others_share, 0)});
   }
   PrintTable({"method", "budget", "policy", "batch", "held", "fit", "tokens/s",
               "first token ms p50/90/99", "token ms p50/90/99", "whole ms p50/90/99",
-              estimate ? "planned" : "peak", "served", "others %"},
+              estimate ? "planned" : "peak", "sequence", "served", "others %"},
              table);
   std::set<std::string> said;  // mostly for all batches alike
   for (const CapacityMeasured& m : all) {
