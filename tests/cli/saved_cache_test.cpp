@@ -87,6 +87,14 @@ TEST_F(SavedCacheCliTest, AMethodThatActsInDecodeGoesOn) {
   }
 }
 
+// The file holds the tokens that a method put between texts of the prompt.
+TEST_F(SavedCacheCliTest, APromptWithTokensBetweenItsTextsGoesOn) {
+  GoesOnBitForBit("ref-gqa", Prompt(),
+                  "--method kvlink --set reuse.chunk=128 --set reuse.first=40 --set reuse.links=2 "
+                  "--set reuse.begin=3 --set reuse.end=4",
+                  "");
+}
+
 TEST_F(SavedCacheCliTest, PicturesAreInTheCache) {
   for (const char* model : {"ref-vlm", "ref-vlm-mrope"}) {
     SCOPED_TRACE(model);

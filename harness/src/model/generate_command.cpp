@@ -13,6 +13,7 @@
 #include "runner/chat_template.h"
 #include "runner/engine.h"
 #include "runner/generate.h"
+#include "runner/reuse_texts.h"
 #include "runner/tokenizer.h"
 #include "src/cli/print.h"
 #include "src/cli/read_text.h"
@@ -433,7 +434,9 @@ Status RunGenerate(const GenerateFlags& flags) {
   CacheCallback ended;
   if (!flags.save_cache.empty()) {
     ended = [&](const std::vector<int32_t>& answer, const KvCache& cache, Compressor* acted) {
-      std::vector<int32_t> all = prompt.ids;
+      // A file's ids are already those that the model read.
+      std::vector<int32_t> all =
+          chosen && !file ? IdsRead(chosen->method, prompt.ids, 0, {}) : prompt.ids;
       all.insert(all.end(), answer.begin(), answer.end());
       const double begin = NowSeconds();
       saved = SaveCache(model, chosen ? &chosen->method : nullptr,

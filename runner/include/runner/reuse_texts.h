@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/result.h"
+#include "methods/linked_reuse.h"
 #include "methods/method.h"
 #include "methods/reuse.h"
 
@@ -28,6 +29,13 @@ Status CheckLinks(std::string_view owner, const Reuse& stage, int64_t texts, int
 // How many tokens it puts there; none where there are more texts than it has tokens for.
 int64_t LinkTokens(const StageChoice& reuse, int64_t prompt_tokens, int64_t context,
                    std::span<const int64_t> passages);
+// The prompt with these tokens, as the model reads it: edges are those of TextEdges.
+std::vector<int32_t> LinkedIds(const LinkedReuse& stage, std::span<const int32_t> ids,
+                               std::span<const int64_t> edges);
+// What the model reads of a prompt behind which a cache stands: the prompt, and what the method put
+// between its texts.
+std::vector<int32_t> IdsRead(const Method& method, std::span<const int32_t> ids, int64_t context,
+                             std::span<const int64_t> passages);
 // The most that a method puts into any prompt, for the plan of a run.
 int64_t MostLinkTokens(const Method& method);
 

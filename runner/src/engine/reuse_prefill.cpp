@@ -67,21 +67,18 @@ void ReusePrefill::FindTexts(int64_t context, std::span<const int64_t> passages)
   const int64_t texts = std::ssize(texts_);
   if (linked == nullptr || texts < 2) return;
   if (!CheckPrompt(prompt_, *linked, texts, model_.config().vocab_size).ok()) return;
-  const Prompt task = std::exchange(prompt_, {});
-  const auto append = [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      prompt_.AppendText(task.positions[static_cast<size_t>(i)].token_id);
-    }
-  };
+  const int64_t task_tokens = prompt_.size();
+  std::vector<int32_t> task;
+  for (const PromptPosition& position : prompt_.positions) task.push_back(position.token_id);
+  prompt_ = Prompt::FromTokens(LinkedIds(*linked, task, edges));
+  int64_t before = 0;
   for (int64_t t = 0; t < texts; ++t) {
     Text& text = texts_[static_cast<size_t>(t)];
-    append(text.begin, text.end);
-    text = {prompt_.size() - (text.end - text.begin), prompt_.size()};
-    for (const int32_t id : linked->Behind(t, texts)) prompt_.AppendText(id);
+    text = {text.begin + before, text.end + before};
+    before += std::ssize(linked->Behind(t, texts));
   }
-  append(edges.back(), task.size());
   facts_.prompt_tokens = prompt_.size();
-  facts_.link_tokens = prompt_.size() - task.size();
+  facts_.link_tokens = prompt_.size() - task_tokens;
 }
 
 // All behind the first text; the question behind the longest of them.

@@ -5,7 +5,6 @@
 #include <memory>
 
 #include "core/strings.h"
-#include "methods/linked_reuse.h"
 
 namespace kvgauge {
 namespace {
@@ -70,6 +69,34 @@ int64_t LinkTokens(const StageChoice& reuse, int64_t prompt_tokens, int64_t cont
   if (linked == nullptr) return 0;
   const int64_t texts = std::ssize(TextEdges(*linked, prompt_tokens, context, passages)) - 1;
   return texts < 2 || texts > linked->most_texts() ? 0 : TokensBehind(*linked, texts);
+}
+
+std::vector<int32_t> LinkedIds(const LinkedReuse& stage, std::span<const int32_t> ids,
+                               std::span<const int64_t> edges) {
+  std::vector<int32_t> linked;
+  const auto append = [&](int64_t begin, int64_t end) {
+    linked.insert(linked.end(), ids.begin() + begin, ids.begin() + end);
+  };
+  const int64_t texts = std::ssize(edges) - 1;
+  for (int64_t text = 0; text < texts; ++text) {
+    const auto at = static_cast<size_t>(text);
+    append(edges[at], edges[at + 1]);
+    const std::vector<int32_t> behind = stage.Behind(text, texts);
+    linked.insert(linked.end(), behind.begin(), behind.end());
+  }
+  append(edges.back(), std::ssize(ids));
+  return linked;
+}
+
+std::vector<int32_t> IdsRead(const Method& method, std::span<const int32_t> ids, int64_t context,
+                             std::span<const int64_t> passages) {
+  const int64_t tokens = std::ssize(ids);
+  if (!method.reuse || LinkTokens(*method.reuse, tokens, context, passages) == 0) {
+    return {ids.begin(), ids.end()};
+  }
+  const std::unique_ptr<Stage> stage = MakeStage(*method.reuse);
+  const auto& linked = static_cast<const LinkedReuse&>(*stage);
+  return LinkedIds(linked, ids, TextEdges(linked, tokens, context, passages));
 }
 
 int64_t MostLinkTokens(const Method& method) {
