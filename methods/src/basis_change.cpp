@@ -67,7 +67,10 @@ Result<BasisChange> Learned(const std::shared_ptr<const Calibration>& calibratio
   };
   const Calibration::Table *there = table(".there"), *back = table(".back");
   const std::string name = StrCat(calibration->path, ": ", TableName(side, layer, ".there"));
-  if (there == nullptr) return BadInput(StrCat(name, ": no such table"));
+  if (there == nullptr) {
+    return BadInput(StrCat(name, ": no such table; right are matrices of [1 or ", shape.kv_heads,
+                           ", ", dim, ", ", dim, "]"));
+  }
   for (const Calibration::Table* one : {there, back}) {
     if (one == nullptr) continue;
     if (one->shape.size() == 3 && one->shape == there->shape) continue;

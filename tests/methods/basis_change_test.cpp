@@ -80,7 +80,8 @@ TEST(LearnedBasisTest, RefusesMatricesOfAnotherModel) {
               HasSubstr("some.safetensors: keys.0.there: must have three dims"));
   const auto other = std::make_shared<Calibration>();
   other->path = "some.safetensors";
-  EXPECT_THAT(RefusalOf(other, shape), HasSubstr("keys.0.there: no such table"));
+  EXPECT_THAT(RefusalOf(other, shape),
+              HasSubstr("keys.0.there: no such table; right are matrices of [1 or 2, 16, 16]"));
   std::vector<float> unknown = Identity(1, 16);
   unknown[5] = std::nanf("");
   EXPECT_THAT(RefusalOf(FileOf({1, 16, 16}, unknown), shape), HasSubstr("number 5 is nan"));
