@@ -8,6 +8,7 @@
 #include <cstring>
 #include <limits>
 #include <numeric>
+#include <utility>
 
 #include "core/check.h"
 
@@ -328,6 +329,20 @@ KeyGraph KeyGraph::Build(const Tensor& keys, const Tensor& nearest, const Tensor
   builder.JoinAll(nearest, best);
   builder.Connect();
   return builder.Finish();
+}
+
+KeyGraph KeyGraph::Of(int64_t keys, int32_t entry, std::span<const int32_t> counts,
+                      std::vector<int32_t> links) {
+  KeyGraph graph;
+  graph.keys_ = keys;
+  graph.entry_ = entry;
+  graph.links_ = std::move(links);
+  if (counts.empty()) return graph;
+  graph.first_.push_back(0);
+  for (const int32_t count : counts) graph.first_.push_back(graph.first_.back() + count);
+  KVG_CHECK(std::ssize(counts) == keys && graph.first_.back() == std::ssize(graph.links_),
+            "links of every key");
+  return graph;
 }
 
 void KeyGraph::Search(const Tensor& keys, const float* query, int64_t beam, Walk& walk,

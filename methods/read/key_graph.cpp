@@ -13,9 +13,12 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
+#include <vector>
 
 #include "methods/joining_reader.h"
 #include "methods/registry.h"
+#include "methods/state_fields.h"
 #include "methods/tensors.h"
 
 namespace kvgauge {
@@ -63,6 +66,40 @@ class KeyGraphReader final : public Reader {
 
   void Append(LayerView&, std::span<const int64_t>, State&) const override {}
 
+  bool saves() const override { return true; }
+  // Begin made graphs without queries, of entries that have come since as well.
+  Status Fields(LayerView& view, State& state, StateFields& fields) const override {
+    auto& index = static_cast<Index&>(state);
+    const int64_t dim = view.shape().key_dim;
+    bool any = !index.graphs.empty();
+    KVG_TRY(fields.Flag("whether there are graphs of keys", &any));
+    if (fields.reads() && !any) {
+      index.keys.clear();
+      index.graphs.clear();
+      index.walks.clear();
+    }
+    if (fields.reads() && any) {
+      index.keys.resize(index.members.size());
+      index.graphs.resize(static_cast<size_t>(view.shape().query_heads));
+      index.walks.resize(index.graphs.size());
+    }
+    for (size_t h = 0; h < index.members.size(); ++h) {
+      const int64_t most = std::max<int64_t>(0, view.lengths()[h] - sinks_);
+      KVG_TRY(fields.Number("entries that are searched", 0, most, &index.members[h]));
+      if (!any) continue;
+      const int64_t n = index.members[h];
+      if (fields.reads()) index.keys[h] = HostBuffer(n * dim * SizeOf(DType::kF32));
+      if (n == 0) continue;
+      KVG_TRY(fields.Rows("keys of a graph", view.ops(), index.keys[h].As(DType::kF32, {n, dim})));
+    }
+    for (size_t head = 0; head < index.graphs.size(); ++head) {
+      const int64_t n = index.members[head / static_cast<size_t>(view.shape().group())];
+      if (n > 0) KVG_TRY(GraphFields(view.ops(), n, index.graphs[head], fields));
+      if (fields.reads()) index.walks[head] = KeyGraph::Walk(n, beam_);
+    }
+    return {};
+  }
+
   bool ReadsFew(int64_t, int64_t length) const override {
     return AreFew(sinks_ + local_ + tokens_, length);
   }
@@ -93,6 +130,28 @@ class KeyGraphReader final : public Reader {
 
  private:
   static constexpr int64_t kRowsTogether = 256;
+
+  Status GraphFields(Ops& ops, int64_t keys, KeyGraph& graph, StateFields& fields) const {
+    int64_t entry = graph.entry();
+    bool linked = graph.linked();
+    KVG_TRY(fields.Number("the first key of searches", 0, keys - 1, &entry));
+    KVG_TRY(fields.Flag("whether keys are linked", &linked));
+    std::vector<int32_t> counts(linked ? static_cast<size_t>(keys) : 0);
+    for (size_t key = 0; !fields.reads() && key < counts.size(); ++key) {
+      counts[key] = static_cast<int32_t>(graph.Links(static_cast<int64_t>(key)).size());
+    }
+    const int64_t most = std::min(keys, 2 * rule_.degree + 1);
+    if (linked) KVG_TRY(fields.IndexRows("links of keys", ops, most, View(counts, {keys})));
+    std::vector<int32_t> links(graph.links().begin(), graph.links().end());
+    if (fields.reads()) links.resize(std::accumulate(counts.begin(), counts.end(), size_t{0}));
+    if (!links.empty()) {
+      KVG_TRY(fields.IndexRows("linked keys", ops, keys, View(links, {std::ssize(links)})));
+    }
+    if (fields.reads()) {
+      graph = KeyGraph::Of(keys, static_cast<int32_t>(entry), counts, std::move(links));
+    }
+    return {};
+  }
 
   static bool SeesWindow(const LayerView& view) {
     return view.shape().windows[static_cast<size_t>(view.layer())] > 0;

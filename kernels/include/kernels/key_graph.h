@@ -61,6 +61,10 @@ class KeyGraph {
   // looks at every key.
   static KeyGraph Build(const Tensor& keys, const Tensor& nearest, const Tensor& best, Rule rule);
 
+  // A graph that was made before. counts: how many of `links` each key has; empty: there are none.
+  static KeyGraph Of(int64_t keys, int32_t entry, std::span<const int32_t> counts,
+                     std::vector<int32_t> links);
+
   // Follows the links of the nearest key that it has seen, until those of the `beam` nearest have
   // been followed. keys: as of Build; query: [dim]. `passed`, if not null, gets the keys whose
   // links were followed, in order.
@@ -71,6 +75,7 @@ class KeyGraph {
   int32_t entry() const { return entry_; }
   bool linked() const { return !first_.empty(); }
   std::span<const int32_t> Links(int64_t key) const;
+  std::span<const int32_t> links() const { return links_; }  // of all keys, one after the other
   int64_t bytes() const;
 
  private:
