@@ -209,6 +209,48 @@ TEST(AttentionFixed, RowsThatAreNoNumbersStayApart) {
   }
 }
 
+// An infinite number makes a row NaN whichever entry it reads. What rounding makes of such a row
+// is minus infinity for most codes, which alone would count as a row that sees nothing. A cpu does
+// not round it, and minus infinity is then its score.
+TEST(AttentionFixed, InfiniteNumbersAreFoundWhateverIsRead) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  for (const int bits : {2, 3, 4}) {
+    FixedCase c = {bits, bits, 64, 64, 128, 128, 8, 1};
+    Scene scene = SceneOf(c);
+    scene.heads[0].resize(1);
+    SegmentSpec& spec = scene.heads[0][0];
+    spec.length = spec.keys_coded = spec.values_coded = kAttentionSpan;
+    std::vector<float> queries = scene.Queries();
+    for (int64_t row = 0; row < c.heads; ++row) {
+      float& number = queries[static_cast<size_t>(row * scene.key_dim + row * 15)];
+      number = std::copysign(kInfinity, row % 2 == 0 ? 1.0f : -1.0f);
+    }
+    for (const KvBackend& backend : KvBackends()) {
+      if (backend.name != "device") continue;
+      const std::unique_ptr<AttentionOps> ops = backend.Attention(1);
+      const std::unique_ptr<CodecOps> codecs = backend.Codecs();
+      const SceneCache cache(*ops, *codecs, scene);
+      KvSegment segment = cache.heads()[0].segments[0];
+      for (const int entry : {0, 9, 30, 63}) {
+        SCOPED_TRACE(StrCat(backend.name, " ", bits, " bits, entry ", entry));
+        std::vector<uint64_t> one(kAttentionSpan / kKvPageEntries, 0);
+        one[0] = uint64_t{1} << entry;
+        const std::vector<const uint64_t*> read(static_cast<size_t>(c.heads), one.data());
+        segment.read = read.data();
+        const KvHead head = {&segment, 1};
+        AttentionItem item;
+        item.rows = 1;
+        item.heads = {&head, 1};
+        std::vector<float> out, lse;
+        ops->Attend(cache.shape(), {&item, 1}, View(queries, {1, c.heads, scene.key_dim}),
+                    MakeFilled(out, {1, c.heads, scene.value_dim}),
+                    {MakeFilled(lse, {c.heads, 1}), {}});
+        EXPECT_TRUE(std::all_of(out.begin(), out.end(), [](float v) { return std::isnan(v); }));
+      }
+    }
+  }
+}
+
 // A span alone, and in a longer cache of which nothing else is read, whose other pages are absent.
 // A head that reads nothing gives nothing.
 TEST(AttentionFixed, SpansDoNotDependOnTheirCompany) {

@@ -245,7 +245,11 @@ inline double Abs(double x) { return std::fabs(x); }
 inline float Cos(float x) { return std::cos(x); }
 inline float Sin(float x) { return std::sin(x); }
 inline float Abs(float x) { return std::fabs(x); }
-inline float Fma(float a, float b, float c) { return std::fma(a, b, c); }
+// What is no number has the bits that a device gives it: kernels that look at bits see the same.
+inline float Fma(float a, float b, float c) {
+  const float result = std::fma(a, b, c);
+  return std::isnan(result) ? std::bit_cast<float>(0x7fffffffu) : result;
+}
 inline double Fma(double a, double b, double c) { return std::fma(a, b, c); }
 inline float RoundEven(float x) { return std::nearbyint(x); }
 inline float Floor(float x) { return std::floor(x); }
