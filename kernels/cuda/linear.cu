@@ -662,15 +662,19 @@ class DeviceLinear final : public LinearOps, public RoundedProducts, public Many
 int64_t LinearScratchBytes(const PassSize& size) {
   std::string why_not;
   const ProductLibrary* const library = FindProductLibrary(CurrentDevice(), &why_not);
-  const auto of = [library](int64_t m, int64_t n, int64_t k) {
+  // A choice has a row of its own where each matrix may round in another way.
+  const int64_t number = size.rounded_number_bytes;
+  const int64_t chosen = size.rows * size.chosen * RoundUp(size.chosen_in, kUnit) * number;
+  const auto of = [&](int64_t m, int64_t n, int64_t k) {
     // Strips pack rows anew that were rounded as a file says.
-    const int64_t coded = m <= kMostStripColumns ? m : 0;
-    const int64_t rounded = (RoundUp(m, kMostStripColumns) + coded) * RoundUp(k, kUnit) * 2;
+    const int64_t coded = m <= kMostStripColumns ? m : 0, width = RoundUp(k, kUnit);
+    const int64_t packed = (RoundUp(m, kMostStripColumns) + coded) * width * 2;
+    const int64_t rounded = std::max({packed, m * width * number, chosen});
     const int64_t split = CeilDiv(k, kSpan) * std::min<int64_t>(m, kMostStripColumns) * n * 4;
     if (library == nullptr || m <= kMostStripColumns) return rounded + split;
     const std::span<const int64_t> blocks = library->blocks();
     const int64_t rows = std::min(blocks.front(), RoundUp(m, blocks.back()));
-    return std::max(rounded + split, rows * (RoundUp(k, kUnit) + n) * 4);
+    return std::max(rounded + split, rows * (width + n) * 4);
   };
   // Chunks of scratch may be there twice before one takes their place.
   return 2 * std::max(of(size.rows, size.widest_out, size.widest_in),

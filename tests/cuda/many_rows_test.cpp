@@ -322,6 +322,57 @@ TEST(ManyRows, RoomForBlocksIsPlanned) {
   EXPECT_EQ(LinearScratchBytes(size), few);
 }
 
+// Chunks of scratch grow: the second product's is there beside the first one's.
+TEST(RoundedScratch, RowsOfFloatsArePlanned) {
+  constexpr int64_t kRows = 600, kDepth = 1024, kWide = 8;
+  OneMatrix matrix(kWide, kDepth, DType::kF32);
+  matrix.RoundRows({});
+  const int64_t before = emulated::AllocatedBytes();
+  matrix.Multiply(kRows - 1, false, false);
+  matrix.Multiply(kRows, false, false);
+  PassSize size;
+  size.rows = kRows;
+  size.widest_in = kDepth;
+  size.widest_out = kWide;
+  const int64_t others = LinearScratchBytes(size);
+  size.rounded_number_bytes = SizeOf(DType::kF32);
+  EXPECT_GT(emulated::AllocatedBytes() - before, others);
+  EXPECT_LE(emulated::AllocatedBytes() - before, LinearScratchBytes(size));
+}
+
+TEST(RoundedScratch, ARowForEachChoiceIsPlanned) {
+  constexpr int64_t kRows = 200, kChosen = 4, kDepth = 1024, kWide = 8;
+  for (const DType dtype : {DType::kBF16, DType::kF16, DType::kF32}) {
+    SCOPED_TRACE(NameOf(dtype));
+    std::string why;
+    const std::unique_ptr<Ops> ops = MakeDeviceOps(0, &why);
+    std::vector<float> zeros(kWide * kDepth);
+    const Tensor part(zeros.data(), DType::kF32, {kWide, kDepth});
+    const std::unique_ptr<PackedMatrix> first = ops->linear->Pack({&part, 1}, dtype);
+    const std::unique_ptr<PackedMatrix> second = ops->linear->Pack({&part, 1}, dtype);
+    RoundedProducts::Of(*ops->linear)->RoundRowsOf(*first, {.scale = 0.5f});
+    RoundedProducts::Of(*ops->linear)->RoundRowsOf(*second, {.scale = 0.25f});
+    const auto set = ops->linear->Collect({first.get(), second.get()});
+    const Buffer x = ops->memory->Allocate(kRows * kDepth * 4);
+    const Buffer choice = ops->memory->Allocate(kRows * kChosen * 4);
+    const Buffer out = ops->memory->Allocate(kRows * kChosen * kWide * 4);
+    const int64_t before = emulated::AllocatedBytes();
+    ops->linear->MatMulChosen(x.As(DType::kF32, {kRows, kDepth}), *set,
+                              choice.As(DType::kI32, {kRows * kChosen}),
+                              out.As(DType::kF32, {kRows * kChosen, kWide}));
+    PassSize size;
+    size.rows = kRows;
+    size.widest_in = kDepth;
+    size.widest_out = kWide;
+    const int64_t others = LinearScratchBytes(size);
+    size.rounded_number_bytes = SizeOf(dtype);
+    size.chosen = kChosen;
+    size.chosen_in = kDepth;
+    EXPECT_GT(emulated::AllocatedBytes() - before, others);
+    EXPECT_LE(emulated::AllocatedBytes() - before, LinearScratchBytes(size));
+  }
+}
+
 // A shorter span at the end of k may have a way of its own.
 TEST(ManyRows, TheDeviceTellsWhatItPinned) {
   class ByLength final : public StandIn {

@@ -74,6 +74,43 @@ TEST_F(EngineTest, PlansTheScoresOfEveryScorer) {
   EXPECT_EQ(planned({At(knorm, 0.5), At(knorm, 0.2)}), one);
 }
 
+// The backend is asked for the scratch of rows that a file rounds, and only then.
+TEST_F(EngineTest, PlansTheScratchOfRowsAsAFileRoundsThem) {
+  class Asked final : public MemoryOps {
+   public:
+    Buffer Allocate(int64_t) override { return {}; }
+    void Copy(const Tensor&, Tensor) override {}
+    void Clear(Tensor) override {}
+    void Synchronize() override {}
+    int64_t ScratchBytes(const PassSize& size) const override {
+      asked = size;
+      return 0;
+    }
+    mutable PassSize asked;
+  };
+  Ops ops;
+  ops.memory = std::make_unique<Asked>();
+  const PassSize& asked = static_cast<const Asked&>(*ops.memory).asked;
+  ModelConfig config = model_.config();
+  PlannedModel planned = {
+      .config = &config, .shape = model_.shape(), .checkpoint_shape = model_.shape(), .ops = &ops};
+  const PlannedContender contender = {
+      .method = &full_, .budget = {}, .model = &planned, .original = &planned};
+  const SampleLength length = LengthOf(Sample(40, 1), CompressAt::kPrompt);
+  const auto plan = [&] { return PlanMemory({&contender, 1}, {&length, 1}, {}).ok(); };
+  ASSERT_TRUE(plan());
+  EXPECT_EQ(asked.rounded_number_bytes, 0);
+  EXPECT_EQ(asked.chosen, 0);
+  planned.product_rows = ProductRows::kFile;
+  ASSERT_TRUE(plan());
+  EXPECT_EQ(asked.rounded_number_bytes, SizeOf(planned.shape.cache_dtype));
+  EXPECT_EQ(asked.chosen, 0);
+  config.moe = MoeConfig{.experts_per_token = 3};
+  ASSERT_TRUE(plan());
+  EXPECT_EQ(asked.chosen, 3);
+  EXPECT_EQ(asked.chosen_in, config.hidden_size);
+}
+
 // Contenders are planned by what their store takes, not as full caches.
 TEST_F(EngineTest, PlansContendersByTheirStores) {
   const Method kivi = Shipped("kivi_2bit"), think = Shipped("think");

@@ -147,6 +147,7 @@ class MemoryPlanner {
             .checkpoint_shape = of.shape,
             .weight_bytes = of.weight_bytes,
             .ops = plan.ops.get(),
+            .product_rows = of.product_rows,
             .shares = of.shares};
   }
 

@@ -38,6 +38,7 @@ Result<PlanModel> OpenModel(const RunModel& spec, Ops& ops) {
   KVG_ASSIGN(const ModelOptions options, ParseModelOptions(spec.flags()));
   KVG_ASSIGN(model.config, ReadModelConfig(spec.path));
   model.dtype = options.dtype.value_or(model.config.stored_dtype);
+  model.product_rows = options.product_rows;
   model.shape = ShapeOf(model.config, model.dtype);
   model.shape.token_classes = true;  // there is a tokenizer, or there is no plan
   if (!model.config.vision_family.empty()) {

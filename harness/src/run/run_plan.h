@@ -34,6 +34,7 @@ struct PlanModel {
   const RunModel* spec = nullptr;
   ModelConfig config;
   DType dtype = DType::kF32;
+  ProductRows product_rows = ProductRows::kRounded;
   int64_t weight_bytes = 0;  // planned
   // How the layers are divided, where the backend names several devices; otherwise empty.
   std::vector<LayerShare> shares = {};

@@ -339,7 +339,8 @@ Result<CapacityResult> MeasureCapacity(const CapacityCase& of, const Trace& trac
                                 .shape = model.shape(),
                                 .checkpoint_shape = model.checkpoint_shape(),
                                 .weight_bytes = model.weight_bytes(),
-                                .ops = &model.ops()};
+                                .ops = &model.ops(),
+                                .product_rows = model.product_rows()};
   const Result<CapacityPlan> plan = PlanCapacity(of, trace, planned);
   if (!plan.ok()) return RefusedCase(of, plan.error().message, planned);
   CapacityResult result = Begun(*plan, planned);

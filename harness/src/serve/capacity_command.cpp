@@ -374,6 +374,7 @@ class CapacityBench {
                                                  model_options.keep_blocks ? ops_.get() : nullptr);
     }
     planned_.ops = ops_.get();
+    planned_.product_rows = model_options.product_rows;
     if (run_.memory_bytes > 0 && planned_.weight_bytes >= run_.memory_bytes) {
       return BadInput(StrCat("--max-memory is ", HumanBytes(run_.memory_bytes),
                              "; expected more than the weights, which take ",

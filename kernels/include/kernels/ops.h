@@ -45,6 +45,10 @@ struct PassSize {
   int64_t head_in = 0, head_out = 0;
   int64_t sequences = 0, entries = 0;  // entries of the longest
   int64_t query_heads = 0, kv_heads = 0, value_dim = 0;
+  // The bytes of a matrix's number, if rows are rounded as a file says (RoundedProducts); or 0.
+  int64_t rounded_number_bytes = 0;
+  // Matrices of a set that a row chooses, where each may round in a way of its own; and their dim.
+  int64_t chosen = 0, chosen_in = 0;
   // The bytes of an entry of one KV head, if entries may lie on the host (AllocateOnHost); or 0.
   int64_t fetched_entry_bytes = 0;
 };

@@ -220,6 +220,7 @@ struct PlannedModel {
   ModelShape checkpoint_shape = {};  // before a method prepares it: what budgets are of
   int64_t weight_bytes = 0;
   Ops* ops = nullptr;
+  ProductRows product_rows = ProductRows::kRounded;
   // How its layers are divided over DevicesOf(*ops), where these are several.
   std::vector<LayerShare> shares = {};
 };

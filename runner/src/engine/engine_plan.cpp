@@ -75,6 +75,11 @@ int64_t ScratchBytes(const PlannedModel& model, int64_t sequences, int64_t entri
   }
   if (config.made_keys) pass.kv_heads = config.query_heads;
   pass.value_dim = value_dim;
+  if (model.product_rows == ProductRows::kFile) {
+    pass.rounded_number_bytes = SizeOf(model.shape.cache_dtype);
+    pass.chosen = config.moe ? config.moe->experts_per_token : 0;
+    pass.chosen_in = config.hidden_size;
+  }
   if (fetches) pass.fetched_entry_bytes = model.shape.EntryBytes();
   return model.ops->memory->ScratchBytes(pass) +
          MadeBytes(config, model.shape.cache_dtype, entries) +
@@ -591,6 +596,7 @@ Result<MemoryPlan> Engine::PlanMemory(std::span<const EngineSample> samples) con
                        .checkpoint_shape = model->checkpoint_shape(),
                        .weight_bytes = model->weight_bytes(),
                        .ops = &model->ops(),
+                       .product_rows = model->product_rows(),
                        .shares = model->shares()};
     }
   }
