@@ -167,7 +167,7 @@ TEST(AttentionFixed, RowsDoNotDependOnTheirCompany) {
 // A row of NaN or infinite numbers gives NaN, one of zeros the mean, and neither moves another row.
 TEST(AttentionFixed, RowsThatAreNoNumbersStayApart) {
   const std::unique_ptr<AttentionOps> reference = MakeReferenceAttention();
-  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  constexpr float kEndless = std::numeric_limits<float>::infinity();
   for (const int bits : {2, 3, 4}) {
     FixedCase c = {bits, bits, 64, 64, 128, 128, 6, 3};
     const Scene scene = SceneOf(c);
@@ -176,8 +176,8 @@ TEST(AttentionFixed, RowsThatAreNoNumbersStayApart) {
     std::vector<float> queries = clean;
     const auto row_of = [&](int64_t row) { return queries.begin() + row * dim; };
     row_of(1)[7] = std::numeric_limits<float>::quiet_NaN();
-    row_of(8)[70] = kInfinity;
-    row_of(13)[127] = -kInfinity;
+    row_of(8)[70] = kEndless;
+    row_of(13)[127] = -kEndless;
     std::fill_n(row_of(4), dim, 0.0f);
     std::vector<float> zeros = clean;
     std::fill_n(zeros.begin() + 4 * dim, dim, 0.0f);
@@ -213,7 +213,7 @@ TEST(AttentionFixed, RowsThatAreNoNumbersStayApart) {
 // is minus infinity for most codes, which alone would count as a row that sees nothing. A cpu does
 // not round it, and minus infinity is then its score.
 TEST(AttentionFixed, InfiniteNumbersAreFoundWhateverIsRead) {
-  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  constexpr float kEndless = std::numeric_limits<float>::infinity();
   for (const int bits : {2, 3, 4}) {
     FixedCase c = {bits, bits, 64, 64, 128, 128, 8, 1};
     Scene scene = SceneOf(c);
@@ -223,7 +223,7 @@ TEST(AttentionFixed, InfiniteNumbersAreFoundWhateverIsRead) {
     std::vector<float> queries = scene.Queries();
     for (int64_t row = 0; row < c.heads; ++row) {
       float& number = queries[static_cast<size_t>(row * scene.key_dim + row * 15)];
-      number = std::copysign(kInfinity, row % 2 == 0 ? 1.0f : -1.0f);
+      number = std::copysign(kEndless, row % 2 == 0 ? 1.0f : -1.0f);
     }
     for (const KvBackend& backend : KvBackends()) {
       if (backend.name != "device") continue;

@@ -372,10 +372,10 @@ Result<CapacityResult> MeasureCapacity(const CapacityCase& of, const Trace& trac
       return {};
     });
     // A disk or a device that has no more, where no request is to blame, ends this case alone.
-    if (!ran.ok() && ran.error().code != ErrorCode::kUnsupported) {
+    if (!ran.ok()) {
+      if (ran.error().code == ErrorCode::kUnsupported) return ran.error();
       return RefusedCase(of, StrCat(of.chosen->method.id, ": ", ran.error().message), planned);
     }
-    KVG_TRY(ran);
     result.answers = worker.answers();
     result.not_engaged = worker.not_engaged();
     result.not_engaged_because = worker.not_engaged_because();
