@@ -109,6 +109,9 @@ TEST_F(EngineTest, PlansTheScratchOfRowsAsAFileRoundsThem) {
   ASSERT_TRUE(plan());
   EXPECT_EQ(asked.chosen, 3);
   EXPECT_EQ(asked.chosen_in, config.hidden_size);
+  config.moe->expert_ffn_size = config.hidden_size + 1;
+  ASSERT_TRUE(plan());
+  EXPECT_EQ(asked.chosen_in, config.hidden_size + 1);
 }
 
 // Contenders are planned by what their store takes, not as full caches.

@@ -77,8 +77,10 @@ int64_t ScratchBytes(const PlannedModel& model, int64_t sequences, int64_t entri
   pass.value_dim = value_dim;
   if (model.product_rows == ProductRows::kFile) {
     pass.rounded_number_bytes = SizeOf(model.shape.cache_dtype);
-    pass.chosen = config.moe ? config.moe->experts_per_token : 0;
-    pass.chosen_in = config.hidden_size;
+    if (config.moe) {
+      pass.chosen = config.moe->experts_per_token;
+      pass.chosen_in = std::max(config.hidden_size, config.moe->expert_ffn_size);
+    }
   }
   if (fetches) pass.fetched_entry_bytes = model.shape.EntryBytes();
   return model.ops->memory->ScratchBytes(pass) +
