@@ -214,7 +214,9 @@ TEST_F(CliTest, NumbersThatAreRefusedAreToldWhatIsRight) {
   bad("leaderboard a.db --resamples 7",
       "--resamples: Value 7, expected a whole number from 100 to 1000000\n");
   bad("bench capacity a --per-second 0", "--per-second: Value 0, expected a number from");
-  bad("doctor --entries -1", "--entries: Value -1, expected a whole number from 0\n");
+  bad("doctor --entries 4096", "--entries requires --check\n");
+  bad("generate models/ref-gqa --prompt hi --frames 4", "--frames requires --video\n");
+  bad("doctor --check cpu --entries -1", "--entries: Value -1, expected a whole number from 0\n");
   bad("submit --slurm quickstart --shards 2 --db a.db --dry-run -- --limit x",
       "after --: --limit: Value x, expected a whole number from 1\n");
 }

@@ -155,6 +155,9 @@ TEST_F(ResultsTest, ReportTellsWhatItWroteAndPrintsItsTables) {
   EXPECT_GT((*json)["answers_left_out"].get<int64_t>(), 100);
   EXPECT_EQ((*json)["bytes"].get<size_t>(), Must(ReadFile(Path("a.html"))).size());
 
+  EXPECT_EQ(Run("report a.db -o - --max-answers 5").out, *ReadFile(Path("a.html")));
+  EXPECT_THAT(Run("report a.db -o - --json").err, HasSubstr("name a file"));
+
   const Outcome table = Run("report a.db --format table");
   EXPECT_EQ(table.exit_code, 0) << table.err;
   EXPECT_THAT(table.out, StartsWith("Scores of groups of tasks\n\nmethod  budget  group"));

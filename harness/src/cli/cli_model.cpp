@@ -41,34 +41,41 @@ void AddVisualFlags(CLI::App& command, VisualFlags& flags) {
       .add_option("--image", flags.images,
                   "a picture that the prompt shows: JPEG, PNG, WebP, PPM or GIF; repeatable")
       ->allow_extra_args(false);
-  command
-      .add_option("--video", flags.videos,
-                  "a video: a folder of its frames, an animated GIF, or a file that FFmpeg's "
-                  "libraries decode; repeatable")
-      ->allow_extra_args(false);
+  CLI::Option* video =
+      command
+          .add_option("--video", flags.videos,
+                      "a video: a folder of its frames, an animated GIF, or a file that FFmpeg's "
+                      "libraries decode; repeatable")
+          ->allow_extra_args(false);
+  // Flags of videos say nothing without one.
   command.add_option("--frames", flags.frames, "frames of a video that are shown")
+      ->needs(video)
       ->capture_default_str()
       ->check(CLI::Range(int64_t{1}, int64_t{4096}));
   command
       .add_option("--frame-rule", flags.frame_rule,
                   "which frames: uniform, interior, fps:NUMBER or every:NUMBER (the last two "
                   "say how many, too)")
+      ->needs(video)
       ->capture_default_str();
   command
       .add_option("--video-fps", flags.video_fps,
                   "frames a second of the source; 0: what its frames.json says")
+      ->needs(video)
       ->capture_default_str()
       ->check(CLI::Range(0.0, 1e6));
   command
       .add_option("--video-next", flags.video_next,
                   "where text stands behind a video, for models with three axes of positions: "
                   "trained, or sides as transformers 5.23 has it")
+      ->needs(video)
       ->capture_default_str()
       ->check(CLI::IsMember({"trained", "sides"}));
   command
       .add_option("--video-seconds", flags.video_seconds,
                   "seconds between times of a video, for Qwen2.5-VL: exact, or whole as "
                   "transformers 4.57 cuts them")
+      ->needs(video)
       ->capture_default_str()
       ->check(CLI::IsMember({"exact", "whole"}));
 }
@@ -432,11 +439,13 @@ void AddDoctor(CommandTable& table) {
   CLI::App* command =
       table.app.add_subcommand("doctor", "Show what this machine offers, and what is missing");
   AddJsonFlag(*command, options->json);
-  command->add_option("--check", options->check,
-                      "backend whose operations are held against the reference, and timed");
+  CLI::Option* check =
+      command->add_option("--check", options->check,
+                          "backend whose operations are held against the reference, and timed");
   command
       ->add_option("--entries", options->entries,
                    "with --check: cached entries a head for the timings; 0: none are taken")
+      ->needs(check)
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   table.Add(command, [options] { return RunDoctor(*options); });

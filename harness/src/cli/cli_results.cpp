@@ -141,7 +141,8 @@ void AddReport(CommandTable& table) {
       "report", "Write one HTML file: leaderboard, fronts, curves, samples");
   command->add_option("databases", flags->stores, "one; two with --compare, the baseline first")
       ->required();
-  command->add_option("-o,--out", flags->out, "the file to write; default: the database's, .html");
+  command->add_option("-o,--out", flags->out,
+                      "the file to write; default: the database's, .html; -: print it");
   command->add_flag("--compare", flags->compare, "two databases side by side, with verdicts");
   command->add_option("--margins", flags->margins,
                       "with --compare: a JSON file of margins, as the gate reads it");

@@ -38,7 +38,7 @@ Status WriteTables(const ReportFlags& flags, const ReportOptions& options) {
                          : StrCat(table.title, "\n\n", shown.ToText(false)));
   }
   if (tables.empty()) text = StrCat(flags.stores[0], " holds no results yet\n");
-  if (flags.out.empty()) {
+  if (flags.out.empty() || flags.out == "-") {
     Print(text);
     return {};
   }
@@ -67,6 +67,10 @@ Status RunReport(const ReportFlags& flags) {
                            " goes with --format html, and `kvgauge gate --markdown` compares"));
   }
   std::string out = flags.out;
+  const bool printed = out == "-";
+  if (printed && flags.json) {
+    return BadInput("--out - prints the report, and --json what was written; name a file");
+  }
   if (out.empty()) {
     out = std::filesystem::path(flags.stores.back()).replace_extension(".html").string();
   }
@@ -96,6 +100,10 @@ Status RunReport(const ReportFlags& flags) {
     KVG_ASSIGN(html, RenderComparison(*first, *second, margins, options));
   } else {
     KVG_ASSIGN(html, RenderReport(*first, options, &counts));
+  }
+  if (printed) {
+    Print(html);
+    return {};
   }
   KVG_TRY(WriteFile(out, html));
   if (flags.json) {
