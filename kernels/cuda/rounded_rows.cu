@@ -9,6 +9,7 @@ namespace kvgauge::cuda {
 namespace {
 
 constexpr uint32_t kInfinityBits = 0x7f800000u, kLeastNormalBits = 0x00800000u;
+constexpr uint32_t kSizeBits = 0x7fffffffu;  // all but the sign
 
 // RowScale.
 KVG_DEVICE float ScaleOf(const RowRounding& rounding, float largest) {
@@ -29,12 +30,19 @@ KVG_DEVICE float Held(float value, float least, float most) {
   return above > most ? most : above;
 }
 
-// The nearest number of a code. It is found by adding one so large that the sum has no room for
-// what is below the last bit, and taking it away; so no zero is negative.
-KVG_DEVICE float Nearest(RowRounding::Codes codes, float value) {
+// SpanCodes.
+KVG_DEVICE ScaleAndZero CodesOfSpan(float below, float above) {
+  const float scale = (above + below) / 255.0f;
+  if (scale == 0.0f) return {};
+  return {scale, RoundEven(Held(below / scale - 128.0f, -128.0f, 127.0f))};
+}
+
+// What the nearest code stands for, by the scale. It is found by adding a number so large that the
+// sum has no room for what is below the last bit, and taking it away; so no zero is negative.
+KVG_DEVICE float Nearest(RowRounding::Codes codes, float value, float zero) {
   if (codes == RowRounding::Codes::kInt8) {
     constexpr float kWhole = 0x1.8p23f;  // here floats are whole numbers
-    return (Held(value, -128.0f, 127.0f) + kWhole) - kWhole;
+    return (Held(value + zero, -128.0f, 127.0f) + kWhole) - (kWhole + zero);
   }
   // A power of two from 2^-6 to 2^8 times 1.5 * 2^20: floats there are an eighth of it apart.
   constexpr uint32_t kLeast = (127 - 6) << 23, kMost = (127 + 8) << 23;
@@ -57,18 +65,28 @@ KVG_DEVICE void RoundGroup(const RoundedRows& p, const RowRounding& by, int64_t 
                            int64_t end) {
   const int64_t from = row / p.share * p.x_stride, to = row * p.padded_k;
   const auto number = [&](int64_t j) { return AsType(p.dtype, LoadAs(p.x_dtype, p.x, from + j)); };
-  float scale = by.scale;
-  if (scale == 0.0f) {
-    // Sizes in order of their bits, where NaN is behind all others.
-    uint32_t largest = 0;
+  ScaleAndZero own{by.scale, by.zero};
+  if (by.scale == 0.0f) {
+    // Sizes in order of their bits, where NaN is behind all others. For a span also those below 0.
+    uint32_t largest = 0, below = 0;
     for (int64_t j = begin + Team::index(); j < end; j += Team::kThreads) {
-      largest = Most(largest, BitsOf(number(j)) & 0x7fffffffu);
+      const uint32_t bits = BitsOf(number(j)), size = bits & kSizeBits;
+      if (by.spans && bits != size) {
+        below = Most(below, size);
+      } else {
+        largest = Most(largest, size);
+      }
     }
-    largest = Team::Reduce(largest, [](uint32_t a, uint32_t b) { return Most(a, b); });
-    scale = ScaleOf(by, FloatOf(largest));
+    const auto most = [](uint32_t a, uint32_t b) { return Most(a, b); };
+    largest = Team::Reduce(largest, most);
+    if (by.spans) {
+      own = CodesOfSpan(FloatOf(Team::Reduce(below, most)), FloatOf(largest));
+    } else {
+      own = {ScaleOf(by, FloatOf(largest)), 0.0f};
+    }
   }
   for (int64_t j = begin + Team::index(); j < end; j += Team::kThreads) {
-    StoreAs(p.dtype, p.out, to + j, Nearest(by.codes, number(j) / scale) * scale);
+    StoreAs(p.dtype, p.out, to + j, Nearest(by.codes, number(j) / own.scale, own.zero) * own.scale);
   }
 }
 

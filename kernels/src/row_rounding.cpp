@@ -39,24 +39,34 @@ float RowScale(const RowRounding& rounding, float largest) {
   return std::ldexp(1.0f, part == 0.5f ? exponent - 1 : exponent);
 }
 
+ScaleAndZero SpanCodes(float below, float above) {
+  const float scale = (above + below) / 255.0f;
+  if (scale == 0.0f) return {};
+  return {.scale = scale,
+          .zero = std::nearbyint(std::clamp(below / scale - 128.0f, -128.0f, 127.0f))};
+}
+
 void RoundRow(const RowRounding& rounding, const float* from, int64_t count, float* to) {
   const int64_t group = rounding.group > 0 ? rounding.group : std::max<int64_t>(count, 1);
   for (int64_t begin = 0; begin < count; begin += group) {
     const int64_t end = std::min(begin + group, count);
-    float scale = rounding.scale;
-    if (scale == 0.0f) {
+    ScaleAndZero by{.scale = rounding.scale, .zero = rounding.zero};
+    if (by.scale == 0.0f) {
       // Sizes in order of their bits, where NaN is behind all others.
-      uint32_t largest = 0;
+      uint32_t below = 0, above = 0;
       for (int64_t i = begin; i < end; ++i) {
-        largest = std::max(largest, std::bit_cast<uint32_t>(std::fabs(from[i])));
+        uint32_t& side = std::signbit(from[i]) ? below : above;
+        side = std::max(side, std::bit_cast<uint32_t>(std::fabs(from[i])));
       }
-      scale = RowScale(rounding, std::bit_cast<float>(largest));
+      const auto largest = std::bit_cast<float>(std::max(below, above));
+      by = rounding.spans ? SpanCodes(std::bit_cast<float>(below), std::bit_cast<float>(above))
+                          : ScaleAndZero{.scale = RowScale(rounding, largest)};
     }
     for (int64_t i = begin; i < end; ++i) {
-      const float value = from[i] / scale;
+      const float value = from[i] / by.scale + by.zero;
       const float code =
           rounding.codes == RowRounding::Codes::kInt8 ? NearestInt8(value) : NearestE4m3(value);
-      to[i] = (code + 0.0f) * scale;  // no zero is negative
+      to[i] = (code - by.zero + 0.0f) * by.scale;  // no zero is negative
     }
   }
 }
@@ -64,6 +74,9 @@ void RoundRow(const RowRounding& rounding, const float* from, int64_t count, flo
 void RoundedProducts::RoundRowsOf(PackedMatrix& matrix, const RowRounding& rounding) {
   KVG_CHECK(rounding.group >= 0 && std::isfinite(rounding.scale) && rounding.scale >= 0.0f,
             "groups and scales of rounded rows are not negative");
+  const bool around_zero = !rounding.spans && rounding.zero == 0.0f;
+  KVG_CHECK(around_zero || rounding.codes == RowRounding::Codes::kInt8,
+            "only int8 has a code of 0 that is not 0");
   DoRoundRowsOf(matrix, rounding);
 }
 

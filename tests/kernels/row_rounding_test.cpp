@@ -73,6 +73,26 @@ TEST(RowRoundingTest, ScalesAreThoseOfTheLargestSize) {
   ExpectMade({.codes = Codes::kInt8, .group = 2}, {0, -0.0f, 127.5f, 1.5f}, {0, 0, 127, 2});
 }
 
+TEST(RowRoundingTest, SpansReachFromTheLeastNumberToTheLargest) {
+  const auto is = [](ScaleAndZero codes, float scale, float zero) {
+    return codes.scale == scale && codes.zero == zero;
+  };
+  EXPECT_TRUE(is(SpanCodes(0, 510), 2, -128));
+  EXPECT_TRUE(is(SpanCodes(255, 0), 1, 127));
+  EXPECT_TRUE(is(SpanCodes(126.5f, 128.5f), 1, -2));  // of two codes the even one
+  EXPECT_TRUE(is(SpanCodes(127.5f, 127.5f), 1, 0));
+  EXPECT_TRUE(is(SpanCodes(0, 0), 1, 0));
+  EXPECT_TRUE(is(SpanCodes(0x178p-149f, 0), 0x1p-149f, 127));  // 376 / 255 is no such number
+  const RowRounding spans{.spans = true};
+  ExpectMade(spans, {-27, 228, 0.5f, 1.5f, -0.0f, -0.25f}, {-27, 228, 1, 1, 0, 0});
+  ExpectMade(spans, {256, 510, 1, 3}, {256, 510, 0, 4});  // 0 is in each span
+  ExpectMade(spans, {-2, -510, -7}, {-2, -510, -6});
+  ExpectMade({.group = 2, .spans = true}, {-255, -1.25f, 3, 510, 255}, {-255, -1, 4, 510, 255});
+  // Given ones cut what is outside. Sums with the zero point are rounded before the code is.
+  ExpectMade({.scale = 0.5f, .zero = 100}, {20, -150, 0.25f, -0.25f}, {13.5f, -114, 0, 0});
+  ExpectMade({.scale = 1, .zero = 101}, {0.5f, -0.5f, 0.49999997f}, {1, -1, 1});
+}
+
 class RoundedProductsTest : public ::testing::TestWithParam<Isa> {
  protected:
   static std::unique_ptr<LinearOps> Tested(int threads) {
@@ -101,6 +121,9 @@ std::vector<float> RoundedBefore(std::vector<float> x, int64_t k, DType store,
 TEST_P(RoundedProductsTest, HaveTheBitsOfProductsByRowsOfTheSlowTwin) {
   const RowRounding roundings[] = {{.codes = Codes::kInt8},
                                    {.codes = Codes::kInt8, .scale = 0.02f},
+                                   {.codes = Codes::kInt8, .spans = true},
+                                   {.codes = Codes::kInt8, .group = 48, .spans = true},
+                                   {.codes = Codes::kInt8, .scale = 0.02f, .zero = -37.0f},
                                    {.codes = Codes::kE4m3},
                                    {.codes = Codes::kE4m3, .scale = 0.003f},
                                    {.codes = Codes::kE4m3, .group = 48},
@@ -120,7 +143,8 @@ TEST_P(RoundedProductsTest, HaveTheBitsOfProductsByRowsOfTheSlowTwin) {
     for (const DType store : {DType::kF32, DType::kF16, DType::kBF16}) {
       for (const RowRounding& rounding : roundings) {
         SCOPED_TRACE(StrCat(s.m, "x", s.n, "x", s.k, " ", NameOf(store), " ", rounding.group, " ",
-                            rounding.scale, " ", rounding.codes == Codes::kInt8));
+                            rounding.scale, " ", rounding.codes == Codes::kInt8, " ", rounding.zero,
+                            " ", rounding.spans));
         const std::vector<float> rounded = RoundedBefore(x, s.k, store, rounding);
         const auto ops = Tested(2);
         const auto plain = ops->Pack({&part, 1}, store), by = ops->Pack({&part, 1}, store);
@@ -157,6 +181,8 @@ TEST_P(RoundedProductsTest, ChosenMatricesRoundRowsAsEachOfThem) {
   const RowRounding groups{.codes = Codes::kE4m3, .group = 32, .powers = true};
   const Roundings sets[] = {{groups, groups, groups},
                             {RowRounding{.scale = 0.02f}, RowRounding{.scale = 0.05f}, groups},
+                            {RowRounding{.spans = true}, RowRounding{.scale = 0.02f, .zero = 9.0f},
+                             RowRounding{.group = 16, .spans = true}},
                             {std::nullopt, RowRounding{.codes = Codes::kE4m3}, std::nullopt}};
   constexpr int64_t n = 40, k = 100;
   uint64_t seed = 700;
@@ -205,9 +231,12 @@ TEST_P(RoundedProductsTest, ScalesMayBeAnyNumber) {
     auto x = RandomValues(k, 77);
     for (float& number : x) number *= size;
     for (const int64_t group : {0, 100, 1100}) {
-      for (const Codes codes : {Codes::kInt8, Codes::kE4m3}) {
-        SCOPED_TRACE(StrCat(size, " ", group, " ", codes == Codes::kInt8));
-        const RowRounding rounding{.codes = codes, .group = group, .powers = true};
+      for (RowRounding rounding :
+           {RowRounding{.powers = true}, RowRounding{.codes = Codes::kE4m3, .powers = true},
+            RowRounding{.spans = true}}) {
+        rounding.group = group;
+        SCOPED_TRACE(
+            StrCat(size, " ", group, " ", rounding.codes == Codes::kInt8, " ", rounding.spans));
         const auto rounded = RoundedBefore(x, k, DType::kF32, rounding);
         const auto plain = ops->Pack({&part, 1}, DType::kF32);
         const auto by = ops->Pack({&part, 1}, DType::kF32);
@@ -225,17 +254,19 @@ TEST_P(RoundedProductsTest, KeepNumbersThatAreNotFinite) {
   const auto ops = Tested(1);
   const std::vector<float> w(96, 1.0f);
   const Tensor part = View(w, {1, 96});
-  for (const float bad : {kNan, kInf}) {
+  for (const float bad : {kNan, -kNan, kInf, -kInf}) {
     std::vector<float> x(96, 1.0f);
     x[50] = bad;
-    for (const Codes codes : {Codes::kInt8, Codes::kE4m3}) {
+    for (RowRounding rounding :
+         {RowRounding{}, RowRounding{.codes = Codes::kE4m3}, RowRounding{.spans = true}}) {
       for (const int64_t group : {0, 32}) {
+        rounding.group = group;
         const auto by = ops->Pack({&part, 1}, DType::kF32);
-        RoundedProducts::Of(*ops)->RoundRowsOf(*by, {.codes = codes, .group = group});
+        RoundedProducts::Of(*ops)->RoundRowsOf(*by, rounding);
         std::vector<float> out(1);
         ops->MatMul(View(x, {1, 96}), *by, {}, MatMulMode::kSet, View(out, {1, 1}));
         EXPECT_TRUE(std::isnan(out[0]));
-        const auto row = Made({.codes = codes, .group = group}, x);
+        const auto row = Made(rounding, x);
         EXPECT_TRUE(std::isnan(row[40]) && std::isnan(row[0]) == (group == 0));
       }
     }

@@ -47,6 +47,10 @@ FileTensor Words(std::vector<int64_t> shape, const std::vector<int32_t>& values)
   return {"I32", std::move(shape), BytesOf(values)};
 }
 
+FileTensor Int8s(std::vector<int64_t> shape, const std::vector<int8_t>& values) {
+  return {"I8", std::move(shape), BytesOf(values)};
+}
+
 FileTensor Codes(const std::string& dtype, std::vector<int64_t> shape, uint8_t value = 0x38) {
   int64_t count = 1;
   for (const int64_t size : shape) count *= size;
@@ -330,9 +334,22 @@ TEST_F(QuantizedDirectory, InputsOfGroupsAreToldOrRefusedByName) {
   EXPECT_EQ(*inputs({{"type", "float"}, {"dynamic", true}, {"group_size", 128}}),
             (RowRounding{.codes = Codes::kE4m3, .group = 128}));
   EXPECT_EQ(*inputs({{"type", "int"}, {"strategy", "tensor"}}), RowRounding{.scale = 0.25f});
+  EXPECT_EQ(*inputs({{"symmetric", false}, {"dynamic", true}, {"strategy", "token"}}),
+            RowRounding{.spans = true});
+  EXPECT_EQ(*inputs({{"symmetric", false},
+                     {"dynamic", true},
+                     {"group_size", 64},
+                     {"zp_dtype", "torch.int8"}}),
+            (RowRounding{.group = 64, .spans = true}));
   for (const Json& bad :
        {Json{{"num_bits", 4}, {"type", "float"}}, Json{{"symmetric", false}, {"dynamic", true}},
         Json{{"dynamic", true}, {"strategy", "tensor"}}, Json{{"dynamic", "local"}}, Json("int8"),
+        Json{{"symmetric", false}, {"type", "float"}, {"dynamic", true}, {"strategy", "token"}},
+        Json{{"symmetric", "no"}, {"dynamic", true}, {"strategy", "token"}},
+        Json{{"symmetric", false},
+             {"zp_dtype", "torch.uint8"},
+             {"dynamic", true},
+             {"strategy", "token"}},
         Json{{"dynamic", true}, {"group_size", 32}, {"scale_dtype", "torch.float8_e8m0fnu"}}}) {
     const auto refused = inputs(bad);
     ASSERT_FALSE(refused.ok()) << bad;
@@ -342,6 +359,28 @@ TEST_F(QuantizedDirectory, InputsOfGroupsAreToldOrRefusedByName) {
   }
   Write(Packed(), Without(PackedTensors(), "m.input_scale"));
   EXPECT_FALSE(InputsIn(path_)->has_value());
+}
+
+TEST_F(QuantizedDirectory, InputsWithAZeroPointHaveItFromTheFile) {
+  const auto inputs = [&](bool symmetric, const Tensors& tensors) {
+    Json config = Packed();
+    config["config_groups"]["group_0"]["input_activations"] = {{"symmetric", symmetric}};
+    Write(config, Replaced(tensors, "m.input_scale", Floats({1}, {0.25f})));
+    return InputsIn(path_);
+  };
+  const auto with = [](const FileTensor& zero) {
+    return Replaced(PackedTensors(), "m.input_zero_point", zero);
+  };
+  EXPECT_EQ(*inputs(false, with(Int8s({1}, {-7}))), (RowRounding{.scale = 0.25f, .zero = -7.0f}));
+  EXPECT_EQ(*inputs(true, with(Int8s({1}, {0}))), RowRounding{.scale = 0.25f});
+  EXPECT_THAT(inputs(true, with(Int8s({1}, {1}))).error().message,
+              AllOf(HasSubstr("'m.input_zero_point'"), HasSubstr("around 0 alone")));
+  EXPECT_THAT(inputs(false, PackedTensors()).error().message, HasSubstr("'m.input_zero_point'"));
+  for (const FileTensor& bad :
+       {Int8s({2}, {1, 1}), Floats({1}, {0.5f}), Floats({1}, {128}), Floats({1}, {-129})}) {
+    EXPECT_THAT(inputs(false, with(bad)).error().message,
+                AllOf(HasSubstr("'m.input_zero_point'"), HasSubstr("from -128 to 127")));
+  }
 }
 
 TEST_F(QuantizedDirectory, PackedNamesWhatDoesNotFit) {

@@ -494,6 +494,35 @@ class CpuLinear final : public LinearOps, public BlockProducts, public RoundedPr
     }
   }
 
+  // The codes of numbers [begin, end) of a row, of their own sizes. The largest size, rounded to
+  // the weights' dtype, is the largest rounded one.
+  ScaleAndZero OwnCodes(const Tensor& row, int64_t begin, int64_t end, DType store,
+                        const RowRounding& rounding) const {
+    int32_t largest = 0;
+    SpanBits span;
+    const auto see = [&](const float* values, int64_t count) {
+      if (rounding.spans) {
+        const SpanBits some = kernels_.span_bits(values, count);
+        span = {std::max(span.below, some.below), std::max(span.above, some.above)};
+      } else {
+        largest = std::max(largest, kernels_.largest_bits(values, count));
+      }
+    };
+    if (row.dtype == DType::kF32) {
+      see(row.f32() + begin, end - begin);
+    } else {
+      float chunk[kConvertChunk];
+      for (int64_t i = begin; i < end; i += kConvertChunk) {
+        const int64_t count = std::min(kConvertChunk, end - i);
+        RoundedChunk(row, store, i, count, chunk);
+        see(chunk, count);
+      }
+    }
+    const auto stored = [&](int32_t bits) { return Rounded(store, std::bit_cast<float>(bits)); };
+    if (rounding.spans) return SpanCodes(stored(span.below), stored(span.above));
+    return {.scale = RowScale(rounding, stored(largest))};
+  }
+
   // A row rounded to the weights' dtype, to numbers of codes, and to the dtype again, in the form
   // that the kernels read.
   void PrepareRounded(const Tensor& from, const LeftRows& left, DType store,
@@ -508,25 +537,13 @@ class CpuLinear final : public LinearOps, public BlockProducts, public RoundedPr
     float chunk[kConvertChunk];
     for (int64_t begin = 0; begin < k; begin += group) {
       const int64_t end = std::min(begin + group, k);
-      float scale = rounding.scale;
-      if (scale == 0.0f) {
-        int32_t largest = 0;
-        if (from.dtype == DType::kF32) {  // the largest size, rounded, is the largest rounded one
-          largest = kernels_.largest_bits(from.f32() + begin, end - begin);
-        } else {
-          for (int64_t i = begin; i < end; i += kConvertChunk) {
-            const int64_t count = std::min(kConvertChunk, end - i);
-            RoundedChunk(from, store, i, count, chunk);
-            largest = std::max(largest, kernels_.largest_bits(chunk, count));
-          }
-        }
-        scale = RowScale(rounding, Rounded(store, std::bit_cast<float>(largest)));
-      }
+      ScaleAndZero by{.scale = rounding.scale, .zero = rounding.zero};
+      if (by.scale == 0.0f) by = OwnCodes(from, begin, end, store, rounding);
       for (int64_t i = begin; i < end; i += kConvertChunk) {
         const int64_t count = std::min(kConvertChunk, end - i);
         float* const some = halves ? chunk : values + i;
         RoundedChunk(from, store, i, count, some);
-        kernels_.round_codes(rounding.codes, scale, count, some);
+        kernels_.round_codes(rounding.codes, by, count, some);
         if (store == DType::kF32) continue;
         uint16_t rounded[kConvertChunk];
         narrow(some, count, halves ? bits + i : rounded);

@@ -55,6 +55,12 @@ inline constexpr int64_t kPackRows = 64;
 inline constexpr int64_t kChunkWords = 64;
 inline constexpr int64_t kStageWords = kChunkWords + 16;
 
+// The bits of the largest sizes of numbers with and without a sign; those of a NaN where there is
+// one. 0 where there are no such numbers.
+struct SpanBits {
+  int32_t below = 0, above = 0;
+};
+
 struct LinearKernels {
   // Indexed by weight dtype: f32, f16, bf16.
   void (*multiply[3])(const PanelProduct& product);
@@ -68,8 +74,9 @@ struct LinearKernels {
   void (*code_block)(const float* from, int64_t count, CodedBlock* to);
   // The bits of the largest size; those of a NaN where there is one.
   int32_t (*largest_bits)(const float* values, int64_t count);
+  SpanBits (*span_bits)(const float* values, int64_t count);
   // In place: what RoundRow makes of numbers that share the scale.
-  void (*round_codes)(RowRounding::Codes codes, float scale, int64_t count, float* values);
+  void (*round_codes)(RowRounding::Codes codes, ScaleAndZero by, int64_t count, float* values);
   // A panel of floats (panel.h) of a panel in blocks that do not lie by column, by format and by
   // the type that its numbers are rounded to; k: a whole number of blocks.
   void (*floats_of_blocks[kBlockFormats][3])(const uint8_t* blocks, int64_t k, void* to);

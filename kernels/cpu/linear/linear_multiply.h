@@ -184,6 +184,7 @@ const LinearKernels& LinearKernelsOf() {
                          MultiplyCoded<V, BlockFormat::kQ4K>, MultiplyCoded<V, BlockFormat::kQ6K>},
       .code_block = CodeBlock<V>,
       .largest_bits = LargestBits,
+      .span_bits = BitsOfSpan,
       .round_codes = RoundCodes,
       .floats_of_blocks = KVG_ALL_BLOCK_KERNELS(FloatsOfBlocks, V),
       .bf16_left = sizeof(typename Panels::Bf16::A) == 2,

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "cpu/linear/linear_kernels.h"
 #include "kernels/row_rounding.h"
 
 namespace kvgauge {
@@ -40,13 +41,26 @@ inline int32_t LargestBits(const float* values, int64_t count) {
   return largest;
 }
 
+// LinearKernels::span_bits: as integers, bits of numbers of the other side are negative.
+inline SpanBits BitsOfSpan(const float* values, int64_t count) {
+  int32_t below = 0, above = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    const int32_t bits = BitsOf(values[i]), turned = bits ^ INT32_MIN;
+    above = bits > above ? bits : above;
+    below = turned > below ? turned : below;
+  }
+  return {.below = below, .above = above};
+}
+
 // LinearKernels::round_codes.
-inline void RoundCodes(RowRounding::Codes codes, float scale, int64_t count, float* values) {
+inline void RoundCodes(RowRounding::Codes codes, ScaleAndZero by, int64_t count, float* values) {
+  const float scale = by.scale;
   if (codes == RowRounding::Codes::kInt8) {
     constexpr float kWhole = 0x1.8p23f;  // here floats are whole numbers
+    const float zero = by.zero, back = kWhole + zero;
     for (int64_t i = 0; i < count; ++i) {
-      const float value = Held(values[i] / scale, -128.0f, 127.0f);
-      values[i] = ((value + kWhole) - kWhole) * scale;
+      const float value = Held(values[i] / scale + zero, -128.0f, 127.0f);
+      values[i] = ((value + kWhole) - back) * scale;
     }
     return;
   }

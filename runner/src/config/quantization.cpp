@@ -80,7 +80,13 @@ InputScheme InputsOfGroup(const Json& json, const std::string& key) {
     return refuse("'type' int or float, and 'num_bits' 8");
   }
   const Json symmetric = value("symmetric"), scale_type = value("scale_dtype");
-  if (!symmetric.is_null() && symmetric != true) return refuse("'symmetric' true");
+  const Json zero_type = value("zp_dtype");
+  inputs.symmetric = symmetric.is_null() || symmetric == true;
+  const bool zeros =
+      symmetric == false && !inputs.floats && (zero_type.is_null() || zero_type == "torch.int8");
+  if (!inputs.symmetric && !zeros) {
+    return refuse("'symmetric' true, or integers with zero points of int8");
+  }
   const std::string scales = scale_type.is_string() ? scale_type.get<std::string>() : "";
   if (scales.find("float8") != std::string::npos) return refuse("scales of 16 or 32 bits");
   const bool grouped = group.is_number_integer() && group > 0;

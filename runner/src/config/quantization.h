@@ -21,6 +21,7 @@ struct InputScheme {
   bool floats = false;  // e4m3, else integers of 8 bits
   Scale scale = Scale::kRow;
   int64_t group_size = 0;    // columns, kGroup
+  bool symmetric = true;     // around 0; else integers with a zero point
   bool powers = false;       // scales are powers of two
   std::string refused = {};  // the key and why its rounding is not done; empty: it is
 };

@@ -1,11 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0
 // How the rows that come to a quantised matrix are rounded, with the scale that its file may have.
+#include <algorithm>
+#include <cmath>
+
 #include "core/strings.h"
 #include "src/checkpoint/quantized/source.h"
 #include "src/checkpoint/quantized/stored.h"
 
 namespace kvgauge {
 namespace {
+
+// The code of 0 that the file has, or 0 where it has none.
+Result<float> GivenZero(const WeightSource& source, const std::string& module, bool symmetric) {
+  const std::string name = module + ".input_zero_point";
+  if (!source.Contains(name)) {
+    if (symmetric) return 0.0f;
+    return BadInput(StrCat(source.OriginOf(module + ".weight"), ": ", Quoted(module, 120),
+                           " comes without a zero point of its inputs, ", Quoted(name, 120)));
+  }
+  KVG_ASSIGN(const std::vector<float> zeros, FiniteNumbers(source, name));
+  const std::string where = StrCat(source.OriginOf(name), ": tensor ", Quoted(name, 120));
+  if (symmetric) {
+    const bool all = std::ranges::all_of(zeros, [](float number) { return number == 0.0f; });
+    if (!all) return Unsupported(where + ": inputs are rounded around 0 alone");
+    return 0.0f;
+  }
+  const bool code = zeros.size() == 1 && zeros[0] >= -128.0f && zeros[0] <= 127.0f &&
+                    zeros[0] == std::nearbyint(zeros[0]);
+  if (!code) return BadInput(where + ": expected one whole number from -128 to 127");
+  return zeros[0];
+}
 
 // The scale of all rows, which the writer of the file calibrated.
 Result<float> GivenScale(const WeightSource& source, const std::string& module) {
@@ -19,15 +43,6 @@ Result<float> GivenScale(const WeightSource& source, const std::string& module) 
   if (numbers.size() != 1 || numbers[0] <= 0.0f) {
     return BadInput(StrCat(source.OriginOf(name), ": tensor ", Quoted(name, 120),
                            ": expected one scale, larger than 0"));
-  }
-  const std::string zero = module + ".input_zero_point";
-  if (source.Contains(zero)) {
-    KVG_ASSIGN(const std::vector<float> zeros, FiniteNumbers(source, zero));
-    for (const float number : zeros) {
-      if (number == 0.0f) continue;
-      return Unsupported(StrCat(source.OriginOf(zero), ": tensor ", Quoted(zero, 120),
-                                ": inputs are rounded around 0 alone"));
-    }
   }
   return numbers[0];
 }
@@ -47,6 +62,9 @@ std::function<Result<RowRounding>()> InputsOf(const WeightSource& source,
     if (inputs.scale == InputScheme::Scale::kGroup) rounding.group = inputs.group_size;
     if (inputs.scale == InputScheme::Scale::kGiven) {
       KVG_ASSIGN(rounding.scale, GivenScale(source, module));
+      KVG_ASSIGN(rounding.zero, GivenZero(source, module, inputs.symmetric));
+    } else {
+      rounding.spans = !inputs.symmetric;
     }
     return rounding;
   };
