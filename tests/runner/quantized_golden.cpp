@@ -83,6 +83,7 @@ TEST_P(QuantizedModel, LogitsByRoundedRowsAreTheReferences) {
   const double range = double{*high} - double{*low};
   const std::unique_ptr<Ops> ops = MakeTestOps("cpu", 2);
   const bool told = GetParam().starts_with("fp8") || FileExists(path + "/rounded.safetensors");
+  bool moe = false;
   const auto logits = [&](DType dtype) {
     ModelOptions options;
     options.dtype = dtype;
@@ -94,6 +95,7 @@ TEST_P(QuantizedModel, LogitsByRoundedRowsAreTheReferences) {
       EXPECT_THAT(model.error().message, ::testing::HasSubstr("input_activations"));
       return got;
     }
+    moe = (*model)->config().moe.has_value();
     KvCache cache = (*model)->NewCache(std::ssize(ids));
     const Status status = Prefill(**model, Prompt::FromTokens(ids), cache, Model::kChunkRows, true,
                                   [&](const Tensor& rows) -> Status {
@@ -114,6 +116,7 @@ TEST_P(QuantizedModel, LogitsByRoundedRowsAreTheReferences) {
   ASSERT_TRUE(rounded.ok());
   const std::vector<float> want = ReadFixture<float>(**rounded, "logits", DType::kF32);
   EXPECT_TRUE(AllWithin(got, want, range * 1e-4));
+  if (moe) return;  // rounding moves a close choice of experts
   EXPECT_TRUE(AllWithin(logits(DType::kBF16), want, range * 5e-2));
 }
 
