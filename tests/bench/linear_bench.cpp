@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Times the matrix products of the cpu backend.
+// Times the matrix products of the cpu backend, and what the rounding of their rows adds.
 //
 //   linear_bench [threads [isa,isa,... [filter]]]
 //
@@ -11,6 +11,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,7 @@
 #include "core/rng.h"
 #include "core/strings.h"
 #include "cpu/cpu.h"
+#include "kernels/rounded_products.h"
 
 namespace kvgauge {
 namespace {
@@ -122,6 +124,43 @@ void BenchMatMul(const Settings& settings, int64_t m, int64_t n, int64_t k, DTyp
          static_cast<double>(n * k * SizeOf(dtype)));
 }
 
+// The product by rows as they are, and by rows that are rounded as files say (RowRounding).
+void BenchRounded(const Settings& settings, int64_t m, int64_t n, int64_t k, DType dtype) {
+  const std::string name = StrCat("rounded ", m, "x", n, "x", k, " ", NameOf(dtype));
+  if (!settings.Wants(name)) return;
+  const auto x = RandomVector(m * k, 1), w = RandomVector(n * k, 2);
+  std::vector<float> out(static_cast<size_t>(m * n));
+  const Tensor part = View(w, {n, k}), rows = View(x, {m, k}), result = View(out, {m, n});
+  struct Kind {
+    std::string name;
+    std::optional<RowRounding> rounding;
+  };
+  using Codes = RowRounding::Codes;
+  const Kind kinds[] = {{"as they are", std::nullopt},
+                        {"int8", RowRounding{}},
+                        {"int8, a span", RowRounding{.spans = true}},
+                        {"int8, given", RowRounding{.scale = 0.004f}},
+                        {"e4m3", RowRounding{.codes = Codes::kE4m3}},
+                        {"e4m3 by 128", RowRounding{.codes = Codes::kE4m3, .group = 128}}};
+  for (const Isa isa : settings.isas) {
+    const auto linear = MakeCpuLinear(isa, settings.threads);
+    std::vector<std::unique_ptr<PackedMatrix>> packed;
+    std::vector<Candidate> candidates;
+    for (const Kind& kind : kinds) {
+      packed.push_back(linear->Pack({&part, 1}, dtype));
+      if (kind.rounding) RoundedProducts::Of(*linear)->RoundRowsOf(*packed.back(), *kind.rounding);
+      candidates.push_back({kind.name, [&, matrix = packed.back().get()] {
+                              linear->MatMul(rows, *matrix, {}, MatMulMode::kSet, result);
+                            }});
+    }
+    candidates[0].call();
+    CheckSome(x, w, out, n, k, dtype);
+    Time(candidates);
+    Report(StrCat(name, " ", NameOf(isa)), candidates, static_cast<double>(m * n * k),
+           static_cast<double>(n * k * SizeOf(dtype)));
+  }
+}
+
 void BenchPack(const Settings& settings, int64_t n, int64_t k, DType from, DType store) {
   const std::string name = StrCat("pack ", n, "x", k, " ", NameOf(from), "-", NameOf(store));
   if (!settings.Wants(name)) return;
@@ -161,6 +200,9 @@ int Main(int argc, char** argv) {
     for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
       BenchMatMul(settings, s.m, s.n, s.k, dtype);
     }
+  }
+  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
+    BenchRounded(settings, 512, 1024, 1024, dtype);
   }
   for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
     BenchPack(settings, 4096, 4096, dtype, dtype);

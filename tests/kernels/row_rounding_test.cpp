@@ -154,6 +154,16 @@ TEST_P(RoundedProductsTest, HaveTheBitsOfProductsByRowsOfTheSlowTwin) {
                     View(want, {s.m, s.n}));
         ops->MatMul(View(x, {s.m, s.k}), *by, {}, MatMulMode::kSet, View(got, {s.m, s.n}));
         EXPECT_TRUE(SameBits(got, want));
+        if (store != DType::kF32) {  // rows of the type itself
+          std::vector<uint16_t> halves;
+          for (const float number : x) {
+            halves.push_back(store == DType::kF16 ? F32ToF16(number) : F32ToBf16(number));
+          }
+          std::fill(got.begin(), got.end(), kNan);
+          ops->MatMul(Tensor(halves.data(), store, {s.m, s.k}), *by, {}, MatMulMode::kSet,
+                      View(got, {s.m, s.n}));
+          EXPECT_TRUE(SameBits(got, want));
+        }
         // A row's result does not depend on the rows beside it.
         alone = got;
         for (int64_t i = 0; i < s.m; i += apart) {
@@ -227,24 +237,26 @@ TEST_P(RoundedProductsTest, ScalesMayBeAnyNumber) {
   const std::vector<float> ones(k, 1.0f);
   const Tensor part = View(ones, {1, k});
   const auto ops = Tested(1);
-  for (const float size : {1e-36f, 3e-37f, 0.0f, 1e30f}) {
+  for (const float size : {1e-36f, 3e-37f, 1e-29f, 1e-28f, 0.0f, 1e30f}) {
     auto x = RandomValues(k, 77);
     for (float& number : x) number *= size;
     for (const int64_t group : {0, 100, 1100}) {
       for (RowRounding rounding :
            {RowRounding{.powers = true}, RowRounding{.codes = Codes::kE4m3, .powers = true},
-            RowRounding{.spans = true}}) {
+            RowRounding{.spans = true}, RowRounding{.scale = 0x1p-126f},
+            RowRounding{.codes = Codes::kE4m3, .scale = 0x1p-124f}}) {
         rounding.group = group;
         SCOPED_TRACE(
             StrCat(size, " ", group, " ", rounding.codes == Codes::kInt8, " ", rounding.spans));
-        const auto rounded = RoundedBefore(x, k, DType::kF32, rounding);
-        const auto plain = ops->Pack({&part, 1}, DType::kF32);
-        const auto by = ops->Pack({&part, 1}, DType::kF32);
-        RoundedProducts::Of(*ops)->RoundRowsOf(*by, rounding);
-        std::vector<float> want(1), got(1);
-        ops->MatMul(View(rounded, {1, k}), *plain, {}, MatMulMode::kSet, View(want, {1, 1}));
-        ops->MatMul(View(x, {1, k}), *by, {}, MatMulMode::kSet, View(got, {1, 1}));
-        EXPECT_TRUE(SameBits(got, want));
+        for (const DType store : {DType::kF32, DType::kBF16}) {
+          const auto rounded = RoundedBefore(x, k, store, rounding);
+          const auto plain = ops->Pack({&part, 1}, store), by = ops->Pack({&part, 1}, store);
+          RoundedProducts::Of(*ops)->RoundRowsOf(*by, rounding);
+          std::vector<float> want(1), got(1);
+          ops->MatMul(View(rounded, {1, k}), *plain, {}, MatMulMode::kSet, View(want, {1, 1}));
+          ops->MatMul(View(x, {1, k}), *by, {}, MatMulMode::kSet, View(got, {1, 1}));
+          EXPECT_TRUE(SameBits(got, want)) << NameOf(store);
+        }
       }
     }
   }

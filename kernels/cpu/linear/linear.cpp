@@ -532,23 +532,19 @@ class CpuLinear final : public LinearOps, public BlockProducts, public RoundedPr
     const bool halves = left.element == 2;
     auto* const bits = reinterpret_cast<uint16_t*>(to);
     auto* const values = reinterpret_cast<float*>(to);
-    const auto narrow = store == DType::kF16 ? kernels_.f32_to_f16 : kernels_.f32_to_bf16;
-    const auto widen = store == DType::kF16 ? kernels_.f16_to_f32 : kernels_.bf16_to_f32;
-    float chunk[kConvertChunk];
     for (int64_t begin = 0; begin < k; begin += group) {
       const int64_t end = std::min(begin + group, k);
       ScaleAndZero by{.scale = rounding.scale, .zero = rounding.zero};
       if (by.scale == 0.0f) by = OwnCodes(from, begin, end, store, rounding);
-      for (int64_t i = begin; i < end; i += kConvertChunk) {
-        const int64_t count = std::min(kConvertChunk, end - i);
-        float* const some = halves ? chunk : values + i;
-        RoundedChunk(from, store, i, count, some);
-        kernels_.round_codes(rounding.codes, by, count, some);
-        if (store == DType::kF32) continue;
-        uint16_t rounded[kConvertChunk];
-        narrow(some, count, halves ? bits + i : rounded);
-        if (!halves) widen(rounded, count, some);
-      }
+      const Tensor numbers = from.Slice(begin, end);
+      kernels_.round_codes[static_cast<int>(store)](
+          {.codes = rounding.codes,
+           .by = by,
+           .from = numbers.data,
+           .from_f32 = numbers.dtype == DType::kF32,
+           .count = end - begin,
+           .to = halves ? static_cast<void*>(bits + begin) : values + begin,
+           .to_f32 = !halves});
     }
     if (PaddedK(k, store) == k) return;
     if (halves) {

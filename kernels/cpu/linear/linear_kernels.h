@@ -61,6 +61,18 @@ struct SpanBits {
   int32_t below = 0, above = 0;
 };
 
+// Numbers of a row that share codes, and where they go when they are rounded to the type of the
+// product's rows, as RoundRow does, and to the type again.
+struct RowPart {
+  RowRounding::Codes codes;
+  ScaleAndZero by;
+  const void* from;  // of f32, or of the type
+  bool from_f32;
+  int64_t count;
+  void* to;  // of f32, or of the type
+  bool to_f32;
+};
+
 struct LinearKernels {
   // Indexed by weight dtype: f32, f16, bf16.
   void (*multiply[3])(const PanelProduct& product);
@@ -75,8 +87,8 @@ struct LinearKernels {
   // The bits of the largest size; those of a NaN where there is one.
   int32_t (*largest_bits)(const float* values, int64_t count);
   SpanBits (*span_bits)(const float* values, int64_t count);
-  // In place: what RoundRow makes of numbers that share the scale.
-  void (*round_codes)(RowRounding::Codes codes, ScaleAndZero by, int64_t count, float* values);
+  // By the type of the product's rows.
+  void (*round_codes[3])(const RowPart& part);
   // A panel of floats (panel.h) of a panel in blocks that do not lie by column, by format and by
   // the type that its numbers are rounded to; k: a whole number of blocks.
   void (*floats_of_blocks[kBlockFormats][3])(const uint8_t* blocks, int64_t k, void* to);
