@@ -10,6 +10,7 @@
 #include "methods/attention.h"
 #include "methods/joining_reader.h"
 #include "methods/registry.h"
+#include "methods/state_fields.h"
 #include "methods/tensors.h"
 
 namespace kvgauge {
@@ -61,8 +62,20 @@ class LoweredPictures final : public JoiningReader {
 
   void Append(LayerView&, std::span<const int64_t>, State&) const override {}
   bool saves() const override { return true; }
-  // A prompt that shows pictures is not saved, and without them there is no index.
-  Status Fields(LayerView&, State&, StateFields&) const override { return {}; }
+  Status Fields(LayerView& view, State& state, StateFields& fields) const override {
+    auto& index = static_cast<Index&>(state);
+    bool shows = !index.heads.empty();
+    KVG_TRY(fields.Flag("whether pictures are shown", &shows));
+    index.heads.resize(shows ? static_cast<size_t>(view.shape().kv_heads) : 0);
+    for (size_t h = 0; h < index.heads.size(); ++h) {
+      Head& head = index.heads[h];
+      KVG_TRY(fields.Number("entries of a head's prompt", 0, view.lengths()[h], &head.length));
+      KVG_TRY(fields.Number("texts of a head's prompt", 0, head.length, &head.count));
+      KVG_TRY(fields.Indices("texts of a head's prompt", view.ops(), head.count, head.length,
+                             &head.texts));
+    }
+    return {};
+  }
 
   bool Select(LayerView& view, State& state, const Tensor&, Tensor words) const override {
     const auto& index = static_cast<const Index&>(state);

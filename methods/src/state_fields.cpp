@@ -7,18 +7,15 @@
 #include "core/strings.h"
 
 namespace kvgauge {
-namespace {
 
-Error WrongField(std::string_view what, std::string_view why) {
-  return BadInput(StrCat("state of the method: ", what, " ", why));
+Error StateFields::Wrong(std::string_view what, std::string_view why) const {
+  return BadInput(StrCat(of_, ": ", what, " ", why));
 }
 
-Error EndsEarly(std::string_view what, int64_t due, size_t left) {
-  return WrongField(what, StrCat("ends early: ", due, " bytes were due, ", left,
-                                 " are left; save the cache again"));
+Error StateFields::EndsEarly(std::string_view what, int64_t due) const {
+  return Wrong(what, StrCat("ends early: ", due, " bytes were due, ", in_->size(),
+                            " are left; save the cache again"));
 }
-
-}  // namespace
 
 Status StateFields::Bytes(std::string_view what, void* bytes, int64_t size_bytes) {
   const auto size = static_cast<size_t>(size_bytes);
@@ -26,9 +23,7 @@ Status StateFields::Bytes(std::string_view what, void* bytes, int64_t size_bytes
     out_->append(static_cast<const char*>(bytes), size);
     return {};
   }
-  if (in_->size() < size) {
-    return EndsEarly(what, size_bytes, in_->size());
-  }
+  if (in_->size() < size) return EndsEarly(what, size_bytes);
   if (size > 0) std::memcpy(bytes, in_->data(), size);
   in_->remove_prefix(size);
   return {};
@@ -39,7 +34,7 @@ Status StateFields::Make(std::string_view what, Ops& ops, DType dtype, int64_t c
                          Buffer* memory) {
   if (!reads()) return {};
   const int64_t size_bytes = count * SizeOf(dtype);
-  if (size_bytes > std::ssize(*in_)) return EndsEarly(what, size_bytes, in_->size());
+  if (size_bytes > std::ssize(*in_)) return EndsEarly(what, size_bytes);
   *memory = count > 0 ? ops.memory->Allocate(size_bytes) : Buffer();
   return {};
 }
@@ -47,7 +42,7 @@ Status StateFields::Make(std::string_view what, Ops& ops, DType dtype, int64_t c
 Status StateFields::Number(std::string_view what, int64_t least, int64_t most, int64_t* number) {
   KVG_TRY(Bytes(what, number, sizeof(*number)));
   if (!reads() || (*number >= least && *number <= most)) return {};
-  return WrongField(what, StrCat("is ", *number, "; expected ", least, " .. ", most));
+  return Wrong(what, StrCat("is ", *number, "; expected ", least, " .. ", most));
 }
 
 Status StateFields::Flag(std::string_view what, bool* flag) {
@@ -64,7 +59,7 @@ Status StateFields::Word(std::string_view what, uint64_t* word) {
 Status StateFields::Real(std::string_view what, double* real) {
   KVG_TRY(Bytes(what, real, sizeof(*real)));
   if (!reads() || std::isfinite(*real)) return {};
-  return WrongField(what, StrCat("is ", *real, "; expected a finite number"));
+  return Wrong(what, StrCat("is ", *real, "; expected a finite number"));
 }
 
 Status StateFields::Numbers(std::string_view what, int64_t count, int64_t least, int64_t most,
@@ -82,7 +77,7 @@ Status StateFields::UpTo(std::string_view what, int64_t count, std::vector<float
   KVG_TRY(Bytes(what, reals->data(), size * static_cast<int64_t>(sizeof(float))));
   for (const float real : *reals) {
     if (reads() && !std::isfinite(real)) {
-      return WrongField(what, StrCat("has ", real, "; expected finite numbers"));
+      return Wrong(what, StrCat("has ", real, "; expected finite numbers"));
     }
   }
   return {};
@@ -110,7 +105,7 @@ Status StateFields::IndexRows(std::string_view what, Ops& ops, int64_t below, co
   ops.memory->Copy(rows, View(host, {rows.Numel()}));
   for (const int32_t index : host) {
     if (index >= 0 && index < below) continue;
-    return WrongField(what, StrCat("has ", index, "; expected 0 .. ", below - 1));
+    return Wrong(what, StrCat("has ", index, "; expected 0 .. ", below - 1));
   }
   return {};
 }

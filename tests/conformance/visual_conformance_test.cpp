@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every shipped method must keep on prompts with pictures and videos: on a model whose
-// positions are those of text, as LLaVA's, on one whose positions have three axes, as Qwen's, and
-// on one whose pictures see all of themselves and whose layers turn in two ways, as Gemma's.
+// What every shipped method must keep on prompts with pictures and videos.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -10,44 +8,13 @@
 #include <span>
 
 #include "conformance/masking.h"
-#include "methods/condensing_thin.h"
+#include "conformance/visual_scene.h"
 #include "support/compare.h"
-#include "support/visual_rows.h"
 
 namespace kvgauge {
 namespace {
 
-const char* const kVisualKinds[] = {"gqa", "three_axes", "gemma"};
 const char* const kLatentKinds[] = {"mla"};
-constexpr int64_t kWidth = 64;  // of the tiny models
-
-// 20 tokens, a picture of 8 lines of 9 with line ends, 10 tokens, a video of 3 times of 4 x 5 and
-// its end, 39 tokens.
-EngineSample VisualSample(uint64_t seed, int64_t new_tokens = 5) {
-  EngineSample sample = Sample(kPromptTokens, seed, new_tokens);
-  VisualSpan picture;
-  picture.first = 20;
-  picture.count = 72;
-  picture.grid = {1, 8, 8};
-  picture.newlines = true;
-  VisualSpan video;
-  video.first = 102;
-  video.count = 60;
-  video.modality = Modality::kVideo;
-  video.piece = VisualSpan::Piece::kFrames;
-  video.grid = {3, 4, 5};
-  video.embedding_row = 72;
-  VisualSpan end = video;
-  end.piece = VisualSpan::Piece::kNewline;
-  end.first = 162;
-  end.count = 1;
-  end.grid = {1, 1, 1};
-  end.embedding_row = 132;
-  sample.turns[0].spans = {picture, video, end};
-  sample.visuals = VisualsOf(RandomValues(133 * kWidth, seed + 1, 1.0f), kWidth);
-  return sample;
-}
-
 Prompt PromptOf(const Model& model, const EngineSample& sample) {
   Prompt prompt;
   sample.visuals->ShowIn(prompt);
@@ -79,13 +46,6 @@ void ExpectModalities(const CompressionRecord& record) {
     EXPECT_EQ(counted, held);
     EXPECT_NEAR(attention, 1, 1e-4);
   }
-}
-
-// Whether the method cannot read prompts with pictures.
-bool ReadsTextAlone(const Method& method) {
-  const std::unique_ptr<Stage> thin = method.thin ? MakeStage(*method.thin) : nullptr;
-  return method.reuse || dynamic_cast<const CondensingThin*>(thin.get()) != nullptr ||
-         ReadsByEncoder(method);
 }
 
 class VisualConformance : public ::testing::TestWithParam<std::string> {

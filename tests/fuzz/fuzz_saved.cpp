@@ -45,8 +45,8 @@ void TrySaved(const std::string& file) {
   }
   const auto again = UnpackSaved(PackSaved(*saved), "fuzz");
   KVG_CHECK(again.ok() && again->bytes == saved->bytes && again->state == saved->state &&
-                again->ids == saved->ids && again->model == saved->model &&
-                again->method == saved->method,
+                again->ids == saved->ids && again->spans == saved->spans &&
+                again->model == saved->model && again->method == saved->method,
             "what was accepted comes back");
 }
 

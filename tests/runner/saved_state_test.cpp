@@ -40,7 +40,7 @@ class SavedStateTest : public EngineTest {
       std::vector<int32_t> ids = sample.turns[0].ids;
       ids.insert(ids.end(), cell.turns[0].ids.begin(), cell.turns[0].ids.end());
       const Budget budget = one.method.takes_budget ? Fraction(one.share) : Budget();
-      auto file = SaveCache(model_, &one.method, budget.ToString(), ids, cache, &compressor);
+      auto file = SaveCache(model_, &one.method, budget.ToString(), ids, {}, cache, &compressor);
       ASSERT_TRUE(file.ok()) << file.error().message;
       saved = {*std::move(file), cell.turns[0].ids};
     };
@@ -55,7 +55,7 @@ class SavedStateTest : public EngineTest {
                                                            const Method& method, int64_t tokens) {
     const int64_t length = std::ssize(saved.ids) + tokens;
     KVG_ASSIGN(KvCache cache, LoadCache(saved, model_, &method, length, kOrigin));
-    const Prompt sequence = SequenceOf(saved.ids, cache);
+    const Prompt sequence = SequenceOf(saved, cache);
     KVG_ASSIGN(const std::unique_ptr<Compressor> compressor,
                LoadCompressor(saved, model_, &method, sequence, cache, kOrigin));
     GenerateOptions options;
@@ -65,7 +65,7 @@ class SavedStateTest : public EngineTest {
     std::vector<int32_t> ids = saved.ids;
     ids.insert(ids.end(), result.ids.begin(), result.ids.end());
     KVG_ASSIGN(SavedCache again,
-               SaveCache(model_, &method, saved.budget, ids, cache, compressor.get()));
+               SaveCache(model_, &method, saved.budget, ids, {}, cache, compressor.get()));
     return std::pair(std::move(again), result.ids);
   }
 };
@@ -148,7 +148,7 @@ TEST_F(SavedStateTest, AnotherCacheIsRefused) {
     return bare;
   }();
   KvCache cache = *LoadCache(plain, model_, nullptr, kPrompt + 8, kOrigin);
-  const Prompt sequence = SequenceOf(plain.ids, cache);
+  const Prompt sequence = SequenceOf(plain, cache);
   const auto none = LoadCompressor(plain, model_, nullptr, sequence, cache, kOrigin);
   ASSERT_FALSE(none.ok());
   EXPECT_THAT(none.error().message, HasSubstr("a.kvc: a state of no method"));

@@ -422,7 +422,7 @@ Status RunGenerate(const GenerateFlags& flags) {
     const Method* method = chosen ? &chosen->method : nullptr;
     KVG_ASSIGN(KvCache cache, LoadCache(file->saved, model, method, planned, flags.load_cache));
     resumed.emplace(Resumed{.cache = std::move(cache)});
-    resumed->sequence = SequenceOf(prompt.ids, resumed->cache);
+    resumed->sequence = SequenceOf(file->saved, resumed->cache);
     KVG_ASSIGN(resumed->compressor, LoadCompressor(file->saved, model, method, resumed->sequence,
                                                    resumed->cache, flags.load_cache));
     file->facts.seconds += NowSeconds() - begin;
@@ -440,7 +440,8 @@ Status RunGenerate(const GenerateFlags& flags) {
       all.insert(all.end(), answer.begin(), answer.end());
       const double begin = NowSeconds();
       saved = SaveCache(model, chosen ? &chosen->method : nullptr,
-                        chosen ? chosen->budget.ToString() : "", all, cache, acted);
+                        chosen ? chosen->budget.ToString() : "", all,
+                        file ? file->saved.spans : prompt.spans, cache, acted);
       serialize_s = NowSeconds() - begin;
       if (!saved.ok() || !file) return;
       saved->method = file->saved.method;

@@ -10,6 +10,7 @@
 #include <limits>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/result.h"
@@ -19,9 +20,12 @@ namespace kvgauge {
 
 class StateFields {
  public:
-  // Both outlive this. Writes behind what is there, or takes from the front.
-  explicit StateFields(std::string* out) : out_(out) {}
-  explicit StateFields(std::string_view* in) : in_(in) {}
+  // The bytes outlive this. Writes behind what is there, or takes from the front. `of` begins every
+  // message.
+  explicit StateFields(std::string* out, std::string of = kOfMethod)
+      : out_(out), of_(std::move(of)) {}
+  explicit StateFields(std::string_view* in, std::string of = kOfMethod)
+      : in_(in), of_(std::move(of)) {}
 
   bool reads() const { return in_ != nullptr; }
   // One of [least, most].
@@ -43,11 +47,16 @@ class StateFields {
   Status Indices(std::string_view what, Ops& ops, int64_t count, int64_t below, Buffer* memory);
 
  private:
+  static constexpr const char* kOfMethod = "state of the method";
+
+  Error Wrong(std::string_view what, std::string_view why) const;
+  Error EndsEarly(std::string_view what, int64_t due) const;
   Status Make(std::string_view what, Ops& ops, DType dtype, int64_t count, Buffer* memory);
   Status Bytes(std::string_view what, void* bytes, int64_t size_bytes);
 
   std::string* out_ = nullptr;
   std::string_view* in_ = nullptr;
+  std::string of_;
 };
 
 }  // namespace kvgauge

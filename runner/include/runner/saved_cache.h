@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "methods/method.h"
+#include "methods/visual_span.h"
 #include "runner/compressor.h"
 #include "runner/kv_cache.h"
 #include "runner/model.h"
@@ -27,16 +28,19 @@ struct SavedCache {
   std::string loaded_for;      // id of a method that loading needs again; empty: none
   int64_t planned_length = 0;  // the cache's
   std::vector<int32_t> ids;    // of the sequence; the last one is yet to be read
-  std::string bytes;           // KvCache::Serialize
-  std::string state;           // Compressor::SaveState, of a method that acts in decode steps
+  // The prompt's, without what embeds and turns their rows.
+  std::vector<VisualSpan> spans;
+  std::string bytes;  // KvCache::Serialize
+  std::string state;  // Compressor::SaveState, of a method that acts in decode steps
 };
 
 // An error if what the method's stages know while decoding cannot be saved.
 Status CheckSavable(const Method& method);
-// `compressor`: of the sequence; null where the method does not act in decode steps.
+// `spans`: of the prompt that the model read. `compressor`: of the sequence; null where the method
+// does not act in decode steps.
 Result<SavedCache> SaveCache(const Model& model, const Method* method, const std::string& budget,
-                             const std::vector<int32_t>& ids, const KvCache& cache,
-                             Compressor* compressor);
+                             const std::vector<int32_t>& ids, const std::vector<VisualSpan>& spans,
+                             const KvCache& cache, Compressor* compressor);
 // Whether a model that was loaded for this method (null: none) is that of the cache. A method that
 // made the model over, kept the model's own latents or acts in decode steps is needed again, the
 // same in all parameters. `origin` begins every message.
@@ -51,9 +55,9 @@ Result<KvCache> LoadCache(const SavedCache& saved, Model& model, const Method* m
 Result<std::unique_ptr<Compressor>> LoadCompressor(const SavedCache& saved, const Model& model,
                                                    const Method* method, const Prompt& sequence,
                                                    KvCache& cache, const std::string& origin);
-// The tokens of a loaded cache and behind it, where it says that they stand. What a prompt showed
-// beside tokens is in the cache, and not here.
-Prompt SequenceOf(std::span<const int32_t> ids, const KvCache& cache);
+// The tokens of a loaded cache and behind it, where it says that they stand. Positions of pictures
+// have no rows to embed: what these gave is in the cache.
+Prompt SequenceOf(const SavedCache& saved, const KvCache& cache);
 
 std::string PackSaved(const SavedCache& saved);
 Result<SavedCache> UnpackSaved(std::string_view file, const std::string& origin);

@@ -9,6 +9,7 @@
 #include "core/strings.h"
 #include "runner/compressor.h"
 #include "src/cache/bytes.h"
+#include "src/cache/saved_pictures.h"
 
 namespace kvgauge {
 namespace {
@@ -51,7 +52,8 @@ class SavedReader {
 
 struct SavedHeader {
   int64_t raw_bytes = 0;
-  int64_t state_bytes = 0;  // the last of these
+  int64_t picture_bytes = 0;  // of these, those behind the ids
+  int64_t state_bytes = 0;    // the last of them
 };
 
 Result<SavedHeader> ParseSavedHeader(std::string_view text, const SavedReader& reader,
@@ -82,6 +84,8 @@ Result<SavedHeader> ParseSavedHeader(std::string_view text, const SavedReader& r
   if (saved->planned_length > INT32_MAX) return wrong("planned_length", "at most 2147483647");
   SavedHeader header;
   KVG_TRY(take_number("bytes", &header.raw_bytes));
+  // Only of prompts with pictures.
+  if (json.contains("pictures")) KVG_TRY(take_number("pictures", &header.picture_bytes));
   // Not of files of methods that do not act in decode steps.
   if (json.contains("state")) KVG_TRY(take_number("state", &header.state_bytes));
   if (header.state_bytes > header.raw_bytes)
@@ -135,8 +139,8 @@ Status CheckSavable(const Method& method) {
 }
 
 Result<SavedCache> SaveCache(const Model& model, const Method* method, const std::string& budget,
-                             const std::vector<int32_t>& ids, const KvCache& cache,
-                             Compressor* compressor) {
+                             const std::vector<int32_t>& ids, const std::vector<VisualSpan>& spans,
+                             const KvCache& cache, Compressor* compressor) {
   if (method != nullptr) KVG_TRY(CheckSavable(*method));
   if (std::ssize(ids) <= cache.tokens()) {
     return Unsupported(
@@ -154,6 +158,7 @@ Result<SavedCache> SaveCache(const Model& model, const Method* method, const std
   saved.budget = budget;
   saved.planned_length = cache.planned_length();
   saved.ids = ids;
+  saved.spans = spans;
   KVG_ASSIGN(saved.bytes, cache.Serialize());
   return saved;
 }
@@ -226,8 +231,16 @@ Result<std::unique_ptr<Compressor>> LoadCompressor(const SavedCache& saved, cons
   return compressor;
 }
 
-Prompt SequenceOf(std::span<const int32_t> ids, const KvCache& cache) {
-  Prompt prompt = Prompt::FromTokens(ids);
+Prompt SequenceOf(const SavedCache& saved, const KvCache& cache) {
+  Prompt prompt = Prompt::FromTokens(saved.ids);
+  prompt.spans = saved.spans;
+  for (const VisualSpan& span : saved.spans) {
+    for (int64_t at = span.first; at < span.first + span.count; ++at) {
+      PromptPosition& position = prompt.positions[static_cast<size_t>(at)];
+      position.token_id = -1;
+      position.modality = span.modality;
+    }
+  }
   const RopePlaces* places = cache.rope_places();
   if (places == nullptr) return prompt;
   for (int64_t i = 0; i < prompt.size(); ++i) {
@@ -240,6 +253,9 @@ Prompt SequenceOf(std::span<const int32_t> ids, const KvCache& cache) {
 std::string PackSaved(const SavedCache& saved) {
   std::string raw;
   PutArray(raw, saved.ids);
+  const size_t of_ids = raw.size();
+  if (!saved.spans.empty()) PutPictures(saved.spans, raw);
+  const size_t of_pictures = raw.size() - of_ids;
   raw += saved.bytes;
   raw += saved.state;
   Json header = {{"model", saved.model},
@@ -248,6 +264,7 @@ std::string PackSaved(const SavedCache& saved) {
                  {"loaded_for", saved.loaded_for},
                  {"planned_length", saved.planned_length},
                  {"bytes", std::ssize(raw)}};
+  if (of_pictures > 0) header["pictures"] = of_pictures;
   if (!saved.state.empty()) header["state"] = std::ssize(saved.state);
   const std::string text = CanonicalJson(header);
   std::string out(kSavedMagic);
@@ -316,6 +333,16 @@ Result<SavedCache> UnpackSaved(std::string_view file, const std::string& origin)
   std::string_view rest = raw;
   const Status ids = TakeArray(rest, &saved.ids);
   if (!ids.ok()) return ids.error().Wrap(origin);
+  if (header.picture_bytes > 0) {
+    const int64_t before = std::ssize(rest);
+    // The newest token is no part of the prompt.
+    const Status pictures = TakePictures(rest, std::ssize(saved.ids) - 1, &saved.spans);
+    if (!pictures.ok()) return pictures.error().Wrap(origin);
+    if (const int64_t taken = before - std::ssize(rest); taken != header.picture_bytes) {
+      return reader.Fault(
+          StrCat("key \"pictures\" of its header is ", header.picture_bytes, "; expected ", taken));
+    }
+  }
   if (header.state_bytes > std::ssize(rest)) {
     return reader.Fault(StrCat(header.state_bytes, " bytes of a method's state of ", rest.size()));
   }

@@ -55,11 +55,6 @@ Status Compressor::Impl::Fields(StateFields& fields) {
 }
 
 Status Compressor::Impl::SaveState(std::string& out) {
-  if (needs_.modality && !prompt_->spans.empty()) {
-    return Unsupported(StrCat("method ", method_.id,
-                              ": some stage tells pictures apart in decode, "
-                              "and where they stand is not in a saved cache"));
-  }
   return Guarded([&]() -> Status {
     StateFields fields(&out);
     return Fields(fields);
