@@ -179,6 +179,7 @@ Status CheckStore(const Method& method, const Pipeline& p, const ModelShape& sha
     const Result<StorePlan> plan = p.store->Plan(shape.OfLayer(l), l);
     if (!plan.ok()) return plan.error().Wrap(owner);
     use.layer = l;
+    KVG_TRY(CheckOwnGroups(method, *plan, shape.OfLayer(l)));
     const Status status = plan->layout->Check(use);
     if (!status.ok()) return status.error().Wrap(owner);
     const KeyTurn& turn = plan->turn;

@@ -15,6 +15,9 @@ Status CheckProtection(const Method& method);
 // Refuses stages beside a reader that it cannot go with, on a model of that shape, which is the
 // prepared one.
 Status CheckReader(const Method& method, const Pipeline& p, const ModelShape& shape);
+// Refuses groups along an entry that a user chose (Method::chosen_by_user) and that do not divide
+// it. `shape`: of the plan's layer.
+Status CheckOwnGroups(const Method& method, const StorePlan& plan, const ModelShape& shape);
 // Whether a budget says how many entries stay.
 bool TakesBudget(const Method& method);
 // Newest entries that always stay, by what the stages say.

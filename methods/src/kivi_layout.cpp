@@ -2,6 +2,8 @@
 #include "methods/kivi_layout.h"
 
 #include <algorithm>
+#include <string>
+#include <vector>
 
 #include "core/strings.h"
 #include "kernels/attention.h"
@@ -20,8 +22,13 @@ Status CheckKiviLayout(const ModelShape& shape, int64_t group, int64_t residual)
   }
   const bool whole = group == kTwoPages && shape.value_dim < group;
   if (!whole && shape.value_dim % group != 0) {
+    std::vector<std::string> right;
+    for (const int64_t one : {16, 32, 64, 128}) {
+      if (shape.value_dim % one == 0) right.push_back(StrCat(one));
+    }
     return BadInput(
-        StrCat("group ", group, " must divide the ", shape.value_dim, " dims of a value"));
+        StrCat("group ", group, " must divide the ", shape.value_dim, " dims of a value; expected ",
+               right.empty() ? "store.affine, as none of 16 to 128 does" : Join(right, " or ")));
   }
   return {};
 }

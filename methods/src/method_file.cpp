@@ -310,6 +310,14 @@ Result<Method> LoadMethod(const std::string& name, const std::string& directory,
   if (!overrides.empty()) json.erase("conformance");
   for (const std::string& text : overrides) KVG_TRY(Override(text, json));
   KVG_ASSIGN(Method method, ParseMethod(json, path));
+  if (path == name && json.contains("stages") && json["stages"].contains("store")) {
+    for (const auto& param : json["stages"]["store"].items()) {
+      method.chosen_by_user[StrCat("store.", param.key())] = path;
+    }
+  }
+  for (const std::string& text : overrides) {
+    method.chosen_by_user[text.substr(0, text.find('='))] = StrCat("override ", Quoted(text));
+  }
   const std::string stem = std::filesystem::path(path).stem().string();
   if (method.id != stem) {
     return BadInput(StrCat(path, ": \"id\" is ", Quoted(method.id), ", but the file's name says ",

@@ -16,6 +16,7 @@
 #include "core/rng.h"
 #include "core/strings.h"
 #include "methods/calibration.h"
+#include "methods/divisors.h"
 #include "methods/layouts/transformed.h"
 #include "methods/registry.h"
 #include "methods/shared_numbers.h"
@@ -91,7 +92,8 @@ class DuQuant final : public Store {
     for (const KvSide side : {KvSide::kKeys, KvSide::kValues}) {
       if (SideDim(shape, side) % block_ != 0) {
         return BadInput(StrCat("block ", block_, " does not divide the ", SideDim(shape, side),
-                               " dims of an entry"));
+                               " dims of an entry; expected a power of two of ",
+                               DivisorsOf(SideDim(shape, side))));
       }
     }
     return {};

@@ -13,6 +13,7 @@
 
 #include "core/strings.h"
 #include "methods/calibration.h"
+#include "methods/divisors.h"
 #include "methods/layouts/coded.h"
 #include "methods/registry.h"
 #include "methods/tensors.h"
@@ -121,7 +122,8 @@ class Skvq final : public Store {
       const int64_t dim = DimOf(shape, side);
       if (dim % std::min(group_, dim) == 0) continue;
       return BadInput(StrCat("group ", group_, " does not divide the ", dim,
-                             " dims of an entry; they make whole groups"));
+                             " dims of an entry; they make whole groups: expected ",
+                             DivisorsOf(dim)));
     }
     for (int64_t layer = 0; calibration_ != nullptr && layer < shape.layers; ++layer) {
       for (const KvSide side : {KvSide::kKeys, KvSide::kValues}) {

@@ -16,6 +16,7 @@
 #include "core/strings.h"
 #include "methods/calibration.h"
 #include "methods/codebooks.h"
+#include "methods/divisors.h"
 #include "methods/layouts/coded.h"
 #include "methods/registry.h"
 #include "methods/shared_numbers.h"
@@ -91,7 +92,7 @@ class Vectors final : public Store {
       const char* name = side == KvSide::kKeys ? "key" : "value";
       if (words.dim % words.width != 0) {
         return BadInput(StrCat(name, "_width ", words.width, " does not divide the ", words.dim,
-                               " dims of a ", name));
+                               " dims of a ", name, "; expected ", DivisorsOf(words.dim)));
       }
       if (words.bits > 8 && !words.commuting) {
         return BadInput(StrCat(name, "_bits ", words.bits, ": must be at most 8"));

@@ -9,6 +9,7 @@
 #include <fstream>
 #include <set>
 
+#include "core/files.h"
 #include "core/json.h"
 #include "core/strings.h"
 #include "fake_view.h"
@@ -17,7 +18,9 @@ namespace kvgauge {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 const std::string kShipped = StrCat(KVG_SOURCE_DIR, "/configs/methods");
 
@@ -501,6 +504,46 @@ TEST(CheckMethodTest, AllocatorsAreAskedBeforeAnythingRuns) {
 // What is shipped works on an ordinary model with grouped heads, each with a budget if it takes
 // one; a method of trained weights says that it needs them, and one that asks another model that it
 // must be told which.
+// A shipped method suits many models, and its last group may be shorter; the run says so. What a
+// user chose for this one has to fit it.
+TEST(CheckMethodTest, GroupsThatAUserChoseDivideAnEntry) {
+  const ModelShape shape = SmallShape(2, 2, 2, 64), odd = SmallShape(2, 2, 2, 80);
+  EXPECT_EQ(Refusal(Loaded("flexgen"), odd, "none"), "");
+  EXPECT_THAT(
+      ShorterGroups(Loaded("flexgen"), odd),
+      ElementsAre("method flexgen: groups of 64 do not divide the 80 dims of keys; the last "
+                  "one of an entry has 16 and a scale of its own",
+                  "method flexgen: groups of 64 do not divide the 80 dims of values; the "
+                  "last one of an entry has 16 and a scale of its own"));
+  EXPECT_THAT(ShorterGroups(Loaded("flexgen"), shape), IsEmpty());
+  EXPECT_THAT(ShorterGroups(Loaded("full"), odd), IsEmpty());
+  EXPECT_EQ(Refusal(Loaded("flexgen", {"store.key_group=16", "store.value_group=40"}), odd, "none"),
+            "");
+  EXPECT_THAT(
+      Refusal(Loaded("flexgen", {"store.key_group=64"}), odd, "none"),
+      HasSubstr("method flexgen: override 'store.key_group=64': store.key_group 64 does not "
+                "divide the 80 dims of keys; expected 1, 2, 4, 5, 8, 10, 16, 20, 40 or 80"));
+  EXPECT_THAT(Refusal(Loaded("int8", {"store.value_group=128"}), shape, "none"),
+              HasSubstr("store.value_group 128 does not divide the 64 dims of values; expected 1, "
+                        "2, 4, 8, 16, 32 or 64"));
+  EXPECT_THAT(Refusal(Loaded("mikv", {"store.value_group=24"}), shape, "none"),
+              HasSubstr("store.value_group 24 does not divide the 64 dims of values"));
+  EXPECT_THAT(Refusal(Loaded("gear", {"store.group=64"}), odd, "none"),
+              HasSubstr("store.group 64 does not divide the 80 dims of values"));
+  EXPECT_THAT(Refusal(Loaded("kivi_2bit"), odd, "none"), HasSubstr("; expected 16"));
+  // Groups over entries, and of a stage that is no longer there.
+  EXPECT_EQ(Refusal(Loaded("int8", {"store.key_axis=channel", "store.key_group=32"}), odd, "none"),
+            "");
+  EXPECT_EQ(Refusal(Loaded("int8", {"store.key_group=48", "store.id=kivi"}), shape, "none"), "");
+  const std::string path = StrCat(::testing::TempDir(), "/mine.json");
+  const std::string text = File(R"("store": {"id": "affine", "key_bits": 4, "key_group": 48})");
+  ASSERT_TRUE(WriteFile(path, text).ok());
+  const Result<Method> mine = LoadMethod(path, kShipped, {});
+  ASSERT_TRUE(mine.ok()) << mine.error().message;
+  EXPECT_THAT(Refusal(*mine, shape, "none"),
+              HasSubstr(StrCat(path, ": store.key_group 48 does not divide the 64 dims of keys")));
+}
+
 TEST(CheckMethodTest, EveryShippedOneRunsOnAnOrdinaryModel) {
   ModelShape shape = SmallShape(32, 2, 4, 64);
   shape.token_classes = true;

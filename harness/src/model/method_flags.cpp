@@ -5,6 +5,7 @@
 #include <cmath>
 #include <filesystem>
 
+#include "core/log.h"
 #include "core/strings.h"
 #include "kernels/devices.h"
 #include "runner/calibrate.h"
@@ -94,6 +95,7 @@ Result<LoadedModel> LoadModelFor(const ChosenMethod& chosen, const ModelFlags& f
     KVG_TRY(CheckCalibrations(chosen.method, fingerprint));
   }
   KVG_TRY(CheckMethod(chosen.method, shape, chosen.budget, prompt_tokens));
+  for (const std::string& note : ShorterGroups(chosen.method, shape)) LogWarning(note);
   KVG_TRY(CheckDraftModels(chosen.method, flags.model, config, nullptr));
   const Pipeline pipeline = MakePipeline(chosen.method);
   options.prepare = pipeline.prepare.get();

@@ -165,6 +165,15 @@ void WarnOf(const RunConfig& config, const RunPlan& plan, const PlanEstimates& a
         plan.models[group.model].BeyondPositions(all.groups[i].longest_prompt);
     if (!beyond.empty()) LogWarning(StrCat(task, ": ", beyond));
   }
+  for (const PlanModel& model : plan.models) {
+    for (const PlanPrefill& prefill : model.prefills) {
+      for (const size_t i : prefill.contenders) {
+        for (const std::string& note : ShorterGroups(config.contenders[i].method, model.shape)) {
+          LogWarning(StrCat(model.spec->name, ": ", note));
+        }
+      }
+    }
+  }
 }
 
 // Rows that read prompts in chunks, each for itself, and what that costs.

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -95,6 +96,9 @@ struct Method {
   double recent_share = 0.0;
   int64_t coming = 0;  // entries of a budget that is not the whole prompt, left to tokens to come
   Placement place;     // which entries lie on the host
+  // Parameters that a user chose, as "store.group", and where: a file of his own, or an override.
+  // Shipped files suit many models, so some checks are for these alone. No part of the identity.
+  std::map<std::string, std::string> chosen_by_user = {};
   // `store` is always set; score, allocate, reduce and trigger are set together or not at all.
   // `see` acts on pictures before the prompt is made, `attend`, `reuse` and `thin` while it is
   // read.
@@ -154,6 +158,10 @@ Pipeline MakePipeline(const Method& method);
 // planned.
 Status CheckMethod(const Method& method, const ModelShape& shape, const Budget& budget,
                    int64_t prompt_tokens);
+
+// What a method does on such a model that its file does not say: groups along an entry whose last
+// one is shorter. One sentence each, for people. Precondition: CheckMethod.
+std::vector<std::string> ShorterGroups(const Method& method, const ModelShape& shape);
 
 // Refuses a method that would evict, code, read or move entries where rows go on joining them
 // (ModelShape::running_entries). A part of CheckMethod, for models that are prepared already.
