@@ -100,20 +100,30 @@ void PutPlane(std::span<const uint8_t> bytes, std::string& out) {
 }
 
 Status TakePlane(std::string_view& in, std::span<uint8_t> bytes) {
-  if (in.size() < 5) return BadInput("a packed block ends early");
+  if (in.size() < 5) {
+    return BadInput(StrCat("a packed block ends early: ", in.size(), " bytes of 5 are left"));
+  }
   const uint32_t length = TakeLittle(in, 4);
   const char form = in[0];
   in.remove_prefix(1);
-  if (length > in.size()) return BadInput("a packed block ends early");
+  if (length > in.size()) {
+    return BadInput(
+        StrCat("a packed block ends early: ", in.size(), " bytes of ", length, " are left"));
+  }
   std::string_view own = in.substr(0, length);
   in.remove_prefix(length);
   if (form == kStoredPlane) {
-    if (own.size() != bytes.size()) return BadInput("a packed block has another size");
+    if (own.size() != bytes.size()) {
+      return BadInput(StrCat("a packed block has ", own.size(), " bytes; expected ", bytes.size()));
+    }
     std::copy(own.begin(), own.end(), bytes.begin());
     return {};
   }
   if (form != kCodedPlane || own.size() < kMaskBytes) {
-    return BadInput("a packed block has an unknown form");
+    return BadInput(StrCat("a packed block of ", own.size(), " bytes has form ",
+                           static_cast<int>(form), "; expected ", static_cast<int>(kStoredPlane),
+                           ", or ", static_cast<int>(kCodedPlane), " with ", kMaskBytes,
+                           " bytes or more"));
   }
   std::array<uint16_t, SymbolTable::kMostSymbols> shares = {};
   const std::string_view mask = own.substr(0, kMaskBytes);
@@ -199,7 +209,8 @@ Status DecodeSymbols(std::string_view bytes, std::span<const SymbolTable> tables
   if (bytes.size() < kStateBytes) return BadInput("coded symbols end early");
   uint32_t state = TakeLittle(bytes, kStateBytes);
   if (state < kLeastState || state >= kLeastState << 8) {
-    return BadInput("coded symbols begin in no state of the coder");
+    return BadInput(StrCat("coded symbols begin in state ", state, "; expected ", kLeastState,
+                           " .. ", (kLeastState << 8) - 1));
   }
   // A table for all symbols is looked up so often that its units are worth spelling out.
   std::vector<uint8_t> symbol_of_unit;
@@ -222,7 +233,8 @@ Status DecodeSymbols(std::string_view bytes, std::span<const SymbolTable> tables
     }
   }
   if (state == kLeastState && at == bytes.size()) return {};
-  return BadInput("coded symbols do not end where the coder began");
+  return BadInput(StrCat("coded symbols end in state ", state, " with ", bytes.size() - at,
+                         " bytes left; expected ", kLeastState, " and none"));
 }
 
 std::string PackBlock(std::string_view block) {
@@ -249,12 +261,16 @@ std::string PackBlock(std::string_view block) {
 }
 
 Status UnpackBlock(std::string_view packed, int64_t size_bytes, std::string& out) {
-  if (packed.empty()) return BadInput("a packed block is empty");
+  if (packed.empty()) {
+    return BadInput(StrCat("a packed block is empty; expected ", size_bytes, " bytes packed"));
+  }
   const auto stride = static_cast<size_t>(static_cast<uint8_t>(packed[0]));
   packed.remove_prefix(1);
   const auto size = static_cast<size_t>(size_bytes);
   if (stride == 0) {
-    if (packed.size() != size) return BadInput("a packed block has another size");
+    if (packed.size() != size) {
+      return BadInput(StrCat("a packed block has ", packed.size(), " bytes; expected ", size));
+    }
     out += packed;
     return {};
   }
@@ -267,7 +283,10 @@ Status UnpackBlock(std::string_view packed, int64_t size_bytes, std::string& out
     KVG_TRY(TakePlane(packed, own));
     for (size_t i = 0; i < own.size(); ++i) block[plane + i * stride] = static_cast<char>(own[i]);
   }
-  if (!packed.empty()) return BadInput("a packed block is longer than its numbers");
+  if (!packed.empty()) {
+    return BadInput(StrCat("a packed block is ", packed.size(),
+                           " bytes longer than its numbers; expected none"));
+  }
   out += block;
   return {};
 }

@@ -43,7 +43,7 @@ Status CheckDirections(const Calibration& calibration) {
     for (size_t i = 0; i < table.values.size(); ++i) {
       if (table.values[i] >= 0) continue;
       return BadInput(
-          StrCat(owner, ": number ", i, " is ", table.values[i], "; mean squares are at least 0"));
+          StrCat(owner, ": number ", i, " is ", table.values[i], "; expected 0 or more"));
     }
   }
   return {};
@@ -54,7 +54,8 @@ Status CheckDirections(const Calibration& calibration) {
 Result<Tensor> Calibration::Find(std::string_view name, std::span<const int64_t> shape) const {
   const auto found = tables.find(name);
   if (found == tables.end()) {
-    return BadInput(StrCat(path, ": has no table '", name, "', which this model needs"));
+    return BadInput(StrCat(path, ": has no table '", name, "'; this model needs one of shape ",
+                           ShapeText(shape)));
   }
   const Table& table = found->second;
   if (!std::equal(shape.begin(), shape.end(), table.shape.begin(), table.shape.end())) {

@@ -123,8 +123,11 @@ class Matryoshka final : public Store {
     if (std::ssize(*ranks) == shape.kv_heads && std::all_of(ranks->begin(), ranks->end(), legal)) {
       return {};
     }
-    return BadInput(StrCat(calibration_->path, ": ", NestedTable(side, layer, ".ranks"),
-                           ": right are ", shape.kv_heads, " whole numbers from 1 to ", dim));
+    const auto wrong = std::find_if_not(ranks->begin(), ranks->end(), legal);
+    return BadInput(StrCat(
+        calibration_->path, ": table '", NestedTable(side, layer, ".ranks"), "' has ",
+        wrong == ranks->end() ? StrCat(ranks->size(), " numbers") : StrCat("a rank of ", *wrong),
+        "; expected ", shape.kv_heads, " whole numbers from 1 to ", dim));
   }
 
   // All but the matrices.

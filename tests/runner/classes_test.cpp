@@ -359,7 +359,8 @@ TEST_F(ClassesTest, BytesBringItBackAndOthersAreRefused) {
   KvCache third = NewCache(pools);
   const Status status = third.Deserialize(swapped);
   ASSERT_FALSE(status.ok());
-  EXPECT_THAT(status.error().message, HasSubstr("of one part that do not ascend"));
+  EXPECT_THAT(status.error().message,
+              HasSubstr("are of one part and do not ascend; expected ascending positions"));
 }
 
 // What comes to a class that was read back is coded as in the one that was written.

@@ -199,12 +199,13 @@ TEST(EncodedPrefillTest, RowsAreSavedWithTheCache) {
     const float nan = std::nanf("");
     std::string lies = *saved;
     lies.replace(lies.size() - 4, 4, reinterpret_cast<const char*>(&nan), 4);
-    EXPECT_THAT(refused(model, lies), HasSubstr("not finite"));
+    EXPECT_THAT(refused(model, lies), HasSubstr("expected finite numbers"));
     EXPECT_THAT(refused(model, saved->substr(0, saved->size() - 4)), HasSubstr("cache bytes"));
     ModelOptions options;
     options.dtype = dtype;
     const TinyModel plain = MakeTinyModel("gqa", 1, options, 3);
-    EXPECT_THAT(refused(*plain.model, *saved), HasSubstr("this model has none"));
+    EXPECT_THAT(refused(*plain.model, *saved),
+                HasSubstr("this model has no encoder; expected none"));
   }
 }
 

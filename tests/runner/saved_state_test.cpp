@@ -151,7 +151,8 @@ TEST_F(SavedStateTest, AnotherCacheIsRefused) {
   const Prompt sequence = SequenceOf(plain, cache);
   const auto none = LoadCompressor(plain, model_, nullptr, sequence, cache, kOrigin);
   ASSERT_FALSE(none.ok());
-  EXPECT_THAT(none.error().message, HasSubstr("a.kvc: a state of no method"));
+  EXPECT_THAT(none.error().message,
+              HasSubstr("bytes are a method's state, and no method that acts in decode is named"));
 }
 
 }  // namespace

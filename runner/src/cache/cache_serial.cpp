@@ -99,11 +99,12 @@ Status CacheLayer::CheckStreams() const {
       const int64_t keys =
           part.keys[static_cast<size_t>(entries_.OwnerOf(KvSide::kKeys, h, p))].length();
       if (keys > length(h) - entries)
-        return BadInput(StrCat("cache bytes: KV head ", h, " of ", length(h), " entries has ",
-                               entries + keys, " keys"));
+        return BadInput(StrCat("cache bytes: KV head ", h, " has ", entries + keys,
+                               " keys or more; expected the ", length(h), " of its entries"));
       if (!std::is_sorted(positions.begin() + entries, positions.begin() + entries + keys)) {
-        return BadInput(
-            StrCat("cache bytes: KV head ", h, " has entries of one part that do not ascend"));
+        return BadInput(StrCat("cache bytes: KV head ", h, ": entries ", entries, " to ",
+                               entries + keys - 1,
+                               " are of one part and do not ascend; expected ascending positions"));
       }
       entries += keys;
       if (setup().values_in_keys) continue;
@@ -113,8 +114,9 @@ Status CacheLayer::CheckStreams() const {
               part.values[static_cast<size_t>(entries_.OwnerOf(KvSide::kValues, h, p))].length();
     }
     if (alike && entries == length(h)) continue;
-    return BadInput(StrCat("cache bytes: KV head ", h, " of ", length(h),
-                           " entries has keys or values of another number"));
+    return BadInput(StrCat("cache bytes: KV head ", h, " has ", entries, " keys",
+                           alike ? "" : " and another number of values", "; expected ", length(h),
+                           " of both, as it has entries"));
   }
   return {};
 }
@@ -137,7 +139,8 @@ Status CacheLayer::Deserialize(std::string_view& in, int64_t tokens,
     KVG_TRY(layout->Take(in, entries_));
     const bool turns = turn.raw || layout->wants_raw_keys(entries_);
     if (turns && !setup().frequencies.inverse.empty() && every_position_ == nullptr) {
-      return BadInput("cache bytes: raw keys where none were announced");
+      return BadInput(
+          "cache bytes: 'raw keys' is 0 and a layer has keys before rotation; expected 1");
     }
     KVG_TRY(Adopt(std::move(layout), {}));
   }
@@ -147,7 +150,7 @@ Status CacheLayer::Deserialize(std::string_view& in, int64_t tokens,
   const int64_t sharing = layout_->shared_with_below();
   if (sharing > std::ssize(below)) {
     return BadInput(StrCat("cache bytes: a layer shares entries with ", sharing,
-                           " below it, and has ", below.size()));
+                           " below it; expected at most the ", below.size(), " that there are"));
   }
   std::vector<LayerPair> pairs;
   for (const auto& layer : below.last(static_cast<size_t>(sharing))) {
@@ -208,7 +211,10 @@ Result<std::string> KvCache::Serialize() const {
 
 Status KvCache::Deserialize(std::string_view bytes) {
   KVG_CHECK(tokens_ == 0, "only an empty cache can be filled");
-  if (!bytes.starts_with(kMagic)) return BadInput("these are not the bytes of a cache");
+  if (!bytes.starts_with(kMagic)) {
+    return BadInput(StrCat("cache bytes begin with ", Quoted(bytes.substr(0, kMagic.size())),
+                           "; expected ", Quoted(kMagic)));
+  }
   bytes.remove_prefix(kMagic.size());
   const KvFormat& format = setup_->format;
   const std::vector<int64_t> mine = Sizes();
@@ -250,7 +256,9 @@ Status KvCache::Deserialize(std::string_view bytes) {
   int64_t marks = 0;
   KVG_TRY(TakeNumber(bytes, "raw keys", 0, kHasRawKeys + kAttendsApart + kHasEncoded, &marks));
   if ((marks & kHasEncoded) != 0 && encoder_width_ == 0) {
-    return BadInput("cache bytes: rows of an encoder; this model has none");
+    return BadInput(
+        "cache bytes: rows of an encoder are announced, and this model has no encoder; expected "
+        "none");
   }
   std::optional<SideBySide> apart;
   if ((marks & kAttendsApart) != 0) {
@@ -289,7 +297,8 @@ Status KvCache::Deserialize(std::string_view bytes) {
     if (!filled[i]->seals_with_above()) continue;
     if (i + 1 < filled.size() && filled[i + 1]->shares_with_below()) continue;
     return BadInput(
-        StrCat("cache bytes: layer ", i, " seals with the one above, which shares nothing"));
+        StrCat("cache bytes: layer ", i,
+               " seals with the one above, which shares nothing; expected one that does"));
   }
   if (states_) KVG_TRY(states_->Deserialize(bytes));
   std::shared_ptr<EncodedRows> encoded;
@@ -297,7 +306,9 @@ Status KvCache::Deserialize(std::string_view bytes) {
     encoded = NoEncodedRows();
     KVG_TRY(encoded->Deserialize(bytes));
   }
-  if (!bytes.empty()) return BadInput(StrCat("cache bytes: ", bytes.size(), " too many"));
+  if (!bytes.empty()) {
+    return BadInput(StrCat("cache bytes: ", bytes.size(), " follow what they hold; expected none"));
+  }
   layers_ = std::move(filled);
   tokens_ = tokens;
   block_pad_ = pad;

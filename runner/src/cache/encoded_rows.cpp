@@ -48,7 +48,8 @@ Status EncodedRows::Deserialize(std::string_view& in) {
   }
   for (const float number : rows) {
     if (!std::isfinite(number)) {
-      return BadInput("cache bytes: a row of an encoder that is not finite");
+      return BadInput(
+          StrCat("cache bytes: a row of an encoder has ", number, "; expected finite numbers"));
     }
   }
   MemoryOps& memory = *pool_->ops().memory;

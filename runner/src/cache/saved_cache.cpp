@@ -50,6 +50,11 @@ class SavedReader {
   const std::string& origin_;
 };
 
+std::string WrongSum(std::string_view what, uint32_t claim, uint32_t sum) {
+  return StrCat(what, " has checksum ", claim, " and its bytes have ", sum,
+                ": the file is damaged; save the cache again");
+}
+
 struct SavedHeader {
   int64_t raw_bytes = 0;
   int64_t picture_bytes = 0;  // of these, those behind the ids
@@ -59,11 +64,14 @@ struct SavedHeader {
 Result<SavedHeader> ParseSavedHeader(std::string_view text, const SavedReader& reader,
                                      const std::string& origin, SavedCache* saved) {
   KVG_ASSIGN(const Json json, ParseJson(text, origin));
-  const auto wrong = [&](std::string_view key, std::string_view right) {
-    return reader.Fault(
-        StrCat("key ", Quoted(key), " of its header is missing or wrong; expected ", right));
+  const auto wrong = [&](const char* key, std::string_view right) {
+    return reader.Fault(StrCat("key ", Quoted(key), " of its header is ",
+                               json.contains(key) ? json[key].dump() : "missing", "; expected ",
+                               right));
   };
-  if (!json.is_object()) return reader.Fault("its header is not a JSON object");
+  if (!json.is_object()) {
+    return reader.Fault(StrCat("its header is ", json.dump(), "; expected a JSON object"));
+  }
   const auto take_text = [&](const char* key, std::string* out) -> Status {
     if (!json.contains(key) || !json[key].is_string()) return wrong(key, "a text");
     *out = json[key].get<std::string>();
@@ -88,14 +96,20 @@ Result<SavedHeader> ParseSavedHeader(std::string_view text, const SavedReader& r
   if (json.contains("pictures")) KVG_TRY(take_number("pictures", &header.picture_bytes));
   // Not of files of methods that do not act in decode steps.
   if (json.contains("state")) KVG_TRY(take_number("state", &header.state_bytes));
-  if (header.state_bytes > header.raw_bytes)
-    return wrong("state", "at most those of key \"bytes\"");
+  if (header.picture_bytes > header.raw_bytes) {
+    return wrong("pictures", StrCat("at most the ", header.raw_bytes, " of key \"bytes\""));
+  }
+  if (header.state_bytes > header.raw_bytes - header.picture_bytes) {
+    return wrong("state", StrCat("at most the ", header.raw_bytes - header.picture_bytes,
+                                 " that keys \"bytes\" and \"pictures\" leave"));
+  }
   return header;
 }
 
 Error OfStage(const Method& method, const StageChoice& choice, std::string_view why) {
   return Unsupported(StrCat("method ", method.id, ": ", NameOf(choice.spec->kind), ".",
-                            choice.spec->id, " ", why, ", which a saved cache does not hold"));
+                            choice.spec->id, " ", why,
+                            ", which a saved cache does not hold"));
 }
 
 // What a cache's entries are of: a checkpoint, and products by rows that change them.
@@ -207,8 +221,8 @@ Result<KvCache> LoadCache(const SavedCache& saved, Model& model, const Method* m
   const Status filled = cache.Deserialize(saved.bytes);
   if (!filled.ok()) return filled.error().Wrap(origin);
   if (std::ssize(saved.ids) != cache.tokens() + 1) {
-    return BadInput(StrCat(origin, ": ", saved.ids.size(), " token ids and a cache that has seen ",
-                           cache.tokens(), "; expected one id more"));
+    return BadInput(StrCat(origin, ": ", saved.ids.size(), " token ids; expected ",
+                           cache.tokens() + 1, ", one more than its cache has seen"));
   }
   for (const int32_t id : saved.ids) {
     if (id >= 0 && id < model.config().vocab_size) continue;
@@ -223,7 +237,11 @@ Result<std::unique_ptr<Compressor>> LoadCompressor(const SavedCache& saved, cons
                                                    KvCache& cache, const std::string& origin) {
   const bool acts = method != nullptr && ActsInDecode(*method);
   if (!acts && saved.state.empty()) return std::unique_ptr<Compressor>();
-  if (!acts) return BadInput(StrCat(origin, ": a state of no method"));
+  if (!acts) {
+    return BadInput(StrCat(origin, ": ", saved.state.size(),
+                           " bytes are a method's state, and no method that acts in decode is "
+                           "named; expected none, or the method of then"));
+  }
   KVG_ASSIGN(const Budget budget, Budget::Parse(saved.budget));
   auto compressor = std::make_unique<Compressor>(model, *method, budget);
   const Status status = compressor->GoOn(sequence, saved.state, cache);
@@ -290,8 +308,9 @@ Result<SavedCache> UnpackSaved(std::string_view file, const std::string& origin)
   KVG_ASSIGN(const std::string_view magic, reader.Take(kSavedMagic.size(), "its first bytes"));
   if (magic != kSavedMagic) {
     return reader.Fault(
-        "this is no saved cache, or one of another version; expected a file of "
-        "`kvgauge generate --save-cache`");
+        StrCat("begins with ", Quoted(magic), "; expected ", Quoted(kSavedMagic),
+               ": this is no saved cache of `kvgauge generate --save-cache`, or one "
+               "of another version"));
   }
   KVG_ASSIGN(const uint32_t header_bytes, reader.TakeWord("the header"));
   if (header_bytes > kMostSavedHeaderBytes) {
@@ -302,7 +321,7 @@ Result<SavedCache> UnpackSaved(std::string_view file, const std::string& origin)
   const uint32_t header_sum = Crc32(all.substr(0, all.size() - reader.left()));
   KVG_ASSIGN(const uint32_t header_claim, reader.TakeWord("the header"));
   if (header_sum != header_claim) {
-    return reader.Fault("the header does not have its checksum: the file is damaged");
+    return reader.Fault(WrongSum("the header", header_claim, header_sum));
   }
   SavedCache saved;
   KVG_ASSIGN(const SavedHeader header, ParseSavedHeader(text, reader, origin, &saved));
@@ -316,7 +335,7 @@ Result<SavedCache> UnpackSaved(std::string_view file, const std::string& origin)
     const uint32_t sum = Crc32(from.substr(0, 2 * sizeof(uint32_t) + packed_bytes));
     KVG_ASSIGN(const uint32_t claim, reader.TakeWord(name));
     if (sum != claim) {
-      return reader.Fault(StrCat(name, " does not have its checksum: the file is damaged"));
+      return reader.Fault(WrongSum(name, claim, sum));
     }
     if (block_bytes == 0 || block_bytes > kBlockBytes ||
         block_bytes > header.raw_bytes - std::ssize(raw)) {
@@ -344,7 +363,8 @@ Result<SavedCache> UnpackSaved(std::string_view file, const std::string& origin)
     }
   }
   if (header.state_bytes > std::ssize(rest)) {
-    return reader.Fault(StrCat(header.state_bytes, " bytes of a method's state of ", rest.size()));
+    return reader.Fault(StrCat("key \"state\" of its header is ", header.state_bytes,
+                               "; expected at most the ", rest.size(), " bytes behind the ids"));
   }
   const size_t of_cache = rest.size() - static_cast<size_t>(header.state_bytes);
   saved.bytes = rest.substr(0, of_cache);

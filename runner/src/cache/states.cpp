@@ -44,11 +44,13 @@ Status SequenceStates::Deserialize(std::string_view& in) {
     std::vector<float> numbers;
     KVG_TRY(TakeArray(in, &numbers));
     if (std::ssize(numbers) != numbers_[static_cast<size_t>(i)]) {
-      return BadInput(StrCat("cache bytes: the state of a layer has ", numbers.size(),
+      return BadInput(StrCat("cache bytes: the state of layer ", i, " has ", numbers.size(),
                              " numbers; expected ", numbers_[static_cast<size_t>(i)]));
     }
     for (const float number : numbers) {
-      if (!std::isfinite(number)) return BadInput("cache bytes: a state that is not finite");
+      if (std::isfinite(number)) continue;
+      return BadInput(StrCat("cache bytes: the state of layer ", i, " has ", number,
+                             "; expected finite numbers"));
     }
     const int64_t size_bytes = block_bytes(i);
     pool_->ops().memory->Copy(Tensor(numbers.data(), DType::kU8, {size_bytes}),

@@ -75,7 +75,10 @@ Status Stream::TakeSide(std::string_view& in, int64_t size_bytes, BlockList& lis
     KVG_TRY(TakeNumber(in, "kind of a block", 0, p > 0 ? 2 : 1, &kind));
     list.PushNull();
     if (kind == 2) {
-      if (list[p - 1] == nullptr) return BadInput("cache bytes: a page shares a block of none");
+      if (list[p - 1] == nullptr) {
+        return BadInput(StrCat("cache bytes: page ", p, " shares the block of page ", p - 1,
+                               ", which has none; expected kind 0 or 1"));
+      }
       list.SetShared(p, list[p - 1]);
     }
     if (kind != 1) continue;
@@ -105,7 +108,10 @@ Status Stream::CheckOutliers(std::string_view in, int64_t count) const {
   }
   const bool inside = before < kKvPageEntries * spec_.dim;
   if (own == count && ascending && inside) return {};
-  return BadInput(StrCat("cache bytes: ", count, " outliers that do not ascend within a page"));
+  return BadInput(StrCat("cache bytes: a page claims ", count, " outliers, its block ", own,
+                         ", and the last stands at ", before,
+                         "; expected two equal counts, and places that ascend below ",
+                         kKvPageEntries * spec_.dim));
 }
 
 void Stream::Serialize(std::string& out) const {
@@ -137,8 +143,8 @@ Status Stream::Deserialize(std::string_view& in) {
   KVG_TRY(TakeNumber(in, "pages", 0, PagesOf(skip + length), &pages));
   if (coded > 0) {
     if (coded % SealUnit(codec) != 0) {
-      return BadInput(StrCat("cache bytes: ", coded, " coded entries; they are sealed ",
-                             SealUnit(codec), " at a time"));
+      return BadInput(StrCat("cache bytes: ", coded, " coded entries; expected a multiple of ",
+                             SealUnit(codec)));
     }
     std::vector<char> backend;
     KVG_TRY(TakeArray(in, &backend));
@@ -163,11 +169,14 @@ Status Stream::Deserialize(std::string_view& in) {
                                                         nullptr) == list.data() + list.size();
     };
     if (codec.rank > 0 && (!whole(latents_) || !whole(bases_))) {
-      return BadInput("cache bytes: a coded page without its correction");
+      return BadInput(StrCat("cache bytes: ", latents_.size(), " and ", bases_.size(),
+                             " blocks of corrections, or empty ones; expected ", PagesOf(coded),
+                             " of both"));
     }
     const bool given = outliers_.size() > 0;
     if (given != codec.has_outliers() || (given && outliers_.size() != PagesOf(coded))) {
-      return BadInput("cache bytes: outliers where the codec has none, or none where it has");
+      return BadInput(StrCat("cache bytes: ", outliers_.size(), " pages of outliers; expected ",
+                             codec.has_outliers() ? PagesOf(coded) : 0));
     }
     while (pages_.size() < coded / kKvPageEntries) pages_.PushNull();
   }

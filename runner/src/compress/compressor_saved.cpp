@@ -86,7 +86,8 @@ Status Compressor::Impl::GoOn(const Prompt& prompt, std::string_view state, KvCa
     StateFields fields(&state);
     KVG_TRY(Fields(fields));
     if (!state.empty()) {
-      return BadInput(StrCat("state of the method: ", state.size(), " bytes too many"));
+      return BadInput(
+          StrCat("state of the method: ", state.size(), " bytes too many; expected none"));
     }
     KVG_TRY(CheckGoesOn());
     head_budget_ =

@@ -180,7 +180,8 @@ Status TakeCoder(std::string_view& in, const CoderSide& side, int64_t tokens, Co
   KVG_TRY(TakeBytes(in, std::span(coded->scales).subspan(scales_before)));
   for (size_t i = scales_before; i < coded->scales.size(); ++i) {
     if (std::isfinite(F16ToF32(coded->scales[i]))) continue;
-    return BadInput("cache bytes: a scale that is no finite number");
+    return BadInput(StrCat("cache bytes: a scale is ", F16ToF32(coded->scales[i]),
+                           "; expected a finite number"));
   }
   std::vector<SymbolTable> of_groups;
   for (const BasisCoded::Group& group : side.groups) {

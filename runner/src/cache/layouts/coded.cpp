@@ -221,7 +221,9 @@ Status CodedLayer::Take(std::string_view& in, const LayerEntries& entries) {
     KVG_TRY(TakeRule(in, &later.seal_keys));
     KVG_TRY(TakeRule(in, &later.seal_values));
   }
-  if (split_ && !planned()) return BadInput("cache bytes: a plain layer in parts");
+  if (split_ && !planned()) {
+    return BadInput("cache bytes: a plain layer is in parts; expected it whole");
+  }
   KVG_TRY(TakeRanges(in, entries, tables.get()));
   KVG_TRY(TakeFlag(in, "constant scales", &plan_.scales.constant));
   const int64_t heads = entries.setup->kv_heads;

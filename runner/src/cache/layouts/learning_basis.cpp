@@ -130,7 +130,9 @@ Status LearningBasisLayer::Take(std::string_view& in, const LayerEntries& entrie
   KVG_TRY(TakeFlag(in, "coordinates that turn", &plan_.turns));
   std::vector<float> step;
   KVG_TRY(TakeArray(in, &step));
-  if (step.size() != 1) return BadInput(StrCat("cache bytes: ", step.size(), " step sizes of one"));
+  if (step.size() != 1) {
+    return BadInput(StrCat("cache bytes: ", step.size(), " step sizes; expected 1"));
+  }
   plan_.step = step[0];
   for (const KvSide side : kLearningSides) {
     const auto at = static_cast<size_t>(side);

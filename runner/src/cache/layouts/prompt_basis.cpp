@@ -349,8 +349,8 @@ Status GroupBasisLayer::Take(std::string_view& in, const LayerEntries& entries) 
     const bool finite =
         std::all_of(own.host.begin(), own.host.end(), [](float x) { return std::isfinite(x); });
     if (finite && std::ssize(own.host) == own.shape[0] * own.shape[1]) continue;
-    return BadInput(StrCat("cache bytes: a basis of ", own.host.size(), " numbers for ",
-                           own.shape[0], " by ", own.shape[1], ", or one that is not finite"));
+    return BadInput(StrCat("cache bytes: a basis of ", own.host.size(), " numbers; expected ",
+                           own.shape[0], " by ", own.shape[1], " finite ones"));
   }
   return {};
 }

@@ -119,7 +119,10 @@ class SharedDirectionsLayer final : public LayerLayout {
     KVG_TRY(TakeNumber(in, "bits of a direction", 0, 8, &bits));
     KVG_TRY(TakeNumber(in, "group of a direction", 0, int64_t{1} << 20, &plan_.group));
     KVG_TRY(TakeArray(in, &shares));
-    if (shares.size() != 2) return BadInput("cache bytes: a weight and a share that stays apart");
+    if (shares.size() != 2) {
+      return BadInput(StrCat("cache bytes: ", shares.size(),
+                             " numbers; expected 2, a weight and a share that stays apart"));
+    }
     plan_.bits = static_cast<int>(bits);
     plan_.weight = shares[0];
     plan_.retain = shares[1];
@@ -277,7 +280,7 @@ Status SharedDirectionsLayer::CheckScales(const LayerEntries& entries) const {
         const int64_t entry_count = entries.parts[p].of(side)[h].length();
         if (!IsShared(p, side) || scales == entry_count) continue;
         return BadInput(
-            StrCat("cache bytes: ", scales, " sizes of ", entry_count, " shared directions"));
+            StrCat("cache bytes: ", scales, " sizes of shared directions; expected ", entry_count));
       }
     }
   }
