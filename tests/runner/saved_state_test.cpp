@@ -3,6 +3,8 @@
 // bytes that are not those of such a state are refused.
 #include <gmock/gmock.h>
 
+#include "core/json.h"
+#include "methods/registry.h"
 #include "runner/engine_fixture.h"
 #include "runner/generate.h"
 #include "runner/saved_cache.h"
@@ -11,6 +13,24 @@ namespace kvgauge {
 namespace {
 
 using ::testing::HasSubstr;
+
+// As of a plugin that does not write its index.
+class UnsavedReader final : public Reader {
+ public:
+  explicit UnsavedReader(const Params&) {}
+  struct Nothing final : State {
+    int64_t bytes() const override { return 0; }
+  };
+  std::unique_ptr<State> Begin(LayerView&) const override { return std::make_unique<Nothing>(); }
+  void Append(LayerView&, std::span<const int64_t>, State&) const override {}
+  bool Select(LayerView&, State&, const Tensor&, Tensor) const override { return false; }
+};
+KVG_REGISTER_STAGE({
+    .kind = StageKind::kRead,
+    .id = "test_unsaved",
+    .summary = "reads everything, and is not saved",
+    .make = Make<UnsavedReader>(),
+});
 
 class SavedStateTest : public EngineTest {
  protected:
@@ -87,6 +107,36 @@ TEST_F(SavedStateTest, ASequenceGoesOnBitForBit) {
     EXPECT_EQ(ids, all);
     EXPECT_EQ(again->first.bytes, whole.bytes);
     EXPECT_EQ(again->first.state, whole.state);
+  }
+}
+
+TEST_F(SavedStateTest, AReaderThatDoesNotWriteItsIndexIsRefused) {
+  const Json json = {{"id", "unsaved"},
+                     {"title", "a reader of a plugin"},
+                     {"family", "retrieval"},
+                     {"version", 1},
+                     {"stages", {{"read", {{"id", "test_unsaved"}}}}}};
+  const Result<Method> method = ParseMethod(json, "test");
+  ASSERT_TRUE(method.ok()) << method.error().message;
+  const std::string why =
+      "method unsaved: read.test_unsaved chooses what is read by an index of its own, which a "
+      "saved cache does not hold";
+  const Status savable = CheckSavable(*method);
+  ASSERT_FALSE(savable.ok());
+  EXPECT_THAT(savable.error().message, HasSubstr(why));
+  // The answer itself is written.
+  EngineOptions options;
+  options.inspect = [&](const CellResult&, const KvCache& cache, Compressor& compressor) {
+    const auto saved =
+        SaveCache(model_, &*method, "none", RandomIds(kPrompt + 3, 1), {}, cache, &compressor);
+    ASSERT_FALSE(saved.ok());
+    EXPECT_THAT(saved.error().message, HasSubstr(why));
+  };
+  const Cells cells =
+      RunEngine({{.method = &*method, .model = &model_}}, options, {Sample(kPrompt, 3, 3)});
+  EXPECT_TRUE(cells.at({0, 0}).status.ok());
+  for (const char* id : {"quest", "h2o", "mikv", "full"}) {
+    EXPECT_TRUE(CheckSavable(Shipped(id)).ok()) << id;
   }
 }
 

@@ -109,7 +109,7 @@ Result<SavedHeader> ParseSavedHeader(std::string_view text, const SavedReader& r
 Error OfStage(const Method& method, const StageChoice& choice, std::string_view why) {
   return Unsupported(StrCat("method ", method.id, ": ", NameOf(choice.spec->kind), ".",
                             choice.spec->id, " ", why,
-                            ", which a saved cache does not hold"));
+                            ", which a saved cache does not hold; leave it out, or do not save"));
 }
 
 // What a cache's entries are of: a checkpoint, and products by rows that change them.
