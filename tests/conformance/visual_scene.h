@@ -6,6 +6,7 @@
 
 #include "conformance/scene.h"
 #include "methods/condensing_thin.h"
+#include "support/compare.h"
 #include "support/visual_rows.h"
 
 namespace kvgauge {

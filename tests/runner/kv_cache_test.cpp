@@ -535,7 +535,8 @@ TEST_F(CacheTest, BytesBringItBack) {
       wrong[at + 6] = '\x7f';
       EXPECT_FALSE(empty.Deserialize(wrong).ok()) << at;
     }
-    EXPECT_THAT(empty.Deserialize(*bytes + "x").error().message, HasSubstr("1 follow what they hold; expected none"));
+    EXPECT_THAT(empty.Deserialize(*bytes + "x").error().message,
+                HasSubstr("1 follow what they hold; expected none"));
     EXPECT_EQ(empty.Bytes(), KvBytes());
   }
 }
