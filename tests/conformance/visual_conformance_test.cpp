@@ -9,6 +9,7 @@
 
 #include "conformance/masking.h"
 #include "conformance/visual_scene.h"
+#include "runner/chunk_prefill.h"
 #include "support/compare.h"
 
 namespace kvgauge {
