@@ -73,6 +73,21 @@ TEST(SlurmScripts, DevicesAreThoseOfTheScheduler) {
   EXPECT_THAT(MergeScript(job), ::testing::Not(HasSubstr("gpu")));
 }
 
+// A run on several devices has a worker for each, and --threads is the number of each worker.
+TEST(SlurmScripts, ProcessorsAreDividedAmongDevices) {
+  SlurmJob job = PlainJob();
+  const auto threads = [&job](int64_t cpus, int64_t gpus) {
+    job.cpus = cpus;
+    job.gpus = gpus;
+    return ShardScript(job);
+  };
+  EXPECT_THAT(threads(8, 0), HasSubstr(" --threads 8\n"));
+  EXPECT_THAT(threads(8, 1), HasSubstr(" --threads 8 --backend cuda"));
+  EXPECT_THAT(threads(8, 3), HasSubstr(" --threads 2 --backend cuda"));
+  EXPECT_THAT(threads(8, 3), HasSubstr("--cpus-per-task=8\n"));
+  EXPECT_THAT(threads(2, 4), HasSubstr(" --threads 1 --backend cuda"));
+}
+
 TEST(SlurmScripts, WordsArriveAsTheyWere) {
   std::string directory = ::testing::TempDir() + "kvg $slurm 'x\"_XXXXXX";
   ASSERT_NE(mkdtemp(directory.data()), nullptr);

@@ -528,7 +528,8 @@ void AddSubmit(CommandTable& table) {
   command->add_option("--partition", options->partition, "where the jobs go");
   command->add_option("--time", options->time,
                       "limit of each job: 90 (minutes), 2:00:00, 1-12:00:00");
-  command->add_option("--cpus", options->cpus, "processors, and threads, of each shard");
+  command->add_option("--cpus", options->cpus,
+                      "processors of each shard, and threads: divided among its devices");
   command->add_option("--gpus", options->gpus,
                       "devices of each shard: it runs on all that Slurm hands it");
   command->add_option("--mem", options->memory, "memory of each job: 16G");

@@ -151,7 +151,10 @@ std::string ShardScript(const SlurmJob& job) {
                  "\ndirectory=", ShellWord(job.directory), "\nshard=$SLURM_ARRAY_TASK_ID\n\nexec ",
                  ShellWord(job.program), " run ", ShellWord(job.config), " \\\n  --shard \"$shard/",
                  job.shards, "\" --db \"$directory/shard-$shard-of-", job.shards, ".db\"");
-  if (job.cpus > 0) text += StrCat(" --threads ", job.cpus);
+  // A worker has so many, and there is one for each device.
+  if (job.cpus > 0) {
+    text += StrCat(" --threads ", std::max<int64_t>(1, job.cpus / std::max<int64_t>(1, job.gpus)));
+  }
   // What Slurm hands to the task is all that CUDA shows there.
   if (job.gpus > 0) text += " --backend cuda --devices all";
   if (!job.arguments.empty()) text += " \\\n ";
