@@ -99,14 +99,16 @@ struct ManyRows::Probe {
   }
 };
 
-// Each row in company of others, one row in every position, and rows of zeros.
+// Each row in company of others, one row in every position, and rows of zeros. Columns that the
+// block does not sum are zeros.
 bool ManyRows::Agrees(const Pinned& block, const Probe& probe) const {
-  const int64_t k = probe.whole.k;
+  const Pinned::Span& last = block.spans.back();
+  const int64_t begin = block.spans.front().begin, end = last.begin + last.product.k;
   struct Company {
     int64_t period, end;
   };
-  for (const Company& company : {Company{probe.whole.rows, k}, {1, k}, {1, 0}}) {
-    probe.Fill(company.period, 0, company.end);
+  for (const Company& company : {Company{probe.whole.rows, end}, {1, end}, {1, begin}}) {
+    probe.Fill(company.period, begin, company.end);
     own_(probe.whole, probe.x, probe.w, probe.own);
     Multiply(block, probe.x, probe.w, probe.other);
     if (!probe.SameResults()) return false;
@@ -122,16 +124,22 @@ std::optional<ManyRows::Pinned> ManyRows::Pin(const BlockProduct& whole, const P
     BlockProduct part = whole;
     part.k = end - begin;
     if (!ways.contains(part.k)) {
-      // Zeros outside of the span, so that our kernels sum it alone.
-      probe.Fill(whole.rows, begin, end);
-      own_(whole, probe.x, probe.w, probe.own);
+      bool summed = false;  // by our kernels, rows that all differ
       const std::vector<ProductLibrary::Way> candidates = library_.Ways(part);
       for (const ProductLibrary::Way& way : candidates) {
+        if (!summed) {
+          // Zeros outside of the span, so that our kernels sum it alone.
+          probe.Fill(whole.rows, begin, end);
+          own_(whole, probe.x, probe.w, probe.own);
+        }
+        summed = true;
         ActOn(stream_);
         const bool done =
             library_.Multiply(part, way, AtColumn(probe.x, whole.dtype, begin),
                               AtColumn(probe.w, whole.dtype, begin), false, probe.other, stream_);
         if (!done || !probe.SameResults()) continue;
+        summed = false;
+        if (!Agrees({.rows = whole.rows, .spans = {{begin, part, way}}}, probe)) continue;
         ways[part.k] = way;
         break;
       }
@@ -143,7 +151,7 @@ std::optional<ManyRows::Pinned> ManyRows::Pin(const BlockProduct& whole, const P
     }
     block.spans.push_back({begin, part, ways[part.k]});
   }
-  if (Agrees(block, probe)) return block;
+  if (block.spans.size() == 1 || Agrees(block, probe)) return block;
   *why = "the library's bits depend on a row's place, company or sums before";
   return std::nullopt;
 }
@@ -203,9 +211,9 @@ void ManyRows::Multiply(const Pinned& block, const void* x, const void* w, float
   for (const Pinned::Span& span : block.spans) {
     const DType dtype = span.product.dtype;
     ActOn(stream_);
-    const bool done =
-        library_.Multiply(span.product, span.way, AtColumn(x, dtype, span.begin),
-                          AtColumn(w, dtype, span.begin), span.begin > 0, out, stream_);
+    const bool done = library_.Multiply(span.product, span.way, AtColumn(x, dtype, span.begin),
+                                        AtColumn(w, dtype, span.begin), &span != block.spans.data(),
+                                        out, stream_);
     KVG_CHECK(done, StrCat(library_.name(), " refuses a product that it took before"));
   }
 }

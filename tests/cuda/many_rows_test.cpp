@@ -214,6 +214,7 @@ TEST(ManyRows, WaysThatGiveOtherBitsAreNotPinned) {
                                 WaySums::kNegativeZeros, WaySums::kNotAtAll}) {
       SCOPED_TRACE(StrCat(NameOf(dtype), " ", static_cast<int>(wrong)));
       EXPECT_EQ(calls_of(dtype, 64, {wrong}), Rows{});
+      EXPECT_EQ(calls_of(dtype, 64, {wrong, WaySums::kAsOurs}), Rows{48});
     }
     EXPECT_EQ(calls_of(dtype, 64, {}), Rows{});
     EXPECT_EQ(calls_of(dtype, 64, {WaySums::kInHalves, WaySums::kNotAtAll, WaySums::kAsOurs}),
