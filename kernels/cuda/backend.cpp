@@ -10,6 +10,7 @@
 #include "cuda/backend_parts.h"
 #include "cuda/device/context.h"
 #include "cuda/device/device_query.h"
+#include "cuda/device/switches.h"
 #include "cuda/prefill_choice.h"
 
 namespace kvgauge::cuda {
@@ -55,6 +56,7 @@ std::vector<DeviceReport> ListDevices(bool begin, std::string* why) {
     report.variant = StrCat("sm_", info.major, info.minor);
     report.total_bytes = info.total_bytes;
     report.fault = WhyNotUsable(asked);
+    if (report.fault.empty()) report.fault = WhyWrongSwitch();
     report.detail = report.fault.empty() ? Describe(info) : report.fault;
     devices.push_back(std::move(report));
   }
@@ -67,6 +69,7 @@ std::unique_ptr<Ops> MakeOpsOn(int device, std::vector<std::unique_ptr<Ops>> oth
                                std::string* why) {
   DeviceInfo info;
   if (!UseDevice(device, &info, why)) return nullptr;
+  if (*why = WhyWrongSwitch(); !why->empty()) return nullptr;
   auto context = std::make_shared<Context>(device);
   auto ops = std::make_unique<Ops>();
   ops->backend = "cuda";

@@ -3,14 +3,13 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <cstring>
 #include <span>
-#include <string_view>
 #include <vector>
 
 #include "core/rng.h"
 #include "core/strings.h"
+#include "cuda/device/switches.h"
 
 namespace kvgauge::cuda {
 namespace {
@@ -184,11 +183,10 @@ bool Agree(DType dtype, Stream stream, std::string* why) {
 }  // namespace
 
 PrefillChoice::PrefillChoice(const DeviceInfo& info, Stream stream) {
-  const char* const set = std::getenv("KVGAUGE_CUDA_WARPGROUPS");
   if (!info.warpgroups) {
     why_not_ = "the device has no warpgroups";
-  } else if (set != nullptr && std::string_view(set) == "off") {
-    why_not_ = "KVGAUGE_CUDA_WARPGROUPS=off is set";
+  } else if (SwitchedOff(kWarpgroupsSwitch)) {
+    why_not_ = StrCat(kWarpgroupsSwitch, "=off is set");
   } else {
     bf16_ = Agree(DType::kBF16, stream, &why_not_);
     f16_ = Agree(DType::kF16, stream, &why_not_);

@@ -319,6 +319,24 @@ TEST_F(DeviceCommands, ADeviceThatCannotBeUsedIsSaid) {
   }
 }
 
+// A switch that nobody would obey is said, and not taken for one that is on.
+TEST_F(DeviceCommands, AWrongSwitchIsSaid) {
+  for (const char* name :
+       {"KVGAUGE_CUDA_LIBRARY", "KVGAUGE_CUDA_WARPGROUPS", "KVGAUGE_CUDA_GRAPHS"}) {
+    const std::string said = StrCat(name, " is 'OFF', expected off or on");
+    setenv(name, "OFF", 1);
+    const Outcome doctor = Run({"doctor"}), check = Run({"doctor", "--check", "cuda"});
+    setenv(name, "on", 1);
+    const Outcome on = Run({"doctor"});
+    unsetenv(name);
+    EXPECT_EQ(doctor.exit_code, kExitOk);
+    EXPECT_THAT(doctor.out, HasSubstr(said));
+    EXPECT_EQ(check.exit_code, kExitBadInput);
+    EXPECT_THAT(check.err, HasSubstr(StrCat("cuda: ", said)));
+    EXPECT_THAT(on.out, HasSubstr("emulated device, sm_90, "));
+  }
+}
+
 TEST_F(DeviceCommands, DoctorSaysWhatTheDeviceIs) {
   const Outcome doctor = Run({"doctor"});
   EXPECT_EQ(doctor.exit_code, kExitOk);

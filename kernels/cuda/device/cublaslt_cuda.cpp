@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // ProductLibrary on cuBLASLt.
 #include <bit>
-#include <cstdlib>
 #include <map>
 #include <memory>
-#include <string_view>
 #include <utility>
 
 #include "core/check.h"
 #include "core/strings.h"
 #include "cuda/device/cublaslt.h"
+#include "cuda/device/switches.h"
 #include "cuda/device/vendor_library.h"
 
 namespace kvgauge::cuda {
@@ -180,9 +179,8 @@ CublasLt LoadCublasLt(const std::string& file) {
 }
 
 ProductLibrary* FindProductLibrary(int device, std::string* why) {
-  const char* set = std::getenv("KVGAUGE_CUDA_LIBRARY");
-  if (set != nullptr && std::string_view(set) == "off") {
-    *why = "KVGAUGE_CUDA_LIBRARY=off is set";
+  if (SwitchedOff(kLibrarySwitch)) {
+    *why = StrCat(kLibrarySwitch, "=off is set");
     return nullptr;
   }
   struct Started {

@@ -2,12 +2,11 @@
 #include "cuda/device/graph_recorder.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
-#include <string_view>
 #include <utility>
 
 #include "core/check.h"
+#include "cuda/device/switches.h"
 
 namespace kvgauge::cuda {
 namespace {
@@ -21,11 +20,6 @@ constexpr int64_t kMostRefusals = 6;  // each doubles the pause after it
 
 // Thrown in a comparison.
 struct Changed {};
-
-bool Enabled() {
-  const char* set = std::getenv("KVGAUGE_CUDA_GRAPHS");
-  return set == nullptr || std::string_view(set) != "off";
-}
 
 }  // namespace
 
@@ -45,7 +39,7 @@ Recorder::~Recorder() {
 
 void Recorder::Run(const std::function<void()>& body) {
   KVG_CHECK(open_ == nullptr && counting_ == nullptr, "repeated work within repeated work");
-  if (plain_left_ > 0 || !Enabled()) {
+  if (plain_left_ > 0 || SwitchedOff(kGraphsSwitch)) {
     plain_left_ = std::max<int64_t>(plain_left_ - 1, 0);
     return RunPlainly(body);
   }
