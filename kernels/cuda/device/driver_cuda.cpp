@@ -159,12 +159,14 @@ DeviceQuery AskDevice(int device, bool begin) {
   // The first calls that make a context, so the first that find the device taken or full.
   cudaError_t memory = cudaSetDevice(device);
   if (memory == cudaSuccess) memory = cudaMemGetInfo(&free_bytes, &total_bytes);
+  // However it ended: the thread goes on with the device that it was told of (MakeCurrent).
+  const cudaError_t back = chosen_device >= 0 ? cudaSetDevice(chosen_device) : cudaSuccess;
+  if (memory == cudaSuccess) memory = back;
   if (memory != cudaSuccess) {
     return failed(memory == cudaErrorMemoryAllocation ? DeviceQuery::Failed::kMemory
                                                       : DeviceQuery::Failed::kContext,
                   memory);
   }
-  if (chosen_device >= 0) Check(cudaSetDevice(chosen_device), "cudaSetDevice");
   info.total_bytes = static_cast<int64_t>(total_bytes);
   info.free_bytes = static_cast<int64_t>(free_bytes);
   return asked;

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which device the driver's calls of the CUDA runtime go to, with a runtime made for the test that
+// has two devices and does nothing.
+#include <cuda_runtime_api.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/strings.h"
+#include "cuda/device/driver.h"
+
+namespace {
+
+using kvgauge::StrCat;
+
+int current = 0;  // device, of the only thread
+int full = -1;    // the device without room for a context
+bool lost = false;
+std::vector<std::string> calls;  // that work goes to, with the device that was current
+
+// Streams, pools and events are numbers: 10 * device + 1 and so on.
+template <class T>
+T Handle(int number) {
+  return reinterpret_cast<T>(static_cast<uintptr_t>(number));
+}
+template <class T>
+int NumberOf(T handle) {
+  return static_cast<int>(reinterpret_cast<uintptr_t>(handle));
+}
+cudaError_t Note(const char* what, cudaStream_t stream) {
+  calls.push_back(StrCat(what, " ", NumberOf(stream), " on ", current));
+  return cudaSuccess;
+}
+
+}  // namespace
+
+extern "C" {
+
+cudaError_t cudaGetLastError() { return cudaSuccess; }
+const char* cudaGetErrorString(cudaError_t) { return "no more of it"; }
+cudaError_t cudaRuntimeGetVersion(int* version) {
+  *version = 13000;
+  return cudaSuccess;
+}
+cudaError_t cudaDriverGetVersion(int* version) { return cudaRuntimeGetVersion(version); }
+cudaError_t cudaGetDeviceCount(int* count) {
+  *count = 2;
+  return cudaSuccess;
+}
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
+  *properties = {};
+  properties->name[0] = 'A';
+  properties->major = 9;
+  return cudaSuccess;
+}
+cudaError_t cudaSetDevice(int device) {
+  current = device;
+  return lost && device == 1 ? cudaErrorDevicesUnavailable : cudaSuccess;
+}
+cudaError_t cudaMemGetInfo(size_t* free_bytes, size_t* total_bytes) {
+  *free_bytes = *total_bytes = size_t{1} << 30;
+  return current == full ? cudaErrorMemoryAllocation : cudaSuccess;
+}
+cudaError_t cudaDeviceSynchronize() { return Note("synchronize", nullptr); }
+cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
+  *least = *greatest = 0;
+  return cudaSuccess;
+}
+cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t* pool, int device) {
+  *pool = Handle<cudaMemPool_t>(10 * device + 3);
+  return cudaSuccess;
+}
+cudaError_t cudaDeviceCanAccessPeer(int* can, int, int) {
+  *can = 1;
+  return cudaSuccess;
+}
+cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t, cudaMemPoolAttr, void*) { return cudaSuccess; }
+cudaError_t cudaMemPoolGetAttribute(cudaMemPool_t, cudaMemPoolAttr, void* value) {
+  *static_cast<uint64_t*>(value) = 0;
+  return cudaSuccess;
+}
+cudaError_t cudaMemPoolSetAccess(cudaMemPool_t pool, const cudaMemAccessDesc* access, size_t) {
+  calls.push_back(StrCat("open ", NumberOf(pool), " to ", access->location.id));
+  return cudaSuccess;
+}
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
+  *stream = Handle<cudaStream_t>(10 * current + 1);
+  return cudaSuccess;
+}
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned, int) {
+  *stream = Handle<cudaStream_t>(10 * current + 2);
+  return cudaSuccess;
+}
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) { return Note("wait", stream); }
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+  return Note(StrCat("wait for ", NumberOf(event), " in").c_str(), stream);
+}
+cudaError_t cudaStreamBeginCapture(cudaStream_t, cudaStreamCaptureMode) { return cudaSuccess; }
+cudaError_t cudaStreamEndCapture(cudaStream_t, cudaGraph_t*) { return cudaSuccess; }
+cudaError_t cudaGraphDestroy(cudaGraph_t) { return cudaSuccess; }
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t) { return cudaSuccess; }
+cudaError_t cudaGraphExecUpdate(cudaGraphExec_t, cudaGraph_t, cudaGraphExecUpdateResultInfo*) {
+  return cudaSuccess;
+}
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t*, cudaGraph_t, unsigned long long) {
+  return cudaSuccess;
+}
+cudaError_t cudaGraphLaunch(cudaGraphExec_t, cudaStream_t stream) { return Note("graph", stream); }
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
+  *event = Handle<cudaEvent_t>(10 * current + 4);
+  return cudaSuccess;
+}
+cudaError_t cudaEventCreate(cudaEvent_t* event) { return cudaEventCreateWithFlags(event, 0); }
+cudaError_t cudaEventDestroy(cudaEvent_t) { return cudaSuccess; }
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  return Note(StrCat("record ", NumberOf(event), " in").c_str(), stream);
+}
+cudaError_t cudaEventSynchronize(cudaEvent_t) { return cudaSuccess; }
+cudaError_t cudaEventElapsedTime(float*, cudaEvent_t, cudaEvent_t) { return cudaSuccess; }
+cudaError_t cudaHostAlloc(void**, size_t, unsigned) { return cudaErrorMemoryAllocation; }
+cudaError_t cudaFreeHost(void*) { return cudaSuccess; }
+cudaError_t cudaMallocFromPoolAsync(void** data, size_t, cudaMemPool_t pool, cudaStream_t stream) {
+  *data = Handle<void*>(1000 * (NumberOf(pool) / 10 + 1));
+  return Note("take", stream);
+}
+cudaError_t cudaFreeAsync(void*, cudaStream_t stream) { return Note("give", stream); }
+cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void* data) {
+  *attributes = {};
+  attributes->type = cudaMemoryTypeDevice;
+  attributes->device = NumberOf(data) / 1000 - 1;
+  return cudaSuccess;
+}
+cudaError_t cudaMemcpyAsync(void*, const void*, size_t, cudaMemcpyKind, cudaStream_t stream) {
+  return Note("copy", stream);
+}
+cudaError_t cudaMemcpyPeerAsync(void*, int to, const void*, int from, size_t, cudaStream_t stream) {
+  return Note(StrCat("copy from ", from, " to ", to, " in").c_str(), stream);
+}
+cudaError_t cudaMemsetAsync(void*, int, size_t, cudaStream_t stream) {
+  return Note("fill", stream);
+}
+
+}  // extern "C"
+
+namespace kvgauge::cuda {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+std::vector<std::string> Called() { return std::exchange(calls, {}); }
+
+// Devices are used until the process ends, so the order matters.
+TEST(DriverOnCuda, WorkGoesToTheDeviceOfItsStream) {
+  DeviceInfo info;
+  std::string why;
+  ASSERT_TRUE(UseDevice(0, &info, &why)) << why;
+  const Stream first = StreamOf(0);
+  void* const of_first = Malloc(4, first);
+  EXPECT_THAT(Called(), ElementsAre("take 1 on 0"));
+
+  // One that cannot be used leaves the other as it was.
+  full = 1;
+  EXPECT_FALSE(UseDevice(1, &info, &why));
+  EXPECT_THAT(why, HasSubstr("device 1 (A) has too little memory left to begin with"));
+  Fill(of_first, 0, 4, first);
+  EXPECT_THAT(Called(), ElementsAre("fill 1 on 0"));
+  full = -1;
+  lost = true;
+  EXPECT_FALSE(UseDevice(1, &info, &why));
+  EXPECT_THAT(why, HasSubstr("device 1 (A) cannot be used"));
+  Fill(of_first, 0, 4, first);
+  EXPECT_THAT(Called(), ElementsAre("fill 1 on 0"));
+  lost = false;
+
+  ASSERT_TRUE(UseDevice(1, &info, &why)) << why;
+  EXPECT_THAT(Called(), ElementsAre("open 13 to 0", "open 3 to 1"));
+  const Stream second = StreamOf(1);
+  void* const of_second = Malloc(4, second);
+  Fill(of_first, 0, 4, first);
+  Fill(of_second, 0, 4, CopyStream(second));
+  EXPECT_THAT(Called(), ElementsAre("take 11 on 1", "fill 1 on 0", "fill 12 on 1"));
+  EXPECT_EQ(StreamHolding(of_first), first);
+  EXPECT_EQ(StreamHolding(of_second), second);
+
+  // Behind what went to both, and before what follows on both.
+  CopyPeer(of_second, second, of_first, first, 4);
+  EXPECT_THAT(Called(), ElementsAre("record 14 in 11 on 1", "wait for 14 in 1 on 0",
+                                    "copy from 0 to 1 in 1 on 0", "record 4 in 1 on 0",
+                                    "wait for 4 in 11 on 1"));
+  Free(of_second);
+  Free(of_first);
+  EXPECT_THAT(Called(), ElementsAre("give 11 on 1", "give 1 on 0"));
+}
+
+}  // namespace
+}  // namespace kvgauge::cuda
