@@ -111,6 +111,44 @@ TEST_F(DeviceGraphs, StepsOfReadersOfKeysAreReplayed) {
   check("gqa", "rocketkv", {"read.tokens=24"}, 40);
 }
 
+// Keys that are coded many at a time, one at a time, behind entries of the prompt that stay floats,
+// and with what codes leave out beside them.
+TEST_F(DeviceGraphs, StepsOfReadersOfCodedKeysAreReplayed) {
+  const auto check = [](const char* kind, const char* id, const std::vector<std::string>& store,
+                        std::vector<std::string> settings) {
+    settings.insert(settings.end(), store.begin(), store.end());
+    const RepeatedWork::Counts counts =
+        ExpectSameBits(kind, {id}, {Sample(100, 8, 40)}, nullptr, settings);
+    EXPECT_GE(counts.recorded, 1) << id << store[0];
+    if (!cuda::kComparesMembers) return;
+    EXPECT_EQ(counts.plain, 1) << id << store[0];
+    EXPECT_LE(counts.recorded, 3) << id << store[0];
+    EXPECT_GE(counts.replayed, 35) << id << store[0];
+  };
+  const std::vector<std::string> kivi = {"store.id=kivi", "store.group=16", "store.residual=32"};
+  const std::vector<std::string> affine = {"store.id=affine", "store.key_bits=4",
+                                           "store.value_bits=4"};
+  std::vector<std::string> behind_some = affine, but_recent = affine;
+  behind_some.emplace_back("store.sinks=20");
+  but_recent.emplace_back("store.keep_recent=24");
+  const std::vector<std::string> few = {"read.tokens=32", "read.sinks=4", "read.local=16"};
+  const std::vector<std::string> ranked = {"read.tokens=32", "read.rank=8", "read.local=8"};
+  check("gqa", "quest", kivi, {});
+  check("gqa", "quest", affine, {});
+  check("gqa", "quest", behind_some, {});
+  check("gqa", "retrieval_attention", but_recent, few);
+  check("mqa", "tokenselect", {"store.id=gear"}, few);
+  check("gqa", "sparq", affine, ranked);
+}
+
+// Each in the company of others, whose keys are coded at other times.
+TEST_F(DeviceGraphs, ReadersOfCodedKeysHaveCompany) {
+  const RepeatedWork::Counts counts =
+      ExpectSameBits("gqa", {"quest", "full"}, {Sample(120, 8, 30), Sample(70, 9, 20)}, nullptr,
+                     {"store.id=kivi", "store.group=16", "store.residual=16"});
+  EXPECT_TRUE(!cuda::kComparesMembers || counts.replayed > counts.recorded);
+}
+
 // A choice is held for some steps: there are steps of two kinds, and of more where the page of some
 // heads begins between two choices.
 TEST_F(DeviceGraphs, StepsThatHoldAChoiceAreReplayed) {

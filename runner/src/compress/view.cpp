@@ -192,25 +192,74 @@ Tensor CacheView::Keys(int64_t head, int64_t first) {
 
 namespace {
 
-// Whether entries are read as they lie.
+int64_t RoundedToPages(int64_t entries) {
+  return (entries + kKvPageEntries - 1) / kKvPageEntries * kKvPageEntries;
+}
+
+// Whether attention sees the numbers that are stored, of which some may be coded.
+bool SeesAsStored(const KvHead& head, KvSide side) {
+  return std::all_of(head.segments, head.segments + head.count, [&](const KvSegment& segment) {
+    return side == KvSide::kKeys ? segment.key_basis.empty() && segment.rotation == nullptr
+                                 : segment.value_basis.empty() && !segment.values_in_keys;
+  });
+}
+
 bool HasFloats(const KvHead& head, KvSide side) {
-  if (head.count != 1) return false;
+  if (head.count != 1 || !SeesAsStored(head, side)) return false;
   const KvSegment& segment = head.segments[0];
-  if (side == KvSide::kValues) {
-    return segment.values.entries == 0 && segment.value_basis.empty() && !segment.values_in_keys;
-  }
-  return segment.keys.entries == 0 && segment.key_basis.empty() && segment.rotation == nullptr;
+  return (side == KvSide::kKeys ? segment.keys : segment.values).entries == 0;
 }
 
 // By slot, with those of the last page that are free.
-KvSegment AllSlots(const KvHead& head) {
-  KvSegment slots = head.segments[0];
-  slots.length = (slots.slots() + kKvPageEntries - 1) / kKvPageEntries * kKvPageEntries;
+KvSegment AllSlots(const KvSegment& segment) {
+  KvSegment slots = segment;
+  slots.length = RoundedToPages(segment.slots());
   slots.skip = 0;
   return slots;
 }
 
+// Entries of a segment from `first` on and, as far as rows and pages reach, free slots behind them.
+// What is submitted changes with the page in which codes end, and not with each entry that is
+// coded: floats are read from the beginning of that page, and codes are written over them.
+void ReadSlots(Ops& ops, const KvFormat& format, const KvSegment& segment, KvSide side,
+               int64_t first, const Tensor& rows) {
+  const bool keys = side == KvSide::kKeys;
+  const KvCoded& coded = keys ? segment.keys : segment.values;
+  const KvSegment slots = AllSlots(segment);
+  const int64_t n = std::min(rows.shape[0], slots.length - segment.skip - first);
+  const int64_t from = std::max(first, coded.entries / kKvPageEntries * kKvPageEntries);
+  if (coded.entries < segment.length && from < first + n) {
+    const Tensor floats = rows.Slice(from - first, n);
+    ops.attention->ReadKv(format, slots, segment.skip + from, keys ? floats : Tensor(),
+                          keys ? Tensor() : floats);
+  }
+  const int64_t codes = std::min(coded.entries - first, n);
+  if (codes > 0) ops.codecs->Decode(*coded.codec, coded.pages, first, rows.Slice(0, codes));
+}
+
 }  // namespace
+
+// Rows behind the last entry mean nothing.
+void CacheView::ReadRoomy(KvSide side, int64_t head, int64_t first, const Tensor& rows) {
+  const KvHead& held = source_.cache->Layer(layer_)[static_cast<size_t>(head)];
+  if (!SeesAsStored(held, side)) {
+    const Tensor own = rows.Slice(0, Count(head, first));
+    if (side == KvSide::kKeys) return source_.cache->ReadKeys(layer_, head, first, own);
+    return source_.cache->ReadValues(layer_, head, first, own);
+  }
+  int64_t begin = 0;
+  for (int64_t i = 0; i < held.count; ++i) {
+    const KvSegment& segment = held.segments[i];
+    const int64_t end = begin + segment.length, from = std::max(first, begin);
+    if (from < end) {
+      // Only the last one may have room behind it.
+      const int64_t last = i + 1 == held.count ? rows.shape[0] : end - first;
+      ReadSlots(ops(), source_.cache->format(layer_), segment, side, from - begin,
+                rows.Slice(from - first, last));
+    }
+    begin = end;
+  }
+}
 
 Tensor CacheView::Filled(KvSide side, int64_t head, int64_t first, int64_t rows) {
   const auto last = static_cast<int32_t>(Count(head, first)) - 1;
@@ -219,35 +268,30 @@ Tensor CacheView::Filled(KvSide side, int64_t head, int64_t first, int64_t rows)
   std::iota(from.begin(), from.begin() + last, 0);
   const bool keys = side == KvSide::kKeys;
   const KvFormat& format = source_.cache->format(layer_);
-  const Tensor out = EntryRows(DType::kF32, {rows, keys ? format.key_dim : format.value_dim});
+  const int64_t dim = keys ? format.key_dim : format.value_dim;
+  const Tensor out = EntryRows(DType::kF32, {rows, dim});
   const KvHead& held = source_.cache->Layer(layer_)[static_cast<size_t>(head)];
-  if (!HasFloats(held, side)) {
-    ops().select->Gather(keys ? Keys(head, first) : Values(head, first), Upload(*this, from), out);
+  if (HasFloats(held, side)) {
+    for (int32_t& entry : from) entry += static_cast<int32_t>(held.segments[0].skip + first);
+    ops().attention->GatherKv(format, AllSlots(held.segments[0]), Upload(*this, from),
+                              keys ? out : Tensor(), keys ? Tensor() : out);
     return out;
   }
-  for (int32_t& entry : from) entry += static_cast<int32_t>(held.segments[0].skip + first);
-  ops().attention->GatherKv(format, AllSlots(held), Upload(*this, from), keys ? out : Tensor(),
-                            keys ? Tensor() : out);
+  // Whole pages around them, which are the same for as many steps as a page has entries.
+  const int64_t begin = first / kKvPageEntries * kKvPageEntries;
+  const Tensor around = EntryRows(DType::kF32, {RoundedToPages(first + last + 1) - begin, dim});
+  ReadRoomy(side, head, begin, around);
+  for (int32_t& entry : from) entry += static_cast<int32_t>(first - begin);
+  ops().select->Gather(around, Upload(*this, from), out);
   return out;
 }
 
 Tensor CacheView::RoomyKeys(int64_t head, int64_t first) {
-  const auto rounded = [](int64_t entries) {
-    return (entries + kKvPageEntries - 1) / kKvPageEntries * kKvPageEntries;
-  };
-  const int64_t count = Count(head, first), rows = rounded(first + count) - first;
-  const KvFormat& format = source_.cache->format(layer_);
-  if (roomy_.empty()) roomy_ = EntryRows(DType::kF32, {rounded(width_), format.key_dim});
+  const int64_t rows = RoundedToPages(first + Count(head, first)) - first;
+  const int64_t dim = source_.cache->format(layer_).key_dim;
+  if (roomy_.empty()) roomy_ = EntryRows(DType::kF32, {RoundedToPages(width_), dim});
   const Tensor out = roomy_.Slice(0, rows);
-  const KvHead& held = source_.cache->Layer(layer_)[static_cast<size_t>(head)];
-  if (!HasFloats(held, KvSide::kKeys)) {
-    source_.cache->ReadKeys(layer_, head, first, out.Slice(0, count));
-    return out;
-  }
-  const KvSegment slots = AllSlots(held);
-  const int64_t from = held.segments[0].skip + first;
-  ops().attention->ReadKv(format, slots, from, out.Slice(0, std::min(rows, slots.length - from)),
-                          {});
+  ReadRoomy(KvSide::kKeys, head, first, out);
   return out;
 }
 

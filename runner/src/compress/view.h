@@ -163,6 +163,8 @@ class CacheView final : public LayerView, public RepeatingView {
  private:
   const ModelConfig& config() const { return source_.model->cache_config(); }
   int64_t Count(int64_t head, int64_t first) const;
+  // Entries from `first` on, as attention sees them.
+  void ReadRoomy(KvSide side, int64_t head, int64_t first, const Tensor& rows);
   // Rows of the window that there are, at most `rows`.
   int64_t RowsOfWindow(int64_t rows) const;
   int64_t later() const { return source_.row != nullptr ? source_.row->later : 0; }
