@@ -322,9 +322,11 @@ struct FillBody {
 };
 struct FillColumnsBody {
   float value;
-  Count first;
+  Count first, count;
   Out out;
-  KVG_MEMBER void operator()(int64_t i, int64_t j) const { out.Put(i, first.get() + j, value); }
+  KVG_MEMBER void operator()(int64_t i, int64_t j) const {
+    if (j < count.get()) out.Put(i, first.get() + j, value);
+  }
 };
 struct SoftCapBody {
   In x;
@@ -461,8 +463,10 @@ class DeviceRows final : public RowOps {
     ForEach(context_, out.shape[0], out.shape[1], FillBody{value, OutOf(out)});
   }
   void DoFillColumns(float value, int64_t begin, int64_t end, Tensor out) override {
-    ForEach(context_, out.shape[0], end - begin,
-            FillColumnsBody{value, CountOf(begin), OutOf(out)});
+    // Both may be others in each step.
+    constexpr int64_t kAtOnce = 64;
+    ForEach(context_, out.shape[0], CeilDiv(end - begin, kAtOnce) * kAtOnce,
+            FillColumnsBody{value, CountOf(begin), CountOf(end - begin), OutOf(out)});
   }
   void DoSoftCap(const Tensor& x, float cap, Tensor out) override {
     ForEach(context_, x.shape[0], x.shape[1], SoftCapBody{InOf(x), cap, OutOf(out)});

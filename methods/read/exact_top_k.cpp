@@ -66,7 +66,7 @@ class ExactTopK final : public Reader, public RepeatingReader {
     ops.linear->MatMulNT(query.Reshape({1, group, dim}), keys.Reshape({1, room, dim}), 1.0f,
                          roomy.Reshape({1, group, room}));
     const Tensor products = Columns(roomy, 0, length);
-    HideFromNewest(view, head, 0, 1, products);
+    HideFromNewest(view, head, 0, 1, length, roomy);
     const int64_t first = std::min(sinks_, length), last = std::max(first, length - local_);
     ops.rows->FillColumns(kForcedScore, 0, first, products);
     ops.rows->FillColumns(kForcedScore, last, length, products);

@@ -148,7 +148,7 @@ class LServePages final : public Reader, public CopiedReader, public RepeatingRe
     if (choice.count == 0) return;
 
     const Tensor products = bounds.RoomyProducts(view, q, limits);
-    HideFromNewest(view, head, 0, logical_, Columns(products, 0, bounds.pages()));
+    HideFromNewest(view, head, 0, logical_, bounds.pages(), products);
     const Tensor full = view.Scratch(DType::kF32, {group, newest * parts_});
     ops.rows->Convert(Columns(products, 0, newest * parts_), full);
     const Tensor best = view.Scratch(DType::kF32, {group * newest});

@@ -79,7 +79,7 @@ class Quest final : public Reader, public TurnTakingReader, public RepeatingRead
     Ops& ops = view.ops();
     const int64_t group = q.shape[0], pages = bounds.pages();
     Tensor scores = bounds.RoomyProducts(view, q, limits);
-    HideFromNewest(view, head, 0, page_, Columns(scores, 0, pages));
+    HideFromNewest(view, head, 0, page_, pages, scores);
     if (last_page_) {
       Tensor last = Columns(scores, pages - 1, pages);
       ops.rows->Fill(kForcedScore, last);

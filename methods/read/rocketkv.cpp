@@ -88,7 +88,7 @@ class RocketKv final : public Reader, public RepeatingReader {
       ops.rows->Combine(logits, part, Binary::kAdd, logits);
     }
     CapLogits(view, logits);
-    HideFromNewest(view, head, 0, page_, Columns(logits, 0, bounds.pages()));
+    HideFromNewest(view, head, 0, page_, bounds.pages(), logits);
     return logits;
   }
 

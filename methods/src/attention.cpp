@@ -2,11 +2,18 @@
 #include "methods/attention.h"
 
 #include <algorithm>
+#include <limits>
 
+#include "methods/repeating_view.h"
 #include "methods/tensors.h"
 
 namespace kvgauge {
 namespace {
+
+// The last position that the window hides from a row at `position`.
+int64_t LastHidden(const LayerView& view, int64_t position, int64_t window) {
+  return view.shape().chunked ? position / window * window - 1 : position - window;
+}
 
 // Logits that the window hides become -inf.
 void Hide(LayerView& view, int64_t head, int64_t first, QueryRows rows, int64_t window,
@@ -18,12 +25,26 @@ void Hide(LayerView& view, int64_t head, int64_t first, QueryRows rows, int64_t 
   const Tensor hidden = view.Scratch(DType::kF32, {count, n});
   for (int64_t i = 0; i < count; ++i) {
     const int64_t at = rows.position + i * rows.apart;
-    const int64_t last_hidden = view.shape().chunked ? at / window * window - 1 : at - window;
-    ops.Fill(static_cast<float>(last_hidden), hidden.Slice(i, i + 1));
+    ops.Fill(static_cast<float>(LastHidden(view, at, window)), hidden.Slice(i, i + 1));
   }
   ops.Combine(hidden, positions, Binary::kLess, hidden);  // 1: seen
   ops.Activate(hidden, Activation::kLog, hidden);         // 0, or -inf
   ops.Combine(logits, hidden, Binary::kAdd, logits);
+}
+
+// As many columns of logits become -inf, at the front. What is submitted is the same for as many as
+// there is room for.
+void HideFirst(LayerView& view, int64_t count, const Tensor& roomy) {
+  RowOps& rows = *view.ops().rows;
+  const Tensor hidden = view.Scratch(DType::kF32, {1, roomy.shape[1]});
+  rows.FillColumns(-std::numeric_limits<float>::infinity(), 0, count, hidden);
+  rows.Combine(roomy, hidden[0], Binary::kAdd, roomy);
+}
+
+// Whether it is known without a device where the head's entries are.
+bool AreInOrder(LayerView& view, int64_t head) {
+  const RepeatingView* const repeating = Repeating(view);
+  return repeating != nullptr && repeating->InOrder(head);
 }
 
 int64_t ColumnsOf(const Tensor& rows) { return rows.shape[rows.rank - 1]; }
@@ -49,7 +70,12 @@ void Shares(LayerView& view, const Tensor& roomy, int64_t count, float scale, in
   // A graph of a device repeats these for as many as there is room for.
   if (scale != 1) ops.Affine(roomy, scale, 0.0f, roomy);
   CapLogits(view, roomy);
-  if (window > 0) Hide(view, head, first, rows, window, products);
+  if (window > 0 && rows.apart == 0 && AreInOrder(view, head)) {
+    const int64_t last = LastHidden(view, rows.position, window);
+    HideFirst(view, std::clamp<int64_t>(last + 1 - first, 0, count), roomy);
+  } else if (window > 0) {
+    Hide(view, head, first, rows, window, products);
+  }
   ops.Softmax(products, 1.0f, First(out, count));
 }
 
@@ -92,6 +118,18 @@ void AttentionOfLogits(LayerView& view, int64_t head, int64_t first, QueryRows r
                        const Tensor& logits) {
   const int64_t window = HidingWindow(view, rows, logits.shape[0]);
   Shares(view, logits, count, 1.0f, head, first, rows, window, logits);
+}
+
+void HideFromNewest(LayerView& view, int64_t head, int64_t first, int64_t run, int64_t count,
+                    const Tensor& scores) {
+  const int64_t window = HidingWindow(view, QueryRows::Newest(view), 1);
+  if (window == 0 || count == 0) return;
+  if (!AreInOrder(view, head)) return HideFromNewest(view, head, first, run, First(scores, count));
+  // Runs whose last entries are so many are hidden; the last run may be of fewer.
+  const int64_t entries = view.lengths()[head] - first;
+  const int64_t hidden = view.tokens() - window - first;
+  const int64_t runs = hidden >= entries ? count : std::max<int64_t>(hidden, 0) / run;
+  HideFirst(view, std::min(runs, count), scores);
 }
 
 void HideFromNewest(LayerView& view, int64_t head, int64_t first, int64_t run,

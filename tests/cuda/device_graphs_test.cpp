@@ -149,6 +149,23 @@ TEST_F(DeviceGraphs, ReadersOfCodedKeysHaveCompany) {
   EXPECT_TRUE(!cuda::kComparesMembers || counts.replayed > counts.recorded);
 }
 
+// Where a layer's window hides entries, more of them in each step.
+TEST_F(DeviceGraphs, StepsOfReadersBehindWindowsAreReplayed) {
+  const auto check = [](const char* id, const std::vector<std::string>& settings) {
+    const RepeatedWork::Counts counts =
+        ExpectSameBits("gemma", {id}, {Sample(140, 8, 40)}, nullptr, settings);
+    EXPECT_GE(counts.recorded, 1) << id;
+    if (!cuda::kComparesMembers) return;
+    EXPECT_EQ(counts.plain, 1) << id;
+    EXPECT_LE(counts.recorded, 2) << id;
+    EXPECT_GE(counts.replayed, 36) << id;
+  };
+  check("quest", {});
+  check("retrieval_attention", {"read.tokens=32", "read.sinks=4", "read.local=16"});
+  check("tokenselect", {"read.tokens=32", "read.sinks=4", "read.local=16", "read.scaled=true"});
+  check("sparq", {"read.tokens=32", "read.rank=8", "read.local=8"});
+}
+
 // A choice is held for some steps: there are steps of two kinds, and of more where the page of some
 // heads begins between two choices.
 TEST_F(DeviceGraphs, StepsThatHoldAChoiceAreReplayed) {

@@ -130,6 +130,30 @@ TEST_P(DeviceMethods, DoOnADeviceWhatTheyDoOnTheHost) {
       << "the table of docs/cuda.md has another number, or none";
 }
 
+// A device hides what is behind a window in another way than the host does.
+TEST(DeviceMethods, ReadersSeeTheSameBehindWindows) {
+  const std::vector<std::string> few = {"read.tokens=32", "read.sinks=4", "read.local=16"};
+  std::vector<std::string> scaled = few;
+  scaled.emplace_back("read.scaled=true");
+  const std::pair<const char*, std::vector<std::string>> readers[] = {
+      {"quest", {}},
+      {"rocketkv", {"read.tokens=24"}},
+      {"retrieval_attention", few},
+      {"tokenselect", scaled},
+      {"sparq", {"read.tokens=32", "read.rank=8", "read.local=8"}}};
+  for (const auto& reader : readers) {
+    SCOPED_TRACE(reader.first);
+    const auto run = [&](bool on_host) {
+      const SubjectOptions asked = {.overrides = reader.second, .on_host = on_host};
+      return RunAlone(*MakeSubject(reader.first, "gemma", asked));
+    };
+    const Ran device = run(false), host = run(true);
+    ASSERT_TRUE(device.cell.status.ok()) << device.cell.status.error().message;
+    EXPECT_EQ(device.cell.record.reads_per_step, host.cell.record.reads_per_step);
+    EXPECT_LE(Apart(device.held.numbers, host.held.numbers), 1e-5);
+  }
+}
+
 TEST(DeviceMethods, ListedCopiesAreThoseOfMethods) {
   const std::vector<std::string> methods = AllMethods();
   const auto listed = ListedCopies();

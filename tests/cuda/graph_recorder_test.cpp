@@ -192,6 +192,7 @@ TEST_F(RecorderTest, RowsMayGrow) {
     ops_->rows->ReduceRows(own(x), Reduction::kMean, means);
     ops_->rows->Softmax(own(x.Slice(0, 1)), 0.5f, own(shares.Slice(0, 1)));
     ops_->rows->FillColumns(7, n - 5, n, own(votes));
+    ops_->rows->FillColumns(3, 0, n - 960, own(votes));
   };
   const auto found = [&] {
     Found all;
@@ -210,7 +211,8 @@ TEST_F(RecorderTest, RowsMayGrow) {
     EXPECT_EQ(with, found()) << n;
     for (int64_t i = 0; i < kRows * kRoom; ++i) {
       const int64_t column = i % kRoom;
-      EXPECT_EQ(with.votes[static_cast<size_t>(i)], column >= n - 5 && column < n ? 7 : 0);
+      const float last = column >= n - 5 && column < n ? 7.0f : 0.0f;
+      EXPECT_EQ(with.votes[static_cast<size_t>(i)], column < n - 960 ? 3.0f : last);
       EXPECT_TRUE(column < n || with.shares[static_cast<size_t>(i)] == 0);
     }
   }

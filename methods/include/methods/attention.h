@@ -50,5 +50,8 @@ void AttentionOfLogits(LayerView& view, int64_t head, int64_t first, QueryRows r
 // for each `run` of a head's entries from `first` on; a run is hidden with its last entry.
 void HideFromNewest(LayerView& view, int64_t head, int64_t first, int64_t run,
                     const Tensor& scores);
+// The same where the first `count` columns are those of runs and the others mean nothing.
+void HideFromNewest(LayerView& view, int64_t head, int64_t first, int64_t run, int64_t count,
+                    const Tensor& scores);
 
 }  // namespace kvgauge

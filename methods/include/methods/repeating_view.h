@@ -19,6 +19,8 @@ class RepeatingView {
   // As LayerView::Keys, with rows behind them that mean nothing, so that as many come until a head
   // begins another 64 entries. They lie where those of the head before lay.
   virtual Tensor RoomyKeys(int64_t head, int64_t first) = 0;
+  // Whether entry i of the head is at position i.
+  virtual bool InOrder(int64_t head) const = 0;
 };
 
 // The view as that, if it is one of a device; otherwise null.

@@ -295,6 +295,13 @@ Tensor CacheView::RoomyKeys(int64_t head, int64_t first) {
   return out;
 }
 
+bool CacheView::InOrder(int64_t head) const {
+  const KvHead& held = source_.cache->Layer(layer_)[static_cast<size_t>(head)];
+  return std::all_of(held.segments, held.segments + held.count, [](const KvSegment& segment) {
+    return segment.positions == nullptr && segment.skip == 0;
+  });
+}
+
 Tensor CacheView::RawKeys(int64_t head, int64_t first) {
   Tensor& part = raw_keys_[{head, first}];
   if (part.empty()) {

@@ -121,6 +121,7 @@ class CacheView final : public LayerView, public RepeatingView {
   Tensor Keys(int64_t head, int64_t first) override;
   Tensor Filled(KvSide side, int64_t head, int64_t first, int64_t rows) override;
   Tensor RoomyKeys(int64_t head, int64_t first) override;
+  bool InOrder(int64_t head) const override;
   Tensor RawKeys(int64_t head, int64_t first) override;
   Tensor Values(int64_t head, int64_t first) override;
   Tensor OfClass(TokenClass wanted, int64_t head, int64_t first) override;
