@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <fstream>
 
 #include "conformance/scene.h"
 #include "cuda/backend_parts.h"
@@ -13,6 +14,7 @@
 #include "kernels/devices.h"
 #include "runner/layer_division.h"
 #include "support/compare.h"
+#include "support/scratch_directory.h"
 #include "support/visual_rows.h"
 
 namespace kvgauge {
@@ -209,6 +211,57 @@ TEST_F(DeviceLayers, RowsOfPicturesCountOnce) {
   EXPECT_EQ(with->device_limits[0], without->device_limits[0] - rows);
 }
 
+// What earlier layers of a tower saw is added behind text layers on several devices: Qwen3-VL's
+// form, with two such layers of three.
+TEST_F(DeviceLayers, RowsForLaterLayersGoWhereTheseLie) {
+  constexpr int64_t kRows = 16;
+  Json eyes = *ReadJsonFile(StrCat(KVG_SOURCE_DIR, "/tests/golden/vision/qwen3_vl/config.json"));
+  eyes["text_config"]["num_hidden_layers"] = 3;
+  const ScratchDirectory scratch;
+  std::ofstream(scratch.File("config.json")) << eyes.dump();
+  std::vector<Method> methods;
+  for (const char* id : {"full", "snapkv", "h2o", "quest", "look_m"}) {
+    methods.push_back(LoadShipped(id));
+  }
+  const auto run = [&](int devices, uint64_t seed_of_last) {
+    const std::unique_ptr<Ops> ops = OnFirst(devices);
+    ModelOptions options;
+    options.random_seed = 5;
+    const auto model = Model::Load(scratch.path(), options, *ops);
+    EXPECT_TRUE(model.ok()) << model.error().message;
+    EXPECT_EQ((*model)->shares().size(), static_cast<size_t>(devices));
+    const ModelConfig& config = (*model)->config();
+    const int64_t width = config.hidden_size;
+    auto visuals = std::make_shared<SampleVisuals>();
+    visuals->hidden_size = width;
+    const auto values = [&](uint64_t seed) { return RandomValues(kRows * width, seed); };
+    const std::vector<std::vector<float>> deepstack = {values(4), values(seed_of_last)};
+    visuals->Append(std::make_shared<const VisualRows>(*ops->memory, values(3), width, deepstack),
+                    0, kRows);
+    EngineSample sample;
+    sample.id = "shown";
+    sample.visuals = visuals;
+    sample.turns = {{.ids = RandomIds(70, 8, config.vocab_size),
+                     .spans = {{.first = 8, .count = kRows, .grid = {1, 4, 4}}},
+                     .max_new_tokens = 6}};
+    std::vector<Contender> contenders;
+    for (const Method& method : methods) {
+      contenders.push_back({&method, HalfBudget(method), model->get()});
+    }
+    return RunContenders(contenders, {sample});
+  };
+  const Outcomes want = run(1, 5);
+  EXPECT_NE(run(1, 6).at({0, 0}).digest, want.at({0, 0}).digest) << "the last rows change nothing";
+  for (const int devices : {2, 3}) {
+    const Outcomes got = run(devices, 5);
+    ASSERT_EQ(got.size(), methods.size());
+    for (const auto& [at, outcome] : got) {
+      SCOPED_TRACE(methods[static_cast<size_t>(at.second)].id);
+      ExpectSame(outcome, want.at(at));
+    }
+  }
+}
+
 TEST_F(DeviceLayers, ADeviceThatIsTooSmallIsSaidBeforeTheRun) {
   const std::unique_ptr<Ops> ops = OnFirst(2);
   for (const int device : {0, 1}) {
@@ -276,9 +329,9 @@ TEST_F(DeviceLayers, WhatCannotBeDividedIsRefused) {
   const auto few = LoadTinyModel(*ops, "gqa", {}, 2);
   ASSERT_FALSE(few.ok());
   EXPECT_THAT(few.error().message, HasSubstr("3 devices for a model of 2 layers"));
-  const auto eyes = LoadTinyModel(*ops, "three_axes", {}, 3);
-  ASSERT_FALSE(eyes.ok());
-  EXPECT_THAT(eyes.error().message, HasSubstr("cannot have its layers on several devices"));
+  const auto states = LoadTinyModel(*ops, "hybrid", {}, 2);
+  ASSERT_FALSE(states.ok());
+  EXPECT_THAT(states.error().message, HasSubstr("cannot have its layers on several devices"));
   // Devices of other kinds.
   cuda::emulated::SetCapability(2, 8, 0);
   std::string why;

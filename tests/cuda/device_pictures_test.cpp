@@ -312,6 +312,18 @@ TEST_F(DevicePictureRuns, AnswersAndPatchesAreThoseOfTheCpu) {
   EXPECT_EQ(AllocatedBytes(), before) << "nothing stays when a run has ended";
 }
 
+// The tower and what it makes lie with the first layer.
+TEST_F(DevicePictureRuns, LayersOnTwoDevicesHaveTheBitsOfOne) {
+  const std::vector<std::string> only = {"--only", "snapkv"};
+  const std::string one = *RunOn("cuda", "one.db", only)->ResultDigest();
+  cuda::emulated::SetDevices(2);
+  const int64_t launches = cuda::emulated::LaunchesOf(1);
+  const std::string two = *RunOn("cuda:0+1", "two.db", only)->ResultDigest();
+  EXPECT_GT(cuda::emulated::LaunchesOf(1), launches);
+  cuda::emulated::SetDevices(1);
+  EXPECT_EQ(two, one);
+}
+
 // In one go, or stopped behind the first sample and behind the first methods.
 TEST_F(DevicePictureRuns, ARunThatGoesOnHasTheSameBits) {
   const std::string whole = *RunOn("cuda", "whole.db")->ResultDigest();

@@ -105,7 +105,6 @@ std::string WhyWhole(const ModelConfig& config) {
   if (config.blocks) return "one decoder reads blocks and the other one their tokens";
   if (!config.HasEvenHeads()) return "its layers have heads of several sizes";
   if (config.means) return "rows join entries, with states for each layer's";
-  if (!config.vision_family.empty()) return "it sees pictures";
   return {};
 }
 
