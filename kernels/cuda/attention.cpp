@@ -301,13 +301,18 @@ class CudaAttention final : public AttentionOps {
         // Pages on the host come head by head, as spans do; rows have the same bits either way.
         const bool long_rows =
             prefill_rows > 0 && rows > kManyTiles * 16 && !fetched && Plain(head);
-        const bool few_rows = rows <= kFewTiles * 16 || !ManyRowsFit(shape, head);
-        SharedNeeds needs;
-        for (int64_t s = 0; s < head.count; ++s) {
-          AddNeeds(shape, head.segments[s],
-                   segments.views()[static_cast<size_t>(first_segment + s)], &needs);
-        }
+        const auto with_head = [&](SharedNeeds needs) {
+          for (int64_t s = 0; s < head.count; ++s) {
+            AddNeeds(shape, head.segments[s],
+                     segments.views()[static_cast<size_t>(first_segment + s)], &needs);
+          }
+          return needs;
+        };
+        const SharedNeeds needs = with_head({});
         const int need = needs.plain() ? 0 : needs.narrow_codes ? 1 : 2;
+        const SharedNeeds together = with_head(works[kNeeds + need].needs);
+        const bool few_rows = rows <= kFewTiles * 16 || !ManyRowsFit(shape, head) ||
+                              SpanShared(shape, together, kManyTiles).total > MostSharedBytes();
         const int kind = (few_rows ? 0 : kNeeds) + need;
         SpanWork* const work = &works[kind];
         const size_t first_job = work->jobs.size();

@@ -134,11 +134,11 @@ int64_t SharedBytes(int tiles, int key_dim, int value_dim) {
 int TilesFor(DType dtype, int key_dim, int value_dim) {
   if (dtype == DType::kF32) return 0;
   if (value_dim <= 8 * kManyBlocks &&
-      SharedBytes(kManyTiles, key_dim, value_dim) <= kMostSharedBytes) {
+      SharedBytes(kManyTiles, key_dim, value_dim) <= MostSharedBytes()) {
     return kManyTiles;
   }
-  const bool fits =
-      value_dim <= 8 * kFewBlocks && SharedBytes(kFewTiles, key_dim, value_dim) <= kMostSharedBytes;
+  const bool fits = value_dim <= 8 * kFewBlocks &&
+                    SharedBytes(kFewTiles, key_dim, value_dim) <= MostSharedBytes();
   return fits ? kFewTiles : 0;
 }
 

@@ -5,6 +5,8 @@
 // 16-bit pages lie as tensor cores take them. Where a block meets nothing else they come to shared
 // memory while earlier ones are multiplied; otherwise they go from memory to registers. Codes are
 // expanded into shared memory as such pages, all else as f32, a part of a page at a time.
+#include <algorithm>
+
 #include "cuda/attention_codes.h"
 #include "cuda/attention_kernels.h"
 
@@ -492,7 +494,7 @@ MergeKernel(AttendCall call, AttendTables tables, int tile_rows, int value_strid
 
 }  // namespace
 
-int64_t MostSharedBytes() { return kMostSharedBytes; }
+int64_t MostSharedBytes() { return std::min(kMostSharedBytes, BlockSharedBytes()); }
 
 int MostValueDims(int row_tiles, int warps) {
   const int most_warps = row_tiles == kFewTiles ? kMostWarps : kManyWarps;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "cuda/attention_kernels.h"
 #include "cuda/device/simt.h"
 
 namespace kvgauge::cuda {
@@ -137,14 +138,18 @@ SideView SegmentTables::SideOf(const KvSegment& segment, KvSide side, Tables& ta
 namespace {
 
 // Whether a head's codes are expanded to 16-bit pages: nothing else of it is expanded, and pages of
-// both sides fit in shared memory beside the queries of many rows. It follows from the head and the
-// shape alone, so that a row has the same bits in any company.
+// both sides fit in shared memory beside the queries of few rows. It follows from the head, the
+// shape and the devices alone, so that a row has the same bits in any company.
 bool HasNarrowCodes(const AttentionShape& shape, const KvHead& head) {
   constexpr int64_t kMostDims = 256;
   const KvFormat& format = shape.format;
   if (format.dtype == DType::kF32 || format.key_dim > kMostDims || format.value_dim > kMostDims) {
     return false;
   }
+  SharedNeeds needs;
+  needs.keys16 = needs.values16 = needs.narrow_codes = true;
+  needs.value_dim = static_cast<int>(format.value_dim);
+  if (SpanShared(shape, needs, 1).total > MostSharedBytes()) return false;
   return std::all_of(head.segments, head.segments + head.count, [](const KvSegment& s) {
     return s.rotation == nullptr && s.key_basis.empty() && s.value_basis.empty() &&
            !s.values_in_keys;
@@ -258,8 +263,9 @@ SharedPlan PlanOf(const AttentionShape& shape, const SharedNeeds& needs, int row
 void AddStages(const SharedNeeds& needs, SharedPlan* plan) {
   if (needs.page_bytes == 0) return;
   constexpr int64_t kMostStages = 2, kHalf = 112 * 1024;
-  const int64_t count = std::min(kMostStages, (kHalf - plan->total) / needs.page_bytes);
-  const int64_t most = std::min(kMostStages, (kMostSharedBytes - plan->total) / needs.page_bytes);
+  const int64_t limit = MostSharedBytes(), half = std::min(kHalf, limit);
+  const int64_t count = std::min(kMostStages, (half - plan->total) / needs.page_bytes);
+  const int64_t most = std::min(kMostStages, (limit - plan->total) / needs.page_bytes);
   const int64_t stages = count >= 2 ? count : std::min<int64_t>(most, 2);
   if (stages < 2) return;
   plan->stages = plan->total;

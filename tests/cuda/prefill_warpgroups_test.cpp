@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <bit>
+#include <cmath>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "cuda/device_groups.h"
@@ -144,6 +146,72 @@ TEST(PrefillOnWarpgroups, FewEntriesHaveTheBitsOfThePortableKernel) {
   scene.rows = 20;
   scene.heads = {Lengths({33})};
   ExpectBitsOfThePortableKernel(scene);
+}
+
+// Devices of 8.6, 8.9 and 12.0 have less shared memory for a block than those of 8.0 and 9.0.
+class WithSmallBlocks {
+ public:
+  WithSmallBlocks() { cuda::emulated::SetBlockSharedBytes(int64_t{99} * 1024); }
+  ~WithSmallBlocks() { cuda::emulated::SetBlockSharedBytes(cuda::emulated::kBlockSharedBytes); }
+  WithSmallBlocks(const WithSmallBlocks&) = delete;
+  WithSmallBlocks& operator=(const WithSmallBlocks&) = delete;
+};
+
+TEST(SmallBlocks, AttentionHasTheBitsThatItHasInLargeOnes) {
+  struct Dims {
+    const char* name;
+    int64_t key, value, rows;
+  };
+  for (const Dims& dims :
+       {Dims{"128 and 128", 128, 128, 75}, Dims{"192 and 128", 192, 128, 75},
+        Dims{"256 and 256", 256, 256, 75}, Dims{"few of 256 and 256", 256, 256, 4}}) {
+    for (const DType dtype : {DType::kBF16, DType::kF16, DType::kF32}) {
+      Scene scene = SceneOf(dims.name, dims.key, dims.value);
+      SCOPED_TRACE(scene.name + ", " + std::string(NameOf(dtype)));
+      scene.dtype = dtype;
+      scene.rows = dims.rows;
+      scene.heads = {Lengths({580})};
+      const Attended want = AttendRows(nullptr, scene, {});
+      const WithSmallBlocks small;
+      EXPECT_TRUE(AttendRows(nullptr, scene, {}).bits == want.bits);
+    }
+  }
+}
+
+// Codes of more than 128 dims are expanded otherwise there: sums differ, in their last bits.
+TEST(SmallBlocks, CodesAreAttendedTo) {
+  for (const int64_t dim : {128, 256}) {
+    for (const int64_t rows : {4, 75}) {
+      for (const DType dtype : {DType::kBF16, DType::kF16}) {
+        Scene scene = SceneOf("codes", dim, dim);
+        SCOPED_TRACE(std::string(NameOf(dtype)) + ", " + std::to_string(dim) + " dims, " +
+                     std::to_string(rows) + " rows");
+        scene.dtype = dtype;
+        scene.rows = rows;
+        scene.heads = {Lengths({640}), Lengths({500})};
+        for (SegmentSpec& s : scene.heads[0]) {
+          s.key_codec = AffineCodec(4, CodeAxis::kToken, 32, static_cast<int>(dim));
+          s.value_codec = AffineCodec(8, CodeAxis::kToken, 32, static_cast<int>(dim));
+          s.value_codec->side = KvSide::kValues;
+          s.keys_coded = s.values_coded = s.length - rows;
+        }
+        const Attended want = AttendRows(nullptr, scene, {});
+        const WithSmallBlocks small;
+        const Attended got = AttendRows(nullptr, scene, {});
+        if (dim == 128) {
+          EXPECT_TRUE(got.bits == want.bits);
+        }
+        ASSERT_EQ(got.bits.size(), want.bits.size());
+        // Values and weights that are rounded to the type, or are not.
+        const double bound = dtype == DType::kBF16 ? 1.0 / 64 : 1.0 / 512;
+        for (size_t i = 0; i < want.bits.size(); ++i) {
+          const auto expected = std::bit_cast<float>(want.bits[i]);
+          ASSERT_NEAR(std::bit_cast<float>(got.bits[i]), expected,
+                      bound * (1 + std::abs(expected)));
+        }
+      }
+    }
+  }
 }
 
 }  // namespace

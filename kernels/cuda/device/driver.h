@@ -41,6 +41,8 @@ struct DeviceInfo {
 bool UseDevice(int device, DeviceInfo* info, std::string* why);
 // The device that UseDevice chose last.
 int CurrentDevice();
+// What a block may ask for of shared memory on all devices that are used.
+int64_t BlockSharedBytes();
 // The stream of a device that is used.
 Stream StreamOf(int device);
 // The stream of the device whose memory that is; null: only one device is used, or it is mapped

@@ -3,6 +3,7 @@
 // given back in its order, without waiting for the device.
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <map>
@@ -48,6 +49,7 @@ std::map<int, Used>& AllUsed() {
 }
 
 int chosen_device = -1;  // last; -1: none yet
+int64_t block_shared_bytes = INT64_MAX;
 
 // The runtime keeps a current device for each thread. With one device a thread needs to be told
 // once.
@@ -178,6 +180,7 @@ bool UseDevice(int device, DeviceInfo* info, std::string* why) {
   *why = WhyNotUsable(asked);
   if (!why->empty()) return false;
   chosen_device = device;
+  block_shared_bytes = std::min(block_shared_bytes, info->shared_bytes);
   const auto [found, is_new] = AllUsed().try_emplace(device);
   Used& own = found->second;
   if (is_new) {
@@ -194,6 +197,7 @@ bool UseDevice(int device, DeviceInfo* info, std::string* why) {
 }
 
 int CurrentDevice() { return chosen_device; }
+int64_t BlockSharedBytes() { return block_shared_bytes; }
 
 Stream StreamOf(int device) { return AllUsed().at(device).stream; }
 

@@ -32,6 +32,10 @@ void SetCapability(int device, int major, int minor);
 // The device ends the program, as a lost one does, when so many more launches have gone to it.
 void LoseDevice(int device, int64_t launches);
 
+// What a block may ask for of shared memory; at first what one of 9.0 may.
+inline constexpr int64_t kBlockSharedBytes = int64_t{227} * 1024;
+void SetBlockSharedBytes(int64_t size_bytes);
+
 // Whether copies can go straight from one device to another; they can at first.
 void SetPeers(bool reach);
 

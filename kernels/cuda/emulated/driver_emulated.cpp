@@ -286,6 +286,11 @@ void SetAsked(const DeviceQuery* answers) { asked = answers; }
 void SetPeers(bool reach) { peers = reach; }
 
 namespace {
+int64_t block_shared_bytes = kBlockSharedBytes;
+}  // namespace
+void SetBlockSharedBytes(int64_t size_bytes) { block_shared_bytes = size_bytes; }
+
+namespace {
 Warpgroups given_warpgroups = Warpgroups::kNone;
 }  // namespace
 void SetWarpgroups(Warpgroups warpgroups) { given_warpgroups = warpgroups; }
@@ -347,7 +352,7 @@ DeviceQuery AskDevice(int device, bool begin) {
   info.multiprocessors = 4;
   info.total_bytes = found.memory.capacity();
   if (begin) info.free_bytes = found.memory.capacity() - found.memory.allocated();
-  info.shared_bytes = int64_t{227} * 1024;
+  info.shared_bytes = emulated::block_shared_bytes;
   info.l2_bytes = int64_t{50} << 20;
   return asked;
 }
@@ -362,6 +367,7 @@ bool UseDevice(int device, DeviceInfo* info, std::string* why) {
 }
 
 int CurrentDevice() { return emulated::current_device; }
+int64_t BlockSharedBytes() { return emulated::block_shared_bytes; }
 
 Stream StreamOf(int device) { return emulated::StreamOfDevice(emulated::DeviceOf(device)); }
 

@@ -319,7 +319,8 @@ void RunGrid(const char* kernel, const LaunchShape& shape, void (*body)(const vo
             StrCat("kernel ", kernel, ": ", shape.threads, " threads a block"));
   KVG_CHECK(!shape.warpgroups || GivenWarpgroups() != Warpgroups::kNone,
             StrCat("kernel ", kernel, ": the device has no instructions of warpgroups"));
-  const int64_t most_shared = shape.warpgroups ? kMostWarpgroupSharedBytes : kMostSharedBytes;
+  const int64_t most_shared =
+      std::min(shape.warpgroups ? kMostWarpgroupSharedBytes : kMostSharedBytes, BlockSharedBytes());
   KVG_CHECK(shape.shared_bytes >= 0 && shape.shared_bytes <= most_shared,
             StrCat("kernel ", kernel, ": ", shape.shared_bytes, " bytes of shared memory"));
   CountLaunch();
