@@ -128,6 +128,24 @@ TEST_F(DevicePictures, RowsThatAreGivenUpLeaveTheDevice) {
   EXPECT_EQ(AllocatedBytes(), before);
 }
 
+// Bytes of the device: what the plan expects of a batch and what was not expected before, a tower's
+// weights alone. When pictures are shown they are free again.
+TEST_F(DevicePictures, WorkingMemoryOfTheTowerIsPlannedAndGivenBack) {
+  const int64_t before = AllocatedBytes();
+  EXPECT_GT(tower_->scratch_bytes(), 0);
+  tower_->DropScratch();
+  const int64_t freed = before - AllocatedBytes();
+  const int64_t of_picture = 17;  // with the class token
+  const int64_t planned = VisionScratchBytes(tower_->spec(), DType::kF32, 2 * of_picture, false);
+  EXPECT_GT(freed, 0);
+  EXPECT_LE(freed, planned);
+  EXPECT_GE(5 * freed, 4 * planned);
+  PictureFeatures again(preprocessor_, 0);
+  const Picture any = Shade(11), other = Shade(12);
+  ASSERT_TRUE(again.Get({{{&any, 1}, {&other, 1}}}, *tower_)[0].ok());
+  EXPECT_EQ(AllocatedBytes(), before);
+}
+
 // A device holds no more than a share of what it has free, a host what it always did.
 TEST_F(DevicePictures, BoundsAreSharesOfTheDevice) {
   const std::unique_ptr<Ops> host = MakeHostOps("cpu", 1);
@@ -310,6 +328,23 @@ TEST_F(DevicePictureRuns, AnswersAndPatchesAreThoseOfTheCpu) {
   EXPECT_EQ(answers.size(), 6u * 3);
   EXPECT_EQ(answers, AnswersOf(*here));
   EXPECT_EQ(AllocatedBytes(), before) << "nothing stays when a run has ended";
+}
+
+// A tower with a wide MLP: the plan of a run grows by more than its weights do.
+TEST_F(DevicePictureRuns, ThePlanCountsWorkingMemoryOfTheTower) {
+  const auto planned = [&](int64_t width) {
+    Json eyes = *ParseJson(kTinyEyes, "eyes");
+    eyes["vision_config"]["intermediate_size"] = width;
+    std::ofstream(scratch_.File("eyes/config.json")) << eyes.dump();
+    const std::string run = scratch_.File("mine.json"), database = scratch_.File("plan.db");
+    const char* const argv[] = {"kvgauge", "plan", run.c_str(), "--db", database.c_str(), "--json"};
+    ::testing::internal::CaptureStdout();
+    EXPECT_EQ(RunCommandLine(6, argv, {"test", ""}), 0);
+    const Json plan = *ParseJson(::testing::internal::GetCapturedStdout(), "plan");
+    return plan["groups"][0]["memory_bytes"].get<int64_t>();
+  };
+  constexpr int64_t kWide = 48'000, kBlocks = 3, kWidth = 32;
+  EXPECT_GT(planned(kWide) - planned(48), kBlocks * 2 * kWidth * (kWide - 48) * 4 + (8 << 20));
 }
 
 // The tower and what it makes lie with the first layer.

@@ -14,6 +14,7 @@
 #include "methods/method.h"
 #include "runner/vision.h"
 #include "runner/visual_prompt.h"
+#include "src/vision/places.h"
 #include "support/fixtures.h"
 #include "support/test_ops.h"
 #include "support/visual_rows.h"
@@ -74,6 +75,9 @@ TEST_P(SeeTowerGolden, LeavesTheRowsOfTheOracle) {
     off = std::max(off, std::abs(double{rows[i]} - double{want[i]}));
   }
   EXPECT_LE(off, 2e-5 * most);
+  const VisionSpec& spec = (*tower)->spec();
+  EXPECT_LE((*tower)->scratch_bytes(),
+            VisionScratchBytes(spec, DType::kF32, RowsOf(spec.tower, *pixels), true));
 }
 
 // Where text stands between the rows of a picture, what is left of it fits between that text.

@@ -11,6 +11,7 @@
 #include "images/drawn.h"
 #include "images/preprocess.h"
 #include "runner/vision.h"
+#include "src/vision/places.h"
 #include "support/fixtures.h"
 #include "support/test_ops.h"
 #include "support/visual_rows.h"
@@ -125,9 +126,13 @@ TEST_P(VisionGolden, RowsAreThoseOfTheReference) {
   const std::unique_ptr<Ops> ops = MakeTestOps("cpu", 2);
   for (const auto& [dtype, bound] : {std::pair{DType::kF32, kFloat}, {DType::kBF16, kNarrow}}) {
     const std::unique_ptr<VisionTower> tower = Load(dtype, *ops);
+    int64_t most_rows = 0;  // of a batch
     for (const VisionCase& c : cases_) {
       SCOPED_TRACE(c.name + " " + std::string(NameOf(dtype)));
       const std::vector<PixelValues> pixels = Pixels(c);
+      int64_t batch_rows = 0;
+      for (const PixelValues& each : pixels) batch_rows += RowsOf(tower->spec().tower, each);
+      most_rows = std::max(most_rows, batch_rows);
       const std::vector<VisualFeatures> features = Must(tower->Encode(pixels, c.modality));
       ASSERT_EQ(features.size(), c.rows.size());
       for (size_t i = 0; i < features.size(); ++i) {
@@ -147,6 +152,13 @@ TEST_P(VisionGolden, RowsAreThoseOfTheReference) {
             << "deepstack " << layer;
       }
     }
+    // What a plan expects of the batches is enough, and not much more than that. Towers of tests
+    // are so small that what an allocator rounds up counts.
+    const int64_t planned = VisionScratchBytes(tower->spec(), dtype, most_rows, false);
+    EXPECT_LE(tower->scratch_bytes(), planned);
+    EXPECT_GE(5 * tower->scratch_bytes(), 4 * planned);
+    tower->DropScratch();
+    EXPECT_EQ(tower->scratch_bytes(), 0);
   }
 }
 

@@ -55,6 +55,8 @@ Status PictureShow::Show(std::span<const std::shared_ptr<RunSample>> samples,
     KVG_TRY(ShowTogether(samples.subspan(begin, end - begin), eyes, ops));
     begin = end;
   }
+  // Prompts have the room.
+  if (tower_ != nullptr) tower_->DropScratch();
   for (const auto& sample : samples) sample->sample.pictures.clear();
   return {};
 }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 
 #include "core/strings.h"
@@ -28,9 +29,11 @@ struct PlannedSample {
 
 // What looking at the pictures of samples takes.
 struct PlannedEyes {
-  int64_t tower_bytes = 0;    // 0: there are none
-  int64_t feature_bytes = 0;  // of all samples
-  int64_t pixel_bytes = 0;    // likewise
+  std::optional<VisionSpec> spec;  // of the tower; none: there are none
+  int64_t tower_bytes = 0;
+  int64_t tower_rows = 0, most_tower_rows = 0;  // of all samples, and of the largest picture
+  int64_t feature_bytes = 0;                    // of all samples
+  int64_t pixel_bytes = 0;                      // likewise
 };
 
 namespace {
@@ -50,6 +53,7 @@ class MemoryPlanner {
     kept_bytes_ =
         std::min(eyes.feature_bytes, KeptFeatureBytes(plan.config->max_memory_bytes, *plan.ops));
     options_.pixel_bytes = std::min(eyes.pixel_bytes, kPixelBytesInFlight);
+    if (eyes.spec) options_.pixel_bytes += Scratch(plan, group, eyes);
     // A prefill that changes the model is held against the model as it was.
     const std::vector<PlanPrefill>& prefills = plan.models[group.model].prefills;
     const bool changes = prefills[0].weights != prefills[group.prefill].weights;
@@ -128,6 +132,14 @@ class MemoryPlanner {
   std::vector<SampleLength> Held(std::vector<SampleLength> lengths) const {
     for (SampleLength& length : lengths) length.whole = whole_beside_ ? length.total : 0;
     return lengths;
+  }
+  // Working memory of the tower, for the largest batch that it has.
+  static int64_t Scratch(const RunPlan& plan, const PlanGroup& group, const PlannedEyes& eyes) {
+    const PlanModel& model = plan.models[group.model];
+    const int64_t rows =
+        std::min(eyes.tower_rows, std::max<int64_t>(VisionTower::kBatchRows, eyes.most_tower_rows));
+    return VisionScratchBytes(*eyes.spec, model.dtype, rows,
+                              model.prefills[group.prefill].see.has_value());
   }
   int64_t Rows(int64_t visual_bytes) const {
     return whole_beside_ ? 2 * visual_bytes : visual_bytes;
@@ -216,6 +228,9 @@ int64_t AddEyes(const RunPlan& plan, const PlanGroup& group, const SampleSource&
   const VisionSpec& spec = *source.eyes()->spec();
   if (eyes.tower_bytes == 0) eyes.tower_bytes = TowerBytes(plan, group.model, spec);
   const int64_t bytes = VisualRowBytes(spec, rows);
+  if (!eyes.spec) eyes.spec = spec;
+  eyes.tower_rows += source.eyes()->tower_rows();
+  eyes.most_tower_rows = std::max(eyes.most_tower_rows, source.eyes()->most_tower_rows());
   eyes.feature_bytes += bytes;
   eyes.pixel_bytes += source.eyes()->pixel_bytes();
   return bytes;

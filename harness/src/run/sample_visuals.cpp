@@ -51,7 +51,7 @@ Result<std::vector<ShownVisual>> SampleEyes::Look(const Sample& sample) {
   KVG_TRY(Open(sample));
   const std::string in_sample = StrCat("sample ", sample.id);
   std::vector<ShownVisual> shown;
-  pixel_bytes_ = 0;
+  pixel_bytes_ = tower_rows_ = most_tower_rows_ = 0;
   for (const Picture& picture : sample.pictures) {
     auto known = sizes_.find(picture.hash);
     if (known == sizes_.end()) {
@@ -66,6 +66,9 @@ Result<std::vector<ShownVisual>> SampleEyes::Look(const Sample& sample) {
     Result<VisualLayout> layout = LayOutVisual(*spec_, *shape, Modality::kImage);
     if (!layout.ok()) return layout.error().Wrap(picture.name).Wrap(in_sample);
     pixel_bytes_ += PixelBytes(*shape, spec_->tower);
+    const int64_t rows = TowerRows(*spec_, *shape);
+    tower_rows_ += rows;
+    most_tower_rows_ = std::max(most_tower_rows_, rows);
     shown.push_back({.modality = Modality::kImage, .layout = *std::move(layout)});
   }
   return shown;

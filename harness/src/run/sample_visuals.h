@@ -36,6 +36,9 @@ class SampleEyes {
 
   // Pixels of the sample that was looked at last, before the tower sees them.
   int64_t pixel_bytes() const { return pixel_bytes_; }
+  // Rows of hidden states that its pictures run as: of all, and of the largest.
+  int64_t tower_rows() const { return tower_rows_; }
+  int64_t most_tower_rows() const { return most_tower_rows_; }
   // Once open: null before.
   const VisionSpec* spec() const { return spec_ ? &*spec_ : nullptr; }
   const Preprocessor* preprocessor() const { return preprocessor_ ? &*preprocessor_ : nullptr; }
@@ -45,7 +48,7 @@ class SampleEyes {
   const ModelConfig& config_;
   std::optional<VisionSpec> spec_;
   std::optional<Preprocessor> preprocessor_;
-  int64_t pixel_bytes_ = 0;
+  int64_t pixel_bytes_ = 0, tower_rows_ = 0, most_tower_rows_ = 0;
   std::unordered_map<std::string, ImageSize> sizes_;  // by the picture's hash
 };
 

@@ -172,8 +172,8 @@ struct EngineOptions {
   int64_t max_memory_bytes = 0;  // weights, caches, captures and working memory; 0: no limit
   // Held beside the run, for pictures: the tower and features that no sample of it shows.
   int64_t vision_bytes = 0;
-  // Pixels that wait for the tower. They are gone when the first prompt is read, so the larger of
-  // them and the working memory counts.
+  // Pixels that wait for the tower, and its working memory. They are gone when the first prompt is
+  // read, so the larger of them and the working memory counts.
   int64_t pixel_bytes = 0;
   int64_t fidelity_steps = 0;  // 0: no teacher-forced pass
   // Called with every token when it is chosen; false ends the turn like a stop id.

@@ -100,6 +100,9 @@ class VisionTower {
   const VisionSpec& spec() const { return spec_; }
   DType dtype() const { return dtype_; }
   int64_t weight_bytes() const { return weight_bytes_; }
+  // Working memory that passes left, for those to come.
+  int64_t scratch_bytes() const;
+  void DropScratch();
   MemoryOps& memory() const { return *ops_->memory; }
 
   // The rows of each picture or video, all of one modality. Pixels that the tower cannot take are
@@ -123,5 +126,11 @@ class VisionTower {
   int64_t weight_bytes_ = 0;
   std::unique_ptr<VisionWeights> weights_;
 };
+
+// A bound of VisionTower::scratch_bytes, known from headers: of batches of up to so many rows of
+// hidden states. `sees`: a stage looks at the tower. What a pass gives back when it ends (pages of
+// a block's keys and values, rows for later text layers) is not counted: no prompt is read
+// meanwhile.
+int64_t VisionScratchBytes(const VisionSpec& spec, DType dtype, int64_t rows, bool sees);
 
 }  // namespace kvgauge

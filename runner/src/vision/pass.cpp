@@ -5,6 +5,8 @@
 #include <cmath>
 #include <cstring>
 
+#include "runner/vision.h"
+
 namespace kvgauge {
 namespace {
 
@@ -47,6 +49,45 @@ Tensor HeadsAt(const Tensor& x, int64_t first, int64_t count, int64_t dim) {
   heads.shape = {x.shape[0], count, dim, 0};
   heads.stride = {x.stride[0], dim, 1, 0};
   return heads;
+}
+
+// Slot by slot, as the pass takes them.
+int64_t VisionScratchBytes(const VisionSpec& spec, DType dtype, int64_t rows, bool sees) {
+  constexpr int64_t kFloat = 4, kIndex = 4;
+  constexpr int64_t kRounding = 64 * static_cast<int64_t>(VisionSlot::kCount);  // of the allocator
+  const TowerSpec& tower = spec.tower;
+  const int64_t narrow = SizeOf(dtype), width = tower.width, hidden = spec.hidden_size;
+  const int64_t pixels = kFloat * 3 * tower.frames * tower.patch * tower.patch;
+  const int64_t unit = spec.merge * spec.merge, shown = (rows + unit - 1) / unit;
+  const int64_t read = std::ssize(spec.feature_layers) * width;
+  const bool merger = spec.projector == ProjectorKind::kMerger;
+  const bool two =
+      spec.projector == ProjectorKind::kTwoLayers || spec.projector == ProjectorKind::kShuffledTwo;
+  const bool pools = spec.projector == ProjectorKind::kPooledOne ||
+                     spec.video_pooling == VideoPooling::kMean ||
+                     spec.video_pooling == VideoPooling::kMax;
+  const bool moves = unit > 1 || pools || sees;
+
+  // Patches, the residual and what a product reads of it, queries, keys and values, and what they
+  // give; what is added to them, and the MLP.
+  int64_t of_row = pixels + kFloat * width + narrow * width + kFloat * 3 * width + kFloat * width;
+  of_row += kFloat * width + kFloat * (tower.gated ? 2 : 1) * tower.ffn;
+  if (tower.gated) of_row += narrow * tower.ffn;
+  // An index of rows has newlines between them.
+  of_row += 2 * kIndex;
+  if (tower.rotary) of_row += 2 * kIndex + kFloat * (width / tower.heads);
+  of_row += kFloat * read;
+  int64_t bytes = kRounding + rows * of_row + kFloat * hidden * shown;  // and what is shown
+  if (tower.window > 0) bytes += std::max(rows * pixels, kFloat * hidden * shown);
+  bytes += merger ? rows * narrow * width : moves ? rows * kFloat * read : 0;
+  bytes += std::max({merger ? rows * kFloat * width : 0, pools ? rows * kFloat * read : 0,
+                     two ? kFloat * hidden * shown : 0});
+  if (tower.rotary) bytes += kFloat * (width / tower.heads);  // frequencies
+  if (!sees) return bytes;
+  // Attention, and rows on their way to the stage or back, with one for each class token; and what
+  // the stage left.
+  const int64_t widest = std::max({width, read, hidden});
+  return bytes + rows * (2 * kFloat * tower.heads + 2 * kFloat * widest) + shown * kFloat * hidden;
 }
 
 VisionPass::VisionPass(const VisionSpec& spec, DType dtype, Ops& ops, VisionWeights& weights,

@@ -187,6 +187,16 @@ VisionTower::VisionTower(VisionSpec spec, DType dtype, Ops& ops)
 
 VisionTower::~VisionTower() = default;
 
+int64_t VisionTower::scratch_bytes() const {
+  int64_t bytes = 0;
+  for (const Buffer& buffer : weights_->scratch) bytes += buffer.size_bytes();
+  return bytes;
+}
+
+void VisionTower::DropScratch() {
+  for (Buffer& buffer : weights_->scratch) buffer = Buffer();
+}
+
 Result<std::unique_ptr<VisionTower>> VisionTower::Load(VisionSpec spec, const WeightSource& source,
                                                        DType dtype, Ops& ops, bool behind,
                                                        ProductRows rows) {
