@@ -127,7 +127,7 @@ void HideFromNewest(LayerView& view, int64_t head, int64_t first, int64_t run, i
   if (!AreInOrder(view, head)) return HideFromNewest(view, head, first, run, First(scores, count));
   // Runs whose last entries are so many are hidden; the last run may be of fewer.
   const int64_t entries = view.lengths()[head] - first;
-  const int64_t hidden = view.tokens() - window - first;
+  const int64_t hidden = LastHidden(view, view.tokens() - 1, window) + 1 - first;
   const int64_t runs = hidden >= entries ? count : std::max<int64_t>(hidden, 0) / run;
   HideFirst(view, std::min(runs, count), scores);
 }
@@ -148,7 +148,7 @@ void HideFromNewest(LayerView& view, int64_t head, int64_t first, int64_t run,
   const Tensor seen = view.Scratch(DType::kF32, {runs}), limit = view.Scratch(DType::kF32, {runs});
   ops.select->Gather(AsColumn(all), Upload(view, last), AsColumn(ends));
   ops.rows->Convert(ends, seen);
-  ops.rows->Fill(static_cast<float>(view.tokens() - 1 - window), limit);
+  ops.rows->Fill(static_cast<float>(LastHidden(view, view.tokens() - 1, window)), limit);
   ops.rows->Combine(limit, seen, Binary::kLess, seen);  // 1: seen
   ops.rows->Activate(seen, Activation::kLog, seen);     // 0, or -inf
   ops.rows->Combine(scores, seen, Binary::kAdd, scores);

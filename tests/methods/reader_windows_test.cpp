@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Readers on a layer with a sliding window: what it hides takes no place of what is seen.
+// Readers on a layer with a window that slides, or that begins anew at multiples of its size: what
+// it hides takes no place of what is seen.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <utility>
 
 #include "chosen_entries.h"
 #include "fake_view.h"
@@ -21,9 +24,10 @@ void PrintTo(const WindowedReader& reader, std::ostream* out) { *out << reader.i
 
 class ReaderWindows : public ::testing::TestWithParam<WindowedReader> {
  protected:
-  static ModelShape Shape(int64_t window) {
+  static ModelShape Shape(int64_t window, bool chunked) {
     ModelShape shape = SmallShape(1, 2, 2, kDims);
     shape.windows.assign(1, window);
+    shape.chunked = chunked;
     return shape;
   }
 
@@ -51,8 +55,11 @@ class ReaderWindows : public ::testing::TestWithParam<WindowedReader> {
 
 TEST_P(ReaderWindows, WhatIsHiddenTakesNoPlace) {
   const auto reader = MakeStage<Reader>(StageKind::kRead, GetParam().id, GetParam().params);
-  for (const int64_t window : {int64_t{0}, kWindow}) {
-    FakeView view(Shape(window), kEntries);
+  static_assert(kEntries % (2 * kWindow) == kWindow, "a chunk of twice the window shows as much");
+  for (const auto& [window, chunked] :
+       {std::pair{int64_t{0}, false}, {kWindow, false}, {2 * kWindow, true}}) {
+    SCOPED_TRACE(window);
+    FakeView view(Shape(window, chunked), kEntries);
     const std::vector<float> queries = Fill(view);
     const auto state = reader->Begin(view);
     const Reads reads = SelectWith(*reader, view, *state, queries);
