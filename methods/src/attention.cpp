@@ -32,8 +32,8 @@ void Hide(LayerView& view, int64_t head, int64_t first, QueryRows rows, int64_t 
   ops.Combine(logits, hidden, Binary::kAdd, logits);
 }
 
-// As many columns of logits become -inf, at the front. What is submitted is the same for as many as
-// there is room for.
+// The first `count` columns of logits become -inf. A graph of a device repeats this for other
+// counts, which are sent with the step; Scratch is 0 behind them.
 void HideFirst(LayerView& view, int64_t count, const Tensor& roomy) {
   RowOps& rows = *view.ops().rows;
   const Tensor hidden = view.Scratch(DType::kF32, {1, roomy.shape[1]});
