@@ -154,6 +154,22 @@ TEST(DeviceMethods, ReadersSeeTheSameBehindWindows) {
   }
 }
 
+// Layers that share directions store each key's norm beside them.
+TEST(DeviceMethods, ReadersSeeKeysWithTheirNorms) {
+  for (const char* const reader : {"quest", "retrieval_attention"}) {
+    SCOPED_TRACE(reader);
+    const auto run = [&](bool on_host) {
+      const SubjectOptions asked = {.overrides = {"store.id=minicache", "read.tokens=16"},
+                                    .on_host = on_host};
+      return RunAlone(*MakeSubject(reader, "gqa", asked));
+    };
+    const Ran device = run(false), host = run(true);
+    ASSERT_TRUE(device.cell.status.ok()) << device.cell.status.error().message;
+    EXPECT_EQ(device.cell.record.reads_per_step, host.cell.record.reads_per_step);
+    EXPECT_LE(Apart(device.held.numbers, host.held.numbers), 1e-5);
+  }
+}
+
 TEST(DeviceMethods, ListedCopiesAreThoseOfMethods) {
   const std::vector<std::string> methods = AllMethods();
   const auto listed = ListedCopies();

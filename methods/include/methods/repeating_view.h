@@ -9,8 +9,8 @@
 namespace kvgauge {
 
 // A LayerView of a device is one. It gives the device the same to do from step to step, where
-// attention sees the numbers that are stored, be they floats or codes. Keys that are turned, or
-// made from latents, when they are read are the exception.
+// attention sees the numbers that are stored, be they floats or codes. Keys that are turned, made
+// from latents, or multiplied by a norm, when they are read are the exception.
 class RepeatingView {
  public:
   virtual ~RepeatingView() = default;

@@ -199,8 +199,10 @@ int64_t RoundedToPages(int64_t entries) {
 // Whether attention sees the numbers that are stored, of which some may be coded.
 bool SeesAsStored(const KvHead& head, KvSide side) {
   return std::all_of(head.segments, head.segments + head.count, [&](const KvSegment& segment) {
-    return side == KvSide::kKeys ? segment.key_basis.empty() && segment.rotation == nullptr
-                                 : segment.value_basis.empty() && !segment.values_in_keys;
+    return side == KvSide::kKeys ? segment.key_basis.empty() && segment.rotation == nullptr &&
+                                       segment.key_scale == nullptr
+                                 : segment.value_basis.empty() && !segment.values_in_keys &&
+                                       segment.value_scale == nullptr;
   });
 }
 
