@@ -55,5 +55,16 @@ TEST_F(GroupsTest, SoDoesAPlan) {
   EXPECT_THAT(plan.out, HasSubstr("store.key_group 48 does not divide the 80 dims of keys"));
 }
 
+TEST_F(GroupsTest, RowsOfAMethodAreToldOnce) {
+  Write("mine.json",
+        StrCat(R"({"models": [{"path": ")", Path("config.json"),
+               R"(", "name": "tiny", "weights": "random:5"}], "tasks": [{"task": "passkey",
+        "samples": 1, "source": {"lengths": "320"}, "max_new_tokens": 6}], "budgets": ["none"],
+        "methods": ["flexgen", {"method": "flexgen", "overrides": {"store.key_bits": 2}}]})"));
+  const Outcome plan = RunProgram(directory_, StrCat("plan ", Path("mine.json")));
+  EXPECT_THAT(plan.err, HasSubstr(note_)) << plan.out;
+  EXPECT_EQ(plan.err.find(note_), plan.err.rfind(note_));
+}
+
 }  // namespace
 }  // namespace kvgauge

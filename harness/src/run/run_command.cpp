@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 
 #include "core/counted.h"
 #include "core/files.h"
@@ -165,11 +166,13 @@ void WarnOf(const RunConfig& config, const RunPlan& plan, const PlanEstimates& a
         plan.models[group.model].BeyondPositions(all.groups[i].longest_prompt);
     if (!beyond.empty()) LogWarning(StrCat(task, ": ", beyond));
   }
+  std::set<std::string> said;  // once for all rows of a method
   for (const PlanModel& model : plan.models) {
     for (const PlanPrefill& prefill : model.prefills) {
       for (const size_t i : prefill.contenders) {
         for (const std::string& note : ShorterGroups(config.contenders[i].method, model.shape)) {
-          LogWarning(StrCat(model.spec->name, ": ", note));
+          const std::string text = StrCat(model.spec->name, ": ", note);
+          if (said.insert(text).second) LogWarning(text);
         }
       }
     }

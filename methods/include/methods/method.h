@@ -96,7 +96,7 @@ struct Method {
   double recent_share = 0.0;
   int64_t coming = 0;  // entries of a budget that is not the whole prompt, left to tokens to come
   Placement place;     // which entries lie on the host
-  // Parameters that a user chose, as "store.group", and where: a file of his own, or an override.
+  // Parameters that a user chose, as "store.group", and where: in an own file, or by an override.
   // Shipped files suit many models, so some checks are for these alone. No part of the identity.
   std::map<std::string, std::string> chosen_by_user = {};
   // `store` is always set; score, allocate, reduce and trigger are set together or not at all.
