@@ -9,7 +9,7 @@
 namespace kvgauge {
 namespace {
 
-constexpr uint64_t kHidden = 64, kMlp = 96, kQ80 = 8;
+constexpr uint64_t kHiddenSize = 64, kMlpSize = 96, kTypeQ80 = 8;
 
 class ProductRowsRunTest : public RunTest {
  protected:
@@ -29,17 +29,22 @@ class ProductRowsRunTest : public RunTest {
       const char* name;
       std::vector<uint64_t> dims;  // columns first
     };
-    const Part parts[] = {
-        {"token_embd", {kHidden, words}},     {"output_norm", {kHidden}},
-        {"output", {kHidden, words}},         {"blk.0.attn_norm", {kHidden}},
-        {"blk.0.attn_q", {kHidden, kHidden}}, {"blk.0.attn_k", {kHidden, kHidden}},
-        {"blk.0.attn_v", {kHidden, kHidden}}, {"blk.0.attn_output", {kHidden, kHidden}},
-        {"blk.0.ffn_norm", {kHidden}},        {"blk.0.ffn_gate", {kHidden, kMlp}},
-        {"blk.0.ffn_up", {kHidden, kMlp}},    {"blk.0.ffn_down", {kMlp, kHidden}}};
+    const Part parts[] = {{"token_embd", {kHiddenSize, words}},
+                          {"output_norm", {kHiddenSize}},
+                          {"output", {kHiddenSize, words}},
+                          {"blk.0.attn_norm", {kHiddenSize}},
+                          {"blk.0.attn_q", {kHiddenSize, kHiddenSize}},
+                          {"blk.0.attn_k", {kHiddenSize, kHiddenSize}},
+                          {"blk.0.attn_v", {kHiddenSize, kHiddenSize}},
+                          {"blk.0.attn_output", {kHiddenSize, kHiddenSize}},
+                          {"blk.0.ffn_norm", {kHiddenSize}},
+                          {"blk.0.ffn_gate", {kHiddenSize, kMlpSize}},
+                          {"blk.0.ffn_up", {kHiddenSize, kMlpSize}},
+                          {"blk.0.ffn_down", {kMlpSize, kHiddenSize}}};
     GgufBytes head, data;
     head.Header(std::size(parts), 15).KeyText("general.architecture", "llama");
-    head.Key("llama.context_length", 2048).Key("llama.embedding_length", kHidden);
-    head.Key("llama.block_count", 1).Key("llama.feed_forward_length", kMlp);
+    head.Key("llama.context_length", 2048).Key("llama.embedding_length", kHiddenSize);
+    head.Key("llama.block_count", 1).Key("llama.feed_forward_length", kMlpSize);
     head.Key("llama.attention.head_count", 2).Key("llama.attention.head_count_kv", 2);
     head.KeyFloat("llama.attention.layer_norm_rms_epsilon", 1e-5f);
     head.KeyFloat("llama.rope.freq_base", 10000.0f);
@@ -49,7 +54,8 @@ class ProductRowsRunTest : public RunTest {
     uint32_t state = 1;
     for (const Part& part : parts) {
       const bool vector = part.dims.size() == 1;
-      head.Tensor(StrCat(part.name, ".weight"), part.dims, vector ? 0 : kQ80, data.bytes.size());
+      head.Tensor(StrCat(part.name, ".weight"), part.dims, vector ? 0 : kTypeQ80,
+                  data.bytes.size());
       const uint64_t count = part.dims[0] * (vector ? 1 : part.dims[1]);
       for (uint64_t i = 0; i < count; ++i) {
         if (!vector && i % 32 == 0) data.Number(0x1400, 2);  // a scale of 2^-10
