@@ -27,8 +27,9 @@ Status CheckKiviLayout(const ModelShape& shape, int64_t group, int64_t residual)
       if (shape.value_dim % one == 0) right.push_back(StrCat(one));
     }
     return BadInput(
-        StrCat("group ", group, " must divide the ", shape.value_dim, " dims of a value; expected ",
-               right.empty() ? "store.affine, as none of 16 to 128 does" : Join(right, " or ")));
+        StrCat("group ", group, " must divide the ", shape.value_dim, " dims of a value; ",
+               right.empty() ? "none of 16, 32, 64 and 128 does, and store.affine takes others"
+                             : StrCat("expected ", Join(right, " or "))));
   }
   return {};
 }

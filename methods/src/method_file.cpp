@@ -3,6 +3,7 @@
 #include <exception>
 #include <filesystem>
 #include <initializer_list>
+#include <system_error>
 
 #include "core/files.h"
 #include "core/json.h"
@@ -310,7 +311,10 @@ Result<Method> LoadMethod(const std::string& name, const std::string& directory,
   if (!overrides.empty()) json.erase("conformance");
   for (const std::string& text : overrides) KVG_TRY(Override(text, json));
   KVG_ASSIGN(Method method, ParseMethod(json, path));
-  if (path == name && json.contains("stages") && json["stages"].contains("store")) {
+  std::error_code unknown;  // a directory that is not there holds no file
+  const std::filesystem::path holds = std::filesystem::absolute(path).parent_path();
+  const bool shipped = std::filesystem::equivalent(holds, directory, unknown);
+  if (!shipped && json.contains("stages") && json["stages"].contains("store")) {
     for (const auto& param : json["stages"]["store"].items()) {
       method.chosen_by_user[StrCat("store.", param.key())] = path;
     }

@@ -34,6 +34,7 @@ TEST_F(GroupsTest, AnAnswerSaysWhatAShippedMethodDoes) {
   EXPECT_EQ(shipped.exit_code, 0) << shipped.err;
   EXPECT_THAT(shipped.err, HasSubstr(note_));
   EXPECT_EQ(shipped.err.find(note_), shipped.err.rfind(note_));
+  EXPECT_THAT(Answer("'" KVG_SOURCE_DIR "/configs/methods/flexgen.json'").err, HasSubstr(note_));
   const Outcome whole = Answer("flexgen --set store.key_group=40 --set store.value_group=80");
   EXPECT_EQ(whole.exit_code, 0) << whole.err;
   EXPECT_THAT(whole.err, Not(HasSubstr("do not divide")));
