@@ -156,7 +156,8 @@ TEST_F(ResultsTest, ReportTellsWhatItWroteAndPrintsItsTables) {
   EXPECT_EQ((*json)["bytes"].get<size_t>(), Must(ReadFile(Path("a.html"))).size());
 
   EXPECT_EQ(Run("report a.db -o - --max-answers 5").out, *ReadFile(Path("a.html")));
-  EXPECT_THAT(Run("report a.db -o - --json").err, HasSubstr("name a file"));
+  EXPECT_THAT(Run("report a.db -o - --json").err,
+              HasSubstr("--out - and --json both print; name a file"));
 
   const Outcome table = Run("report a.db --format table");
   EXPECT_EQ(table.exit_code, 0) << table.err;

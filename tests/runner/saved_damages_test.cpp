@@ -85,7 +85,7 @@ TEST(SavedDamages, OfKeysOfTheHeader) {
       "key \"state\" of its header is 1040; expected at most the 1007 bytes behind the ids");
   RefusesSaved(set("pictures", 5000),
                "key 'pictures' of its header is 5000; expected at most the 1051");
-  RefusesSaved(set("pictures", 8), "pictures of the prompt: pieces is ");
+  RefusesSaved(set("pictures", 8), "pictures of the prompt: their number of pieces is ");
   RefusesSaved(SavedWithHeader([](Json& header) { header = Json::array(); }),
                "its header is []; expected a JSON object");
 }

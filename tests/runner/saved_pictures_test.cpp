@@ -58,12 +58,13 @@ TEST(SavedPictures, OthersAreRefused) {
   };
   const Damage damages[] = {
       {[](SavedCache& s) { s.ids.resize(2); },
-       "pictures of the prompt: pieces is 3; expected 1 .. 1"},
+       "pictures of the prompt: their number of pieces is 3; expected 1 .. 1"},
       {[](SavedCache& s) { s.ids.resize(25); },
        "piece 2: its first position is 17; expected 16 .. 16"},
       {[](SavedCache& s) { s.spans[1].first = 12; },
        "piece 1: its first position is 12; expected 13 .. 24"},
-      {[](SavedCache& s) { s.spans[0].count = 11; }, "piece 0: its positions is 11; expected 10"},
+      {[](SavedCache& s) { s.spans[0].count = 11; },
+       "piece 0: its number of positions is 11; expected 10"},
       {[](SavedCache& s) { s.spans[1].modality = Modality::kText; },
        "piece 1: its modality (1 image, 2 video, 3 audio) is 0; expected 1 .. 3"},
       {[](SavedCache& s) { s.spans[2].piece = static_cast<VisualSpan::Piece>(5); },
@@ -73,11 +74,11 @@ TEST(SavedPictures, OthersAreRefused) {
       {[](SavedCache& s) { s.spans[2].frame = 1 << 21; },
        "piece 2: its first frame is 2097152; expected 0 .. 1048576"},
       {[](SavedCache& s) { s.spans[1].grid[1] = 0; },
-       "piece 1: the rows of its grid is 0; expected 1 .. 1048576"},
+       "piece 1: its number of rows is 0; expected 1 .. 1048576"},
       {[](SavedCache& s) { s.spans[1].tile_row = -2; },
        "piece 1: the row of its tile is -2; expected -1 .. 1048576"},
       {[](SavedCache& s) { s.spans[1].places[2] = 9; },
-       "piece 1: its places is 9; expected -1 .. 8"},
+       "piece 1: one of its places is 9; expected -1 .. 8"},
   };
   for (const Damage& damage : damages) {
     SCOPED_TRACE(damage.message);

@@ -154,7 +154,8 @@ TEST_F(SavedStateTest, OtherBytesAreRefused) {
       EXPECT_THAT(refused(saved.state.substr(0, size)),
                   AllOf(HasSubstr("a.kvc: "), HasSubstr("ends early")));
     }
-    EXPECT_THAT(refused(saved.state + "x"), HasSubstr("state of the method: 1 bytes too many"));
+    EXPECT_THAT(refused(saved.state + "x"),
+                HasSubstr("state of the method: 1 bytes behind its end"));
     // Whatever is in it: refused, or gone on with.
     for (size_t at = 0; at < saved.state.size(); at += 1 + saved.state.size() / 60) {
       std::string wrong = saved.state;

@@ -69,7 +69,8 @@ Status RunReport(const ReportFlags& flags) {
   std::string out = flags.out;
   const bool printed = out == "-";
   if (printed && flags.json) {
-    return BadInput("--out - prints the report, and --json what was written; name a file");
+    return BadInput(
+        "--out - and --json both print; name a file for the report, or leave out --json");
   }
   if (out.empty()) {
     out = std::filesystem::path(flags.stores.back()).replace_extension(".html").string();

@@ -30,8 +30,8 @@ Status FieldsOfPiece(StateFields& fields, int64_t begin, int64_t end, VisualSpan
                   &span.piece));
   KVG_TRY(FieldAs(fields, "the number of its picture", 0, kMostShown, &span.index));
   KVG_TRY(FieldAs(fields, "its first frame", 0, kMostShown, &span.frame));
-  const char* const sides[] = {"the times of its grid", "the rows of its grid",
-                               "the columns of its grid"};
+  const char* const sides[] = {"its number of times", "its number of rows",
+                               "its number of columns"};
   for (size_t i = 0; i < span.grid.size(); ++i) {
     KVG_TRY(FieldAs(fields, sides[i], 1, kMostShown, &span.grid[i]));
   }
@@ -42,12 +42,13 @@ Status FieldsOfPiece(StateFields& fields, int64_t begin, int64_t end, VisualSpan
       int64_t{span.grid[0]} * span.grid[1] * (span.grid[2] + (span.newlines ? 1 : 0));
   bool some = !span.places.empty();
   KVG_TRY(fields.Flag("whether it shows some places of its grid", &some));
-  KVG_TRY(fields.Number("its positions", some ? 1 : all, some ? end - begin : all, &span.count));
+  KVG_TRY(fields.Number("its number of positions", some ? 1 : all, some ? end - begin : all,
+                        &span.count));
   KVG_TRY(fields.Number("its first position", begin, end - span.count, &span.first));
   if (!some) return {};
   std::vector<int64_t> places(span.places.begin(), span.places.end());
-  KVG_TRY(
-      fields.Numbers("its places", span.count, -1, std::min<int64_t>(all - 1, INT32_MAX), &places));
+  KVG_TRY(fields.Numbers("one of its places", span.count, -1, std::min<int64_t>(all - 1, INT32_MAX),
+                         &places));
   span.places.clear();
   for (const int64_t place : places) span.places.push_back(static_cast<int32_t>(place));
   return {};
@@ -58,7 +59,7 @@ template <class Bytes>
 Status PictureFields(Bytes* bytes, int64_t tokens, std::vector<VisualSpan>* spans) {
   StateFields all(bytes, "pictures of the prompt");
   int64_t count = std::ssize(*spans), begin = 0;
-  KVG_TRY(all.Number("pieces", 1, tokens, &count));
+  KVG_TRY(all.Number("their number of pieces", 1, tokens, &count));
   spans->resize(static_cast<size_t>(count));
   for (int64_t i = 0; i < count; ++i) {
     VisualSpan& span = (*spans)[static_cast<size_t>(i)];

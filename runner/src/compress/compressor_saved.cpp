@@ -87,7 +87,7 @@ Status Compressor::Impl::GoOn(const Prompt& prompt, std::string_view state, KvCa
     KVG_TRY(Fields(fields));
     if (!state.empty()) {
       return BadInput(
-          StrCat("state of the method: ", state.size(), " bytes too many; expected none"));
+          StrCat("state of the method: ", state.size(), " bytes behind its end; expected none"));
     }
     KVG_TRY(CheckGoesOn());
     head_budget_ =
