@@ -24,6 +24,15 @@ class GroupsTest : public RunTest {
                "--max-new-tokens 2 --method ",
                method));
   }
+  Outcome Plan(const std::string& methods) const {
+    Write("mine.json",
+          StrCat(R"({"models": [{"path": ")", Path("config.json"),
+                 R"(", "name": "tiny", "weights": "random:5"}], "tasks": [{"task": "passkey",
+        "samples": 1, "source": {"lengths": "320"}, "max_new_tokens": 6}], "budgets": ["none"],
+        "methods": [)",
+                 methods, "]}"));
+    return RunProgram(directory_, StrCat("plan ", Path("mine.json")));
+  }
   const std::string note_ =
       "method flexgen: groups of 64 do not divide the 80 dims of keys; the last one of an entry "
       "has 16 and a scale of its own";
@@ -46,23 +55,15 @@ TEST_F(GroupsTest, AnAnswerSaysWhatAShippedMethodDoes) {
 }
 
 TEST_F(GroupsTest, SoDoesAPlan) {
-  Write("mine.json",
-        StrCat(R"({"models": [{"path": ")", Path("config.json"),
-               R"(", "name": "tiny", "weights": "random:5"}], "tasks": [{"task": "passkey",
-        "samples": 1, "source": {"lengths": "320"}, "max_new_tokens": 6}], "budgets": ["none"],
-        "methods": ["flexgen", {"method": "int8", "overrides": {"store.key_group": 48}}]})"));
-  const Outcome plan = RunProgram(directory_, StrCat("plan ", Path("mine.json")));
+  const Outcome plan =
+      Plan(R"("flexgen", {"method": "int8", "overrides": {"store.key_group": 48}})");
   EXPECT_THAT(plan.err, HasSubstr(StrCat("tiny: ", note_)));
   EXPECT_THAT(plan.out, HasSubstr("store.key_group 48 does not divide the 80 dims of keys"));
 }
 
 TEST_F(GroupsTest, RowsOfAMethodAreToldOnce) {
-  Write("mine.json",
-        StrCat(R"({"models": [{"path": ")", Path("config.json"),
-               R"(", "name": "tiny", "weights": "random:5"}], "tasks": [{"task": "passkey",
-        "samples": 1, "source": {"lengths": "320"}, "max_new_tokens": 6}], "budgets": ["none"],
-        "methods": ["flexgen", {"method": "flexgen", "overrides": {"store.key_bits": 2}}]})"));
-  const Outcome plan = RunProgram(directory_, StrCat("plan ", Path("mine.json")));
+  const Outcome plan =
+      Plan(R"("flexgen", {"method": "flexgen", "overrides": {"store.key_bits": 2}})");
   EXPECT_THAT(plan.err, HasSubstr(note_)) << plan.out;
   EXPECT_EQ(plan.err.find(note_), plan.err.rfind(note_));
 }
