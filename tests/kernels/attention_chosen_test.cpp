@@ -163,7 +163,7 @@ class OneHead {
   KvSegment segment_;
 };
 
-std::vector<ChosenCase> Cases() {
+std::vector<ChosenCase> ChosenCases() {
   std::vector<ChosenCase> cases;
   for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
     const std::string type = std::string(NameOf(dtype)) + ", ";
@@ -213,7 +213,7 @@ std::vector<ChosenCase> Cases() {
 
 TEST(AttentionChosen, WhatIsNotReadAddsNothing) {
   for (const KvBackend& backend : KvBackends()) {
-    for (const ChosenCase& c : Cases()) {
+    for (const ChosenCase& c : ChosenCases()) {
       OneHead head(backend, c);
       for (const Pattern& pattern : kPatterns) {
         SCOPED_TRACE(backend.name + ": " + c.name + ", " + pattern.name);
@@ -230,7 +230,7 @@ TEST(AttentionChosen, WhatIsNotReadAddsNothing) {
 // Pages of which single entries are read may hold each entry's numbers side by side.
 TEST(AttentionChosen, PagesByEntryChangeNoBit) {
   for (const KvBackend& backend : KvBackends()) {
-    for (const ChosenCase& c : Cases()) {
+    for (const ChosenCase& c : ChosenCases()) {
       ChosenCase by_entry = c;
       by_entry.format.by_entry = true;
       OneHead panels(backend, c), rows(backend, by_entry);
@@ -251,7 +251,7 @@ TEST(AttentionChosen, PagesByEntryChangeNoBit) {
 
 TEST(AttentionChosen, HeadsOfAGroupReadTheirOwn) {
   for (const KvBackend& backend : KvBackends()) {
-    for (const ChosenCase& c : Cases()) {
+    for (const ChosenCase& c : ChosenCases()) {
       OneHead head(backend, c);
       for (const Pattern& pattern : kPatterns) {
         if (pattern.one_in != 12 && pattern.one_in != 20) continue;

@@ -68,7 +68,7 @@ Scene MakeScene(const char* name, DType dtype, int64_t group, int64_t rows,
   return scene;
 }
 
-std::vector<Scene> Scenes() {
+std::vector<Scene> SumScenes() {
   std::vector<Scene> scenes;
   for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
     scenes.push_back(MakeScene("plain", dtype, 3, 70, {1500, 1100}));
@@ -94,7 +94,7 @@ std::vector<Scene> Scenes() {
 }
 
 TEST(AttentionSums, AreThoseOfASecondPass) {
-  for (const Scene& scene : Scenes()) {
+  for (const Scene& scene : SumScenes()) {
     const auto reference = MakeReferenceAttention();
     const auto codecs = MakeReferenceCodec();
     const Sums want = SumUp(*reference, *codecs, scene);
@@ -120,7 +120,7 @@ TEST(AttentionSums, AreThoseOfASecondPass) {
 }
 
 TEST(AttentionSums, DoNotDependOnThreadsOrCompany) {
-  for (const Scene& scene : Scenes()) {
+  for (const Scene& scene : SumScenes()) {
     for (const Isa isa : SupportedIsas()) {
       SCOPED_TRACE(std::string(NameOf(isa)) + " " + std::string(NameOf(scene.dtype)) + " " +
                    scene.name);

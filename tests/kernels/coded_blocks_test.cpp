@@ -15,7 +15,7 @@
 namespace kvgauge {
 namespace {
 
-constexpr DType kStores[] = {DType::kF32, DType::kF16, DType::kBF16};
+constexpr DType kBlockStores[] = {DType::kF32, DType::kF16, DType::kBF16};
 
 std::unique_ptr<PackedMatrix> PackForInt8(LinearOps& ops, std::span<const StoredRows> parts,
                                           int64_t k, DType store) {
@@ -48,7 +48,7 @@ TEST_P(CodedBlocksTest, HaveTheBitsOfTheSlowTwin) {
     for (int64_t i = 0; i < std::min<int64_t>(s.k, 256); ++i)
       x[static_cast<size_t>(i)] *= i == 7 ? 1e-38f : 1e-39f;
     const auto bias = RandomValues(s.n, ++seed), before = RandomValues(s.m * s.n, ++seed);
-    for (const DType store : kStores) {
+    for (const DType store : kBlockStores) {
       SCOPED_TRACE(
           StrCat(s.m, "x", s.n, "x", s.k, " ", BlockShapeOf(format).name, " ", NameOf(store)));
       const auto fast = Tested(), twin = MakeReferenceLinear();
@@ -129,7 +129,7 @@ TEST_P(CodedBlocksTest, MixedPanelsTakeRowsOfTheirOwn) {
   const auto floats = RandomValues(64 * k, 3);
   const StoredRows parts[] = {a.rows, b.rows, {.floats = View(floats, {64, k}), .format = {}}};
   const auto x = RandomValues(m * k, 4);
-  for (const DType store : kStores) {
+  for (const DType store : kBlockStores) {
     SCOPED_TRACE(NameOf(store));
     const auto ops = Tested();
     const auto packed = PackForInt8(*ops, parts, k, store);

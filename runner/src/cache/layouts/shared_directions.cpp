@@ -51,7 +51,7 @@ struct Pair {
 
 // The parts of a head: whether its keys and its values stay apart; shared entries end with kShared,
 // to which sealing adds.
-enum Part : size_t { kApart, kKeysApart, kValuesApart, kShared, kFresh, kParts };
+enum SharedPart : size_t { kApart, kKeysApart, kValuesApart, kShared, kFresh, kParts };
 
 bool IsShared(size_t part, KvSide side) {
   return part == kShared || part == (side == KvSide::kKeys ? kValuesApart : kKeysApart);
@@ -371,8 +371,8 @@ Status SharedDirectionsLayer::Convert(LayerEntries& upper, std::span<const Layer
     }
     std::array<std::vector<int32_t>, kFresh> members;  // of each part, ascending
     for (size_t i = 0; i < positions.size(); ++i) {
-      const Part part = distinct[0][i] ? (distinct[1][i] ? kApart : kKeysApart)
-                                       : (distinct[1][i] ? kValuesApart : kShared);
+      const SharedPart part = distinct[0][i] ? (distinct[1][i] ? kApart : kKeysApart)
+                                             : (distinct[1][i] ? kValuesApart : kShared);
       members[part].push_back(static_cast<int32_t>(i));
     }
     std::vector<int32_t> order;

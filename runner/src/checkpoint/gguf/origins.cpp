@@ -10,7 +10,7 @@
 namespace kvgauge {
 namespace {
 
-constexpr int64_t kMostStacked = 1 << 16;
+constexpr int64_t kMostStackedInGguf = 1 << 16;
 
 std::string NameOfTensor(const GgufFile& file, const GgufTensor& tensor) {
   return StrCat(file.PartOf(tensor)->path(), ": tensor ", Quoted(tensor.name, 120));
@@ -145,11 +145,11 @@ class OriginFinder {
   Status AddStacked(const GgufTensor& tensor, const GgufPlace& place) {
     const bool norm = tensor.name.ends_with("_norm.weight");
     const size_t rank = norm || place.name.ends_with(".bias") ? 2 : 3;
-    if (tensor.shape.size() != rank || tensor.shape[0] > kMostStacked) {
+    if (tensor.shape.size() != rank || tensor.shape[0] > kMostStackedInGguf) {
       return BadInput(StrCat(NameOfTensor(file_, tensor), " has ", tensor.shape.size(),
                              " dimensions, the first ", tensor.shape[0], "; expected ", rank,
-                             ": at most ", kMostStacked, norm ? " heads" : " experts", ", rows",
-                             rank == 3 ? " and columns" : ""));
+                             ": at most ", kMostStackedInGguf, norm ? " heads" : " experts",
+                             ", rows", rank == 3 ? " and columns" : ""));
     }
     const int64_t halves = place.second.empty() ? 1 : 2;
     if (tensor.shape[1] % halves != 0) {

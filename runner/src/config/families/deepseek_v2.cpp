@@ -15,7 +15,7 @@ void ReadGroups(ConfigReader& reader, MoeConfig& moe) {
   reader.Int("topk_group", 1, 1, kMostExperts);
 }
 
-void ReadExperts(ConfigReader& reader, ModelConfig& config) {
+void ReadDeepseekV2Experts(ConfigReader& reader, ModelConfig& config) {
   MoeConfig moe = ReadDeepseekExperts(
       reader, {.experts = "n_routed_experts", .default_experts = 64, .default_ffn = 1407}, 2, 0,
       config);
@@ -37,7 +37,7 @@ void ReadDeepseekV2(ConfigReader& reader, ModelConfig& config) {
   config.tied_head = reader.Bool("tie_word_embeddings", false);
   ReadRope(reader, {.head_dim = config.mla->rope_dim, .layout = RopeLayout::kInterleaved}, config);
   ReadLatentScale(reader, config);
-  ReadExperts(reader, config);
+  ReadDeepseekV2Experts(reader, config);
   CheckLayerTypes(reader, config);
   reader.Neutral("attention_bias", false);
   reader.Neutral("mlp_bias", false);

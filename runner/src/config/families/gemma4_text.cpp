@@ -84,7 +84,7 @@ void ReadFullHeads(ConfigReader& reader, ModelConfig& config) {
   ReadRopesByKind(reader, full, {.head_dim = config.key_dim}, kRopes, config);
 }
 
-void ReadExperts(ConfigReader& reader, ModelConfig& config) {
+void ReadGemma4Experts(ConfigReader& reader, ModelConfig& config) {
   const bool mixes = reader.Bool("enable_moe_block", false);
   if (!mixes) return reader.Ignore({"num_experts", "top_k_experts", "moe_intermediate_size"});
   MoeConfig moe;
@@ -128,7 +128,7 @@ void ReadGemma4(ConfigReader& reader, ModelConfig& config) {
   // Whatever layer_types says, as transformers has it.
   if (!config.layers.empty()) config.layers.back().window = 0;
   ReadFullHeads(reader, config);
-  ReadExperts(reader, config);
+  ReadGemma4Experts(reader, config);
   constexpr std::string_view kColumns = "hidden_size_per_layer_input";
   const bool none = reader.PresenceOf(kColumns) == ConfigReader::Presence::kNull;
   const int64_t columns = reader.Int(kColumns, none ? 0 : 256, 0, kMostHidden);

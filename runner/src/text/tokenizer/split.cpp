@@ -13,13 +13,13 @@ bool IsRustDigit(char32_t c) {
   return HasClass(c, kNumber) || (c >= 0x11de0 && c <= 0x11de9) || (c >= 0x16ff4 && c <= 0x16ff6);
 }
 
-struct Part {
+struct SplitPart {
   Span span;
   bool is_match;
 };
 
 // Matches and the gaps between them, covering the text.
-void CoverText(size_t text_size, const std::vector<Span>& matches, std::vector<Part>& parts) {
+void CoverText(size_t text_size, const std::vector<Span>& matches, std::vector<SplitPart>& parts) {
   parts.clear();
   size_t at = 0;
   for (const Span& match : matches) {
@@ -91,25 +91,25 @@ Status Splitter::FindMatches(std::string_view text, std::vector<Span>& matches) 
 
 Status Splitter::Split(std::string_view text, std::vector<Span>& pieces) const {
   thread_local std::vector<Span> matches;
-  thread_local std::vector<Part> parts;
+  thread_local std::vector<SplitPart> parts;
   KVG_TRY(FindMatches(text, matches));
   CoverText(text.size(), matches, parts);
   if (invert_) {
-    for (Part& part : parts) part.is_match = !part.is_match;
+    for (SplitPart& part : parts) part.is_match = !part.is_match;
   }
   pieces.clear();
   bool previous = false;
   switch (behavior_) {
     case SplitBehavior::kIsolated:
-      for (const Part& part : parts) pieces.push_back(part.span);
+      for (const SplitPart& part : parts) pieces.push_back(part.span);
       break;
     case SplitBehavior::kRemoved:
-      for (const Part& part : parts) {
+      for (const SplitPart& part : parts) {
         if (!part.is_match) pieces.push_back(part.span);
       }
       break;
     case SplitBehavior::kContiguous:
-      for (const Part& part : parts) {
+      for (const SplitPart& part : parts) {
         if (part.is_match == previous && !pieces.empty()) {
           pieces.back().end = part.span.end;
         } else {
@@ -119,7 +119,7 @@ Status Splitter::Split(std::string_view text, std::vector<Span>& pieces) const {
       }
       break;
     case SplitBehavior::kMergedWithPrevious:
-      for (const Part& part : parts) {
+      for (const SplitPart& part : parts) {
         if (part.is_match && !previous && !pieces.empty()) {
           pieces.back().end = part.span.end;
         } else {
@@ -130,7 +130,7 @@ Status Splitter::Split(std::string_view text, std::vector<Span>& pieces) const {
       break;
     case SplitBehavior::kMergedWithNext:
       for (size_t i = parts.size(); i-- > 0;) {
-        const Part& part = parts[i];
+        const SplitPart& part = parts[i];
         if (part.is_match && !previous && !pieces.empty()) {
           pieces.back().begin = part.span.begin;
         } else {
