@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <cstddef>
 #include <utility>
 
 #include "core/check.h"
@@ -66,6 +67,34 @@ std::vector<std::pair<int64_t, int64_t>> SpansOf(DType dtype, int64_t k) {
   return spans;
 }
 
+// How the ways to sum a span failed.
+class Failures {
+ public:
+  void Add(int check) { ++counts_[static_cast<size_t>(check)]; }
+  std::string Describe(int64_t k) const {
+    // In the order of ManyRows::Failed.
+    static constexpr const char* kChecks[kKinds] = {"",
+                                                    "refused",
+                                                    "failed for rows that all differ",
+                                                    "failed for one row in every position",
+                                                    "failed for rows of zeros",
+                                                    "failed for sums of several spans"};
+    int64_t ways = 0;
+    std::vector<std::string> texts;
+    for (size_t i = 1; i < kKinds; ++i) {
+      ways += counts_[i];
+      if (counts_[i] > 0) texts.push_back(StrCat(counts_[i], " ", kChecks[i]));
+    }
+    if (ways == 0) return StrCat("the library has no way to sum ", k, " products in one place");
+    return StrCat("no way of the library to sum ", k, " products has their bits (of ", ways, ": ",
+                  Join(texts, ", "), ")");
+  }
+
+ private:
+  static constexpr size_t kKinds = 6;
+  std::array<int64_t, kKinds> counts_ = {};
+};
+
 const char* AtColumn(const void* data, DType dtype, int64_t column) {
   return static_cast<const char*>(data) + column * SizeOf(dtype);
 }
@@ -101,59 +130,76 @@ struct ManyRows::Probe {
 
 // Each row in company of others, one row in every position, and rows of zeros. Columns that the
 // block does not sum are zeros.
-bool ManyRows::Agrees(const Pinned& block, const Probe& probe) const {
+ManyRows::Failed ManyRows::Check(const Pinned& block, const Probe& probe) const {
   const Pinned::Span& last = block.spans.back();
   const int64_t begin = block.spans.front().begin, end = last.begin + last.product.k;
   struct Company {
     int64_t period, end;
+    Failed check;
   };
-  for (const Company& company : {Company{probe.whole.rows, end}, {1, end}, {1, begin}}) {
+  for (const Company& company : {Company{probe.whole.rows, end, Failed::kOtherRows},
+                                 {1, end, Failed::kOneRow},
+                                 {1, begin, Failed::kZeros}}) {
     probe.Fill(company.period, begin, company.end);
     own_(probe.whole, probe.x, probe.w, probe.own);
-    Multiply(block, probe.x, probe.w, probe.other);
-    if (!probe.SameResults()) return false;
+    if (!TryMultiply(block, probe.x, probe.w, probe.other)) return Failed::kRefused;
+    if (!probe.SameResults()) return company.check;
   }
-  return true;
+  return Failed::kNone;
 }
 
 std::optional<ManyRows::Pinned> ManyRows::Pin(const BlockProduct& whole, const Probe& probe,
                                               std::string* why) const {
+  const std::vector<std::pair<int64_t, int64_t>> spans = SpansOf(whole.dtype, whole.k);
   Pinned block = {.rows = whole.rows, .spans = {}};
-  std::map<int64_t, ProductLibrary::Way> ways;  // by the length of a span
-  for (const auto& [begin, end] : SpansOf(whole.dtype, whole.k)) {
+  // The spans of one length share a way. All are of the first one's length but the last.
+  for (size_t first = 0; first < spans.size();) {
     BlockProduct part = whole;
-    part.k = end - begin;
-    if (!ways.contains(part.k)) {
-      bool summed = false;  // by our kernels, rows that all differ
-      const std::vector<ProductLibrary::Way> candidates = library_.Ways(part);
-      for (const ProductLibrary::Way& way : candidates) {
-        if (!summed) {
-          // Zeros outside of the span, so that our kernels sum it alone.
-          probe.Fill(whole.rows, begin, end);
-          own_(whole, probe.x, probe.w, probe.own);
-        }
-        summed = true;
-        ActOn(stream_);
-        const bool done =
-            library_.Multiply(part, way, AtColumn(probe.x, whole.dtype, begin),
-                              AtColumn(probe.w, whole.dtype, begin), false, probe.other, stream_);
-        if (!done || !probe.SameResults()) continue;
+    part.k = spans[first].second - spans[first].first;
+    size_t next = first;
+    while (next < spans.size() && spans[next].second - spans[next].first == part.k) ++next;
+    const auto with = [&](Pinned pinned, const ProductLibrary::Way& way, size_t end) {
+      for (size_t i = first; i < end; ++i) pinned.spans.push_back({spans[i].first, part, way});
+      return pinned;
+    };
+    Failures failures;
+    bool summed = false;  // by our kernels, rows that all differ
+    const std::vector<ProductLibrary::Way> ways = library_.Ways(part);
+    for (const ProductLibrary::Way& way : ways) {
+      const Pinned alone = with({.rows = whole.rows, .spans = {}}, way, first + 1);
+      if (!summed) {
+        // Zeros outside of the span, so that our kernels sum it alone.
+        probe.Fill(whole.rows, spans[first].first, spans[first].second);
+        own_(whole, probe.x, probe.w, probe.own);
+      }
+      summed = true;
+      Failed failed = Failed::kNone;
+      if (!TryMultiply(alone, probe.x, probe.w, probe.other)) {
+        failed = Failed::kRefused;
+      } else if (!probe.SameResults()) {
+        failed = Failed::kOtherRows;
+      } else {
         summed = false;
-        if (!Agrees({.rows = whole.rows, .spans = {{begin, part, way}}}, probe)) continue;
-        ways[part.k] = way;
+        failed = Check(alone, probe);
+      }
+      if (failed == Failed::kNone && next > 1) {
+        // Behind the spans before, whose ways are known.
+        failed = Check(with(block, way, next), probe);
+        if (failed != Failed::kNone && failed != Failed::kRefused) failed = Failed::kSpans;
+      }
+      if (failed == Failed::kNone) {
+        block = with(std::move(block), way, next);
         break;
       }
-      if (!ways.contains(part.k)) {
-        *why = StrCat("none of the library's ", candidates.size(), " ways to sum ", part.k,
-                      " products has their bits");
-        return std::nullopt;
-      }
+      failures.Add(static_cast<int>(failed));
     }
-    block.spans.push_back({begin, part, ways[part.k]});
+    if (block.spans.size() < next) {
+      *why = failures.Describe(part.k);
+      return std::nullopt;
+    }
+    first = next;
   }
-  if (block.spans.size() == 1 || Agrees(block, probe)) return block;
-  *why = "the library's bits depend on a row's place, company or sums before";
-  return std::nullopt;
+  return block;
 }
 
 void ManyRows::Prepare(DType dtype, int64_t n, int64_t stride, void* w) {
@@ -207,15 +253,23 @@ const ManyRows::Pinned* ManyRows::BlockOf(DType dtype, int64_t n, int64_t stride
   return last.rows == library_.blocks().back() ? &last : nullptr;
 }
 
-void ManyRows::Multiply(const Pinned& block, const void* x, const void* w, float* out) const {
+// False: the library refused a span, and the result is undefined.
+bool ManyRows::TryMultiply(const Pinned& block, const void* x, const void* w, float* out) const {
   for (const Pinned::Span& span : block.spans) {
     const DType dtype = span.product.dtype;
     ActOn(stream_);
-    const bool done = library_.Multiply(span.product, span.way, AtColumn(x, dtype, span.begin),
-                                        AtColumn(w, dtype, span.begin), &span != block.spans.data(),
-                                        out, stream_);
-    KVG_CHECK(done, StrCat(library_.name(), " refuses a product that it took before"));
+    if (!library_.Multiply(span.product, span.way, AtColumn(x, dtype, span.begin),
+                           AtColumn(w, dtype, span.begin), &span != block.spans.data(), out,
+                           stream_)) {
+      return false;
+    }
   }
+  return true;
+}
+
+void ManyRows::Multiply(const Pinned& block, const void* x, const void* w, float* out) const {
+  KVG_CHECK(TryMultiply(block, x, w, out),
+            StrCat(library_.name(), " refuses a product that it took before"));
 }
 
 }  // namespace kvgauge::cuda

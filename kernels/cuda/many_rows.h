@@ -99,7 +99,10 @@ class ManyRows {
  private:
   using Shape = std::tuple<DType, int64_t, int64_t>;  // of weights
   struct Probe;
-  bool Agrees(const Pinned& block, const Probe& probe) const;
+  // The check that a way failed, in the order in which they are made.
+  enum class Failed { kNone, kRefused, kOtherRows, kOneRow, kZeros, kSpans };
+  bool TryMultiply(const Pinned& block, const void* x, const void* w, float* out) const;
+  Failed Check(const Pinned& block, const Probe& probe) const;
   std::optional<Pinned> Pin(const BlockProduct& whole, const Probe& probe, std::string* why) const;
 
   ProductLibrary& library_;

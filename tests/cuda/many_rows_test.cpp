@@ -28,6 +28,7 @@ enum class WaySums {
   kByCompany,        // in halves where the next row is the same
   kNegativeZeros,    // as ours, but zeros get a sign
   kOntoThoseBefore,  // the chain begins with what `out` holds
+  kOnlyFirst,        // as ours, but refused where it is to add
   kNotAtAll,         // refused
 };
 
@@ -51,7 +52,7 @@ class StandIn : public ProductLibrary {
   bool Multiply(const BlockProduct& p, const Way& way, const void* x, const void* w, bool add,
                 float* out, Stream) override {
     const auto sums = static_cast<WaySums>(way[0]);
-    if (sums == WaySums::kNotAtAll) return false;
+    if (sums == WaySums::kNotAtAll || (sums == WaySums::kOnlyFirst && add)) return false;
     calls.push_back(p.rows);
     const emulated::DeviceAccess access;
     for (int64_t i = 0; i < p.rows; ++i) {
@@ -220,9 +221,40 @@ TEST(ManyRows, WaysThatGiveOtherBitsAreNotPinned) {
     EXPECT_EQ(calls_of(dtype, 64, {WaySums::kInHalves, WaySums::kNotAtAll, WaySums::kAsOurs}),
               Rows{48});
   }
-  // Bits that are ours in one span and not in two.
-  EXPECT_EQ(calls_of(DType::kF16, 64, {WaySums::kOntoThoseBefore}), Rows{48});
-  EXPECT_EQ(calls_of(DType::kF16, kProductSpan + 32, {WaySums::kOntoThoseBefore}), Rows{});
+  // Bits that are ours in one span and not in two, and sums that are refused in the second.
+  for (const WaySums wrong : {WaySums::kOntoThoseBefore, WaySums::kOnlyFirst}) {
+    EXPECT_EQ(calls_of(DType::kF16, 64, {wrong}), Rows{48});
+    EXPECT_EQ(calls_of(DType::kF16, kProductSpan + 32, {wrong}), Rows{});
+    // The next way is tried for several spans, too.
+    EXPECT_EQ(calls_of(DType::kF16, kProductSpan + 32, {wrong, WaySums::kAsOurs}), (Rows{48, 48}));
+  }
+  // They may be alike.
+  EXPECT_EQ(calls_of(DType::kF16, 2 * kProductSpan, {WaySums::kOnlyFirst, WaySums::kAsOurs}),
+            (Rows{48, 48}));
+}
+
+// Why no way was pinned: the first check that each of them failed.
+TEST(ManyRows, RecordsWhichCheckEachWayFailed) {
+  const auto record_of = [](int64_t k, std::vector<WaySums> ways) {
+    const StandIn library(std::move(ways), {48});
+    std::string why;
+    const std::unique_ptr<Ops> ops = MakeDeviceOps(0, &why);
+    std::vector<float> weights(static_cast<size_t>(8 * k));
+    const Tensor w(weights.data(), DType::kF32, {8, k});
+    const auto packed = ops->linear->Pack({&w, 1}, DType::kBF16);
+    return dynamic_cast<const ManyRowsReport&>(*ops->linear).pinned()[0];
+  };
+  EXPECT_EQ(record_of(64, {}),
+            "bf16 8 x 64: 48 rows by our kernels: the library has no way to sum 64 products in one "
+            "place");
+  EXPECT_EQ(record_of(64, {WaySums::kInHalves, WaySums::kByPlace, WaySums::kByCompany,
+                           WaySums::kNegativeZeros, WaySums::kNotAtAll}),
+            "bf16 8 x 64: 48 rows by our kernels: no way of the library to sum 64 products has "
+            "their bits (of 5: 1 refused, 2 failed for rows that all differ, 1 failed for one row "
+            "in every position, 1 failed for rows of zeros)");
+  EXPECT_EQ(record_of(2 * kProductSpan, {WaySums::kOntoThoseBefore, WaySums::kOnlyFirst}),
+            "bf16 8 x 16384: 48 rows by our kernels: no way of the library to sum 8192 products "
+            "has their bits (of 2: 1 refused, 1 failed for sums of several spans)");
 }
 
 TEST(ManyRows, ShapesThatItCannotTakeAreLeft) {
@@ -299,15 +331,15 @@ TEST(ManyRows, TheProbeSaysWhoMultiplies) {
   }
   const StandIn library({WaySums::kOntoThoseBefore}, {16});
   EXPECT_EQ(ProbeProducts(0),
-            "products of many rows of f32 by stand-in, of bf16, f16 by our kernels (stand-in: the "
-            "library's bits depend on a row's place, company or sums before)");
+            "products of many rows of f32 by stand-in, of bf16, f16 by our kernels (stand-in: "
+            "no way of the library to sum 32 products has their bits (of 1: 1 failed for sums of "
+            "several spans))");
   // f32 has room, and the matrix of bf16.
   emulated::RefuseAllocations(1, 1);
-  EXPECT_EQ(
-      ProbeProducts(0),
-      "products of many rows of f32 by stand-in, of bf16, f16 by our kernels (stand-in: the "
-      "device has no room for the test; the library's bits depend on a row's place, company or "
-      "sums before)");
+  EXPECT_EQ(ProbeProducts(0),
+            "products of many rows of f32 by stand-in, of bf16, f16 by our kernels (stand-in: the "
+            "device has no room for the test; no way of the library to sum 32 products has their "
+            "bits (of 1: 1 failed for sums of several spans))");
 }
 
 TEST(ManyRows, RoomForBlocksIsPlanned) {
@@ -410,10 +442,10 @@ TEST(ManyRows, RecordsWhatItPinned) {
   untrue.Prepare(DType::kBF16, 8, 64, w.data());
   EXPECT_EQ(untrue.BlockOf(DType::kBF16, 8, 64, 500), nullptr);
   const std::vector<std::string> records = {
-      "bf16 8 x 64: 160 rows by our kernels: none of the library's 2 ways to sum 64 products has "
-      "their bits",
-      "bf16 8 x 64: 96 rows by our kernels: none of the library's 2 ways to sum 64 products has "
-      "their bits"};
+      "bf16 8 x 64: 160 rows by our kernels: no way of the library to sum 64 products has their "
+      "bits (of 2: 2 failed for rows that all differ)",
+      "bf16 8 x 64: 96 rows by our kernels: no way of the library to sum 64 products has their "
+      "bits (of 2: 2 failed for rows that all differ)"};
   EXPECT_EQ(untrue.records(), records);
   ManyRows its(
       library, StreamOf(0), [&](const BlockProduct& p, const void* x, const void* y, float* out) {
