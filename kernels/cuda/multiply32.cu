@@ -94,18 +94,22 @@ void MultiplyChosen32(const Product32& product, const void* const* matrices, con
 }
 
 void Multiply32(const Product32& product, Stream stream) {
-  constexpr int64_t kMostBatches = 32768;  // of one grid
-  for (int64_t first = 0; first < product.batches; first += kMostBatches) {
-    Product32 p = product;
-    p.a += first * p.m * p.k;
-    p.b += first * p.n * p.k;
-    p.out += first * p.m * p.n;
-    KVG_LAUNCH(Multiply32Kernel,
-               {.grid_x = CeilDiv(p.n, kTile32),
-                .grid_y = CeilDiv(p.m, kTile32),
-                .grid_z = Least(kMostBatches, p.batches - first),
-                .threads = kBlockThreads},
-               stream, p);
+  constexpr int64_t kMostBatches = 32768, kMostRows = int64_t{65535} * kTile32;  // of one grid
+  const int64_t at_once = product.m <= kMostRows ? kMostBatches : 1;
+  for (int64_t first = 0; first < product.batches; first += at_once) {
+    for (int64_t row = 0; row < product.m; row += kMostRows) {
+      Product32 p = product;
+      p.a += first * p.m * p.k + row * p.a_stride;
+      p.b += first * p.n * p.k;
+      p.out += first * p.m * p.n + row * p.out_stride;
+      p.m = Least(kMostRows, p.m - row);
+      KVG_LAUNCH(Multiply32Kernel,
+                 {.grid_x = CeilDiv(p.n, kTile32),
+                  .grid_y = CeilDiv(p.m, kTile32),
+                  .grid_z = Least(at_once, p.batches - first),
+                  .threads = kBlockThreads},
+                 stream, p);
+    }
   }
 }
 

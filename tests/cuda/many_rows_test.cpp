@@ -406,6 +406,25 @@ TEST(RoundedScratch, ARowForEachChoiceIsPlanned) {
   }
 }
 
+// A grid has fewer rows of blocks than there may be rows.
+TEST(ManyRows, AProductOfFloatsHasMoreRowsThanAGrid) {
+  constexpr int64_t kRows = int64_t{65535} * 64 + 1;
+  std::string why;
+  const std::unique_ptr<Ops> ops = MakeDeviceOps(0, &why);
+  std::vector<float> numbers(kRows);
+  for (size_t i = 0; i < numbers.size(); ++i) numbers[i] = static_cast<float>(i % 1000);
+  const Tensor host(numbers.data(), DType::kF32, {1, kRows, 1});
+  const Buffer rows = ops->memory->Allocate(kRows * 4), out = ops->memory->Allocate(kRows * 4);
+  const Buffer two = ops->memory->Allocate(4);
+  ops->memory->Copy(host, rows.As(DType::kF32, {1, kRows, 1}));
+  ops->rows->Fill(2.0f, two.As(DType::kF32, {1, 1}));
+  ops->linear->MatMulNT(rows.As(DType::kF32, {1, kRows, 1}), two.As(DType::kF32, {1, 1, 1}), 1.0f,
+                        out.As(DType::kF32, {1, kRows, 1}));
+  const std::vector<float> before = numbers;
+  ops->memory->Copy(out.As(DType::kF32, {1, kRows, 1}), host);
+  for (size_t i = 0; i < numbers.size(); ++i) ASSERT_EQ(numbers[i], 2 * before[i]) << i;
+}
+
 // A shorter span at the end of k may have a way of its own.
 TEST(ManyRows, TheDeviceTellsWhatItPinned) {
   class ByLength final : public StandIn {
