@@ -60,6 +60,7 @@ class Tables {
   ~Tables() {
     for (Staging& staging : stagings_) {
       if (staging.sent == nullptr) continue;
+      WaitFor(staging.sent);  // the copy from it
       DestroyEvent(staging.sent);
       FreeHost(staging.data);
     }

@@ -5,12 +5,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "core/strings.h"
+#include "cuda/call_tables.h"
 #include "cuda/device/driver.h"
+#include "cuda/device/graph_recorder.h"
 
 namespace {
 
@@ -19,6 +22,9 @@ using kvgauge::StrCat;
 int current = 0;  // device, of the only thread
 int full = -1;    // the device without room for a context
 bool lost = false;
+bool no_capture = false, no_launch = false;
+int live_graphs = 0;
+const void* locked = nullptr;    // the host's memory that was locked last
 std::vector<std::string> calls;  // that work goes to, with the device that was current
 
 // Streams, pools and events are numbers: 10 * device + 1 and so on.
@@ -64,6 +70,11 @@ cudaError_t cudaMemGetInfo(size_t* free_bytes, size_t* total_bytes) {
   *free_bytes = *total_bytes = size_t{1} << 30;
   return current == full ? cudaErrorMemoryAllocation : cudaSuccess;
 }
+// The second device reads the host's memory where it lies.
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr, int device) {
+  *value = device;
+  return cudaSuccess;
+}
 cudaError_t cudaDeviceSynchronize() { return Note("synchronize", nullptr); }
 cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
   *least = *greatest = 0;
@@ -99,16 +110,25 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
   return Note(StrCat("wait for ", NumberOf(event), " in").c_str(), stream);
 }
 cudaError_t cudaStreamBeginCapture(cudaStream_t, cudaStreamCaptureMode) { return cudaSuccess; }
-cudaError_t cudaStreamEndCapture(cudaStream_t, cudaGraph_t*) { return cudaSuccess; }
+cudaError_t cudaStreamEndCapture(cudaStream_t, cudaGraph_t* graph) {
+  *graph = no_capture ? nullptr : Handle<cudaGraph_t>(1);
+  return no_capture ? cudaErrorStreamCaptureInvalidated : cudaSuccess;
+}
 cudaError_t cudaGraphDestroy(cudaGraph_t) { return cudaSuccess; }
-cudaError_t cudaGraphExecDestroy(cudaGraphExec_t) { return cudaSuccess; }
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t) {
+  --live_graphs;
+  return cudaSuccess;
+}
 cudaError_t cudaGraphExecUpdate(cudaGraphExec_t, cudaGraph_t, cudaGraphExecUpdateResultInfo*) {
   return cudaSuccess;
 }
-cudaError_t cudaGraphInstantiate(cudaGraphExec_t*, cudaGraph_t, unsigned long long) {
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* graph, cudaGraph_t, unsigned long long) {
+  *graph = Handle<cudaGraphExec_t>(++live_graphs);
   return cudaSuccess;
 }
-cudaError_t cudaGraphLaunch(cudaGraphExec_t, cudaStream_t stream) { return Note("graph", stream); }
+cudaError_t cudaGraphLaunch(cudaGraphExec_t, cudaStream_t stream) {
+  return no_launch ? cudaErrorMemoryAllocation : Note("graph", stream);
+}
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
   *event = Handle<cudaEvent_t>(10 * current + 4);
   return cudaSuccess;
@@ -118,10 +138,21 @@ cudaError_t cudaEventDestroy(cudaEvent_t) { return cudaSuccess; }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   return Note(StrCat("record ", NumberOf(event), " in").c_str(), stream);
 }
-cudaError_t cudaEventSynchronize(cudaEvent_t) { return cudaSuccess; }
+cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  calls.push_back(StrCat("reach ", NumberOf(event)));
+  return cudaSuccess;
+}
 cudaError_t cudaEventElapsedTime(float*, cudaEvent_t, cudaEvent_t) { return cudaSuccess; }
-cudaError_t cudaHostAlloc(void**, size_t, unsigned) { return cudaErrorMemoryAllocation; }
-cudaError_t cudaFreeHost(void*) { return cudaSuccess; }
+cudaError_t cudaHostAlloc(void** data, size_t size_bytes, unsigned) {
+  *data = std::malloc(size_bytes);
+  locked = *data;
+  return cudaSuccess;
+}
+cudaError_t cudaFreeHost(void* data) {
+  std::free(data);
+  calls.emplace_back("unlock");
+  return cudaSuccess;
+}
 cudaError_t cudaMallocFromPoolAsync(void** data, size_t, cudaMemPool_t pool, cudaStream_t stream) {
   *data = Handle<void*>(1000 * (NumberOf(pool) / 10 + 1));
   return Note("take", stream);
@@ -129,8 +160,11 @@ cudaError_t cudaMallocFromPoolAsync(void** data, size_t, cudaMemPool_t pool, cud
 cudaError_t cudaFreeAsync(void*, cudaStream_t stream) { return Note("give", stream); }
 cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void* data) {
   *attributes = {};
-  attributes->type = cudaMemoryTypeDevice;
-  attributes->device = NumberOf(data) / 1000 - 1;
+  const bool is_handle = reinterpret_cast<uintptr_t>(data) < 10000;
+  attributes->device = is_handle ? NumberOf(data) / 1000 - 1 : -1;
+  attributes->type = is_handle        ? cudaMemoryTypeDevice
+                     : data == locked ? cudaMemoryTypeHost
+                                      : cudaMemoryTypeUnregistered;
   return cudaSuccess;
 }
 cudaError_t cudaMemcpyAsync(void*, const void*, size_t, cudaMemcpyKind, cudaStream_t stream) {
@@ -152,6 +186,14 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 std::vector<std::string> Called() { return std::exchange(calls, {}); }
+
+// Of a device that is used from now on.
+Stream BegunStream(int device) {
+  DeviceInfo info;
+  std::string why;
+  EXPECT_TRUE(UseDevice(device, &info, &why)) << why;
+  return StreamOf(device);
+}
 
 // Devices are used until the process ends, so the order matters.
 TEST(DriverOnCuda, WorkGoesToTheDeviceOfItsStream) {
@@ -194,6 +236,66 @@ TEST(DriverOnCuda, WorkGoesToTheDeviceOfItsStream) {
   Free(of_second);
   Free(of_first);
   EXPECT_THAT(Called(), ElementsAre("give 11 on 1", "give 1 on 0"));
+}
+
+// Pageable memory may be reused when it was copied, although the second device does not stage it.
+TEST(DriverOnCuda, PageableMemoryIsReadWhenACopyReturns) {
+  const Stream first = BegunStream(0), second = BegunStream(1);
+  void *const of_first = Malloc(4, first), *const of_second = Malloc(4, second);
+  void* const pinned = MallocHost(4);
+  const int pageable = 0;
+  Called();
+  CopyToDevice(of_first, &pageable, 4, first);
+  CopyToDevice(of_second, pinned, 4, second);
+  EXPECT_THAT(Called(), ElementsAre("copy 1 on 0", "copy 11 on 1"));
+  CopyToDevice(of_second, &pageable, 4, second);
+  EXPECT_THAT(Called(), ElementsAre("copy 11 on 1", "wait 11 on 1"));
+  FreeHost(pinned);
+  Free(of_first);
+  Free(of_second);
+  Called();
+}
+
+TEST(DriverOnCuda, AGraphIsGivenUpWhereItsCaptureFails) {
+  const Stream stream = BegunStream(0);
+  Graph graph = nullptr;
+  ASSERT_TRUE(BeginCapture(stream));
+  ASSERT_TRUE(EndCapture(stream, &graph));
+  EXPECT_EQ(live_graphs, 1);
+  no_capture = true;
+  ASSERT_TRUE(BeginCapture(stream));
+  EXPECT_FALSE(EndCapture(stream, &graph));
+  EXPECT_EQ(graph, nullptr);
+  EXPECT_EQ(live_graphs, 0);
+  no_capture = false;
+}
+
+// What the host fills in is not touched before the copy of it is done.
+TEST(DriverOnCuda, StagedMemoryIsKeptUntilItWasCopied) {
+  const Stream stream = BegunStream(0);
+  {
+    Tables tables(stream);
+    tables.Begin(64);
+    tables.Put<int>(1);
+    Called();
+    tables.Send(stream);
+    EXPECT_THAT(Called(), ElementsAre("copy 1 on 0", "record 4 in 1 on 0"));
+  }
+  EXPECT_THAT(Called(), ElementsAre("reach 4", "unlock", "give 1 on 0"));
+
+  Recorder recorder(stream);
+  const auto body = [] {
+    if (Recorder* const open = Recorder::Open(); open != nullptr) open->Stage(16);
+  };
+  recorder.Run(body);  // the first is not recorded
+  no_launch = true;
+  Called();
+  recorder.Run(body);
+  EXPECT_EQ(recorder.counts().plain, 2);
+  const std::vector<std::string> refused = Called();
+  EXPECT_THAT(std::vector<std::string>(refused.end() - 2, refused.end()),
+              ElementsAre("copy 1 on 0", "record 4 in 1 on 0"));
+  no_launch = false;
 }
 
 }  // namespace

@@ -40,6 +40,8 @@ struct Used {
   cudaStream_t stream = nullptr, copies = nullptr;
   cudaMemPool_t pool = nullptr;
   cudaEvent_t sent = nullptr;  // orders copies between devices
+  // It reads all memory of the host where it lies, so the runtime need not stage what it copies.
+  bool reads_host = false;
 };
 
 std::map<int, Used>& AllUsed() {
@@ -96,6 +98,17 @@ void MakeStreams(Used& used) {
   Check(cudaMemPoolSetAttribute(used.pool, cudaMemPoolAttrReleaseThreshold, &keep),
         "cudaMemPoolSetAttribute");
   Check(cudaEventCreateWithFlags(&used.sent, cudaEventDisableTiming), "cudaEventCreateWithFlags");
+  int reads = 0;
+  Check(cudaDeviceGetAttribute(&reads, cudaDevAttrPageableMemoryAccessUsesHostPageTables,
+                               used.device),
+        "cudaDeviceGetAttribute");
+  used.reads_host = reads != 0;
+}
+
+bool IsPageable(const void* data) {
+  cudaPointerAttributes attributes;
+  Check(cudaPointerGetAttributes(&attributes, data), "cudaPointerGetAttributes");
+  return attributes.type == cudaMemoryTypeUnregistered;
 }
 
 bool Reaches(int from, int to) {
@@ -255,8 +268,15 @@ bool EndCapture(Stream stream, Graph* graph) {
         *graph = nullptr;
       }
     }
-    if (status == cudaSuccess && *graph == nullptr) status = cudaGraphInstantiate(graph, kept, 0);
-    if (status != cudaSuccess) *graph = nullptr;
+    if (status == cudaSuccess && *graph == nullptr) {
+      Graph made = nullptr;
+      status = cudaGraphInstantiate(&made, kept, 0);
+      if (status == cudaSuccess) *graph = made;
+    }
+    if (status != cudaSuccess && *graph != nullptr) {
+      DestroyGraph(*graph);
+      *graph = nullptr;
+    }
   }
   if (kept != nullptr) cudaGraphDestroy(kept);
   if (status != cudaSuccess) cudaGetLastError();
@@ -353,6 +373,8 @@ void CopyToDevice(void* to, const void* from, int64_t size_bytes, Stream stream)
   ActOn(stream);
   Check(cudaMemcpyAsync(to, from, static_cast<size_t>(size_bytes), cudaMemcpyDefault, stream),
         "cudaMemcpyAsync");
+  // Elsewhere pageable memory was read, to be staged, when the call returns.
+  if (UsedWith(stream).reads_host && IsPageable(from)) Wait(stream);
 }
 void CopyToHost(void* to, const void* from, int64_t size_bytes, Stream stream) {
   OutsideOfGraphs();

@@ -172,8 +172,9 @@ bool Recorder::Reserve() {
 
 bool Recorder::Submit() {
   if (used_bytes_ > 0) CopyToDevice(staged_, staging_, used_bytes_, stream_);
-  if (!LaunchGraph(recordings_[0].graph, stream_)) return false;
-  Record(launched_, stream_);
+  const bool launched = LaunchGraph(recordings_[0].graph, stream_);
+  Record(launched_, stream_);  // the area is read even if the graph is not launched
+  if (!launched) return false;
   FreeKept();
   return true;
 }
