@@ -11,13 +11,15 @@
 #include "methods/attention.h"
 #include "methods/key_clusters.h"
 #include "methods/registry.h"
+#include "methods/repeating_reader.h"
+#include "methods/repeating_view.h"
 #include "methods/tensors.h"
 #include "methods/turn_taking_reader.h"
 
 namespace kvgauge {
 namespace {
 
-class ClusterKv final : public Reader, public TurnTakingReader {
+class ClusterKv final : public Reader, public TurnTakingReader, public RepeatingReader {
  public:
   explicit ClusterKv(const Params& params)
       : tokens_(params.Int("tokens")),
@@ -99,14 +101,14 @@ class ClusterKv final : public Reader, public TurnTakingReader {
   }
 
  private:
-  // Entries that each of the group reads: [group, read] i32. q: [group, key_dim]
+  // Entries that each of the group reads: [group, read or more] i32; -1: none. q: [group, key_dim]
   Tensor Choose(LayerView& view, int64_t head, const KeyClusters& clusters, const Tensor& q,
                 int64_t length) const {
     Ops& ops = view.ops();
     const int64_t group = q.shape[0], dim = q.shape[1], members = clusters.members;
     const int64_t first = std::min(sinks_, length), decoded = length - first - members;
     const int64_t read = first + decoded + std::min(members, tokens_ - sinks_);
-    const Tensor scores = view.Scratch(DType::kF32, {group, length});
+    const Tensor scores = view.Scratch(DType::kF32, {group, GrowingColumns(view, length)});
     ops.rows->Fill(kForcedScore, scores);
     if (members > 0) {
       const Tensor means = clusters.Means(dim), assignment = clusters.Assignment();
@@ -118,11 +120,11 @@ class ClusterKv final : public Reader, public TurnTakingReader {
                              1.0f, products.Reshape({1, clusters.count, 1}));
         ops.select->Gather(products, assignment, AsColumn(scores[g].Slice(first, first + members)));
       }
-      HideFromNewest(view, head, first, 1, Columns(scores, first, first + members));
+      HideFromNewest(view, head, first, 1, members, Columns(scores, first, first + members));
     }
     const std::vector<int32_t> counts(static_cast<size_t>(group), static_cast<int32_t>(read));
-    const Tensor chosen = view.Scratch(DType::kI32, {group, read});
-    ops.select->TopK(scores, Upload(view, counts), chosen);
+    const Tensor chosen = view.Scratch(DType::kI32, {group, GrowingColumns(view, read)});
+    ops.select->TopK(Columns(scores, 0, length), Upload(view, counts), chosen);
     return chosen;
   }
 

@@ -13,6 +13,8 @@
 #include "core/strings.h"
 #include "methods/attention.h"
 #include "methods/registry.h"
+#include "methods/repeating_reader.h"
+#include "methods/repeating_view.h"
 #include "methods/state_fields.h"
 #include "methods/tensors.h"
 #include "methods/turn_taking_reader.h"
@@ -36,7 +38,7 @@ std::vector<int64_t> LayersOf(std::string_view text) {
   }
 }
 
-class LeadLayers final : public Reader, public TurnTakingReader {
+class LeadLayers final : public Reader, public TurnTakingReader, public RepeatingReader {
  public:
   explicit LeadLayers(const Params& params)
       : text_(params.Text("layers")),
@@ -117,16 +119,18 @@ class LeadLayers final : public Reader, public TurnTakingReader {
         .Reshape({like.shape[0], like.shape[1]});
   }
 
-  // Products of the head's queries with its first `open` keys: [group, open].
+  // Products of the head's queries with its first `open` keys: [group, open or more].
   static Tensor Products(LayerView& view, int64_t head, const Tensor& q, int64_t open) {
     Ops& ops = view.ops();
     const int64_t group = view.shape().group(), dim = q.shape[1];
     const Tensor query = view.Scratch(DType::kF32, {group, dim});
-    const Tensor products = view.Scratch(DType::kF32, {group, open});
+    Tensor keys = KeysWithRoom(view, head, 0);
+    if (Repeating(view) == nullptr) keys = keys.Slice(0, open);
+    const int64_t room = keys.shape[0];
+    const Tensor products = view.Scratch(DType::kF32, {group, room});
     ops.rows->Convert(q.Slice(head * group, (head + 1) * group), query);
-    ops.linear->MatMulNT(query.Reshape({1, group, dim}),
-                         view.Keys(head).Slice(0, open).Reshape({1, open, dim}), 1.0f,
-                         products.Reshape({1, group, open}));
+    ops.linear->MatMulNT(query.Reshape({1, group, dim}), keys.Reshape({1, room, dim}), 1.0f,
+                         products.Reshape({1, group, room}));
     return products;
   }
 
@@ -136,7 +140,7 @@ class LeadLayers final : public Reader, public TurnTakingReader {
         view, std::vector<int32_t>(static_cast<size_t>(group), static_cast<int32_t>(tokens_)));
     for (int64_t h = 0; h < view.shape().kv_heads; ++h) {
       const Tensor chosen = view.Scratch(DType::kI32, {group, tokens_});
-      view.ops().select->TopK(Products(view, h, q, open), counts, chosen);
+      view.ops().select->TopK(Columns(Products(view, h, q, open), 0, open), counts, chosen);
       view.ops().select->MarkRuns(chosen, 1, view.width(), words.Slice(h * group, (h + 1) * group));
     }
   }
@@ -144,19 +148,20 @@ class LeadLayers final : public Reader, public TurnTakingReader {
   void ChooseForLayer(LayerView& view, const Tensor& q, int64_t open, const Tensor& words) const {
     RowOps& rows = *view.ops().rows;
     const int64_t heads = view.shape().kv_heads;
-    const Tensor most = view.Scratch(DType::kF32, {heads, open});
+    Tensor most;
     for (int64_t h = 0; h < heads; ++h) {
       const Tensor given = Products(view, h, q, open);
-      AttentionOfProducts(view, h, 0, QueryRows::Newest(view), given, given);
+      AttentionOfProducts(view, h, 0, QueryRows::Newest(view), open, given);
+      if (most.empty()) most = view.Scratch(DType::kF32, {heads, given.shape[1]});
       rows.ReduceColumns(given, Reduction::kMax, most[h]);
     }
-    const Tensor best = view.Scratch(DType::kF32, {1, open});
+    const Tensor best = view.Scratch(DType::kF32, {1, most.shape[1]});
     rows.ReduceColumns(most, Reduction::kMax, best[0]);
-    Mark(view, Best(view, best, tokens_), words);
+    Mark(view, Best(view, Columns(best, 0, open), tokens_), words);
   }
 
   static void MarkSince(LayerView& view, int64_t first, const Tensor& words) {
-    Mark(view, Numbers(view, view.width() - first, static_cast<int32_t>(first)), words);
+    Mark(view, GrowingNumbers(view, view.width() - first, first), words);
   }
 
   // For all query heads alike. entries: [n] i32

@@ -12,6 +12,8 @@
 #include "core/strings.h"
 #include "methods/attention.h"
 #include "methods/registry.h"
+#include "methods/repeating_reader.h"
+#include "methods/repeating_view.h"
 #include "methods/state_fields.h"
 #include "methods/tensors.h"
 
@@ -25,7 +27,7 @@ struct Codebooks {
   std::vector<Buffer> codes;      // [parts] of [capacity] i32
 };
 
-class PqCache final : public Reader {
+class PqCache final : public Reader, public RepeatingReader {
  public:
   explicit PqCache(const Params& params)
       : tokens_(params.Int("tokens")),
@@ -63,12 +65,19 @@ class PqCache final : public Reader {
     return index;
   }
 
-  void Append(LayerView& view, std::span<const int64_t>, State& state) const override {
+  void Append(LayerView& view, std::span<const int64_t> first, State& state) const override {
     auto& index = static_cast<Index&>(state);
     for (int64_t h = 0; h < view.shape().kv_heads; ++h) {
       Codebooks& books = index.heads[static_cast<size_t>(h)];
       const int64_t members = view.lengths()[h] - sinks_;
-      if (books.count > 0 && members > books.coded) Code(view, h, books.coded, 0, members, books);
+      const int64_t before = std::min(books.coded, first[static_cast<size_t>(h)] - sinks_);
+      if (books.count == 0 || members <= before) continue;
+      RepeatingView* const repeating = Repeating(view);
+      if (before + 1 == members && repeating != nullptr) {
+        CodeOne(view, before, repeating->Filled(KvSide::kKeys, h, sinks_ + before, 1), books);
+      } else {
+        Code(view, h, before, 0, members, books);
+      }
     }
   }
 
@@ -136,8 +145,7 @@ class PqCache final : public Reader {
     const Tensor keys = view.Keys(head, sinks_ + first);
     const Tensor part = view.Scratch(DType::kF32, {n, sub});
     const Tensor codes = view.Scratch(DType::kI32, {n});
-    const int64_t capacity = std::max(members + 64, 2 * books.capacity);
-    const bool grow = members > books.capacity;
+    Grow(view, first, members, books);
     for (int64_t p = 0; p < parts_; ++p) {
       const auto at = static_cast<size_t>(p);
       ops.rows->Convert(Columns(keys, p * sub, (p + 1) * sub), part);
@@ -150,55 +158,90 @@ class PqCache final : public Reader {
         ops.select->Gather(part, Upload(view, start), centroids);
       }
       ops.algebra->KMeans(part, iterations, centroids, codes);
-      if (grow) {
-        Buffer larger = ops.memory->Allocate(capacity * SizeOf(DType::kI32));
-        if (first > 0) {
-          ops.memory->Copy(books.codes[at].As(DType::kI32, {first}),
-                           larger.As(DType::kI32, {first}));
-        }
-        books.codes[at] = std::move(larger);
-      }
       ops.memory->Copy(codes, books.codes[at].As(DType::kI32, {members}).Slice(first, members));
     }
-    if (grow) books.capacity = capacity;
     books.coded = members;
   }
 
-  // Entries that the heads of the group read: [1, read] i32. q: [group, key_dim]
+  // The same of one entry, whose key is given: [1, key_dim]. A device repeats what was submitted
+  // for the entry before.
+  void CodeOne(LayerView& view, int64_t at, const Tensor& key, Codebooks& books) const {
+    Ops& ops = view.ops();
+    const int64_t sub = view.shape().key_dim / parts_;
+    Grow(view, at, at + 1, books);
+    const auto place = static_cast<int32_t>(at);
+    const Tensor where = Upload(view, std::span(&place, 1));
+    const Tensor part = view.Scratch(DType::kF32, {1, sub});
+    const Tensor code = view.Scratch(DType::kI32, {1});
+    for (int64_t p = 0; p < parts_; ++p) {
+      const auto i = static_cast<size_t>(p);
+      ops.rows->Convert(Columns(key, p * sub, (p + 1) * sub), part);
+      ops.algebra->KMeans(part, 0, books.centroids[i].As(DType::kF32, {books.count, sub}), code);
+      ops.select->Scatter(AsColumn(code), where,
+                          AsColumn(books.codes[i].As(DType::kI32, {books.capacity})));
+    }
+    books.coded = at + 1;
+  }
+
+  // Room for `members` codes of each part; the first `keep` stay. Where there is no memory it
+  // leaves everything as it is.
+  static void Grow(LayerView& view, int64_t keep, int64_t members, Codebooks& books) {
+    if (members <= books.capacity) return;
+    MemoryOps& memory = *view.ops().memory;
+    const int64_t capacity = std::max(members + 64, 2 * books.capacity);
+    std::vector<Buffer> larger;
+    for (const Buffer& codes : books.codes) {
+      larger.push_back(memory.Allocate(capacity * SizeOf(DType::kI32)));
+      if (keep == 0) continue;
+      memory.Copy(codes.As(DType::kI32, {keep}), larger.back().As(DType::kI32, {keep}));
+    }
+    books.codes = std::move(larger);
+    books.capacity = capacity;
+  }
+
+  // Entries that the heads of the group read: [1, read or more] i32; -1: none. q: [group, key_dim]
   Tensor Choose(LayerView& view, int64_t head, const Codebooks& books, const Tensor& q,
                 int64_t length) const {
     Ops& ops = view.ops();
     const int64_t group = q.shape[0], dim = q.shape[1], sub = dim / parts_;
-    const int64_t first = std::min(sinks_, length), last = std::min(recent_, length - first);
+    const bool whole = books.count == 0;  // the prompt had no key to learn from
+    const int64_t first = std::min(sinks_, length);
+    const int64_t last = whole ? length - first : std::min(recent_, length - first);
     const int64_t between = length - first - last;
-    const Tensor order = view.Scratch(DType::kF32, {1, length});
-    ops.rows->Fill(kForcedScore, order);
+    // Columns behind those of the entries between mean nothing.
+    const int64_t room = std::min(GrowingColumns(view, between), books.capacity);
+    const Tensor order =
+        view.Scratch(DType::kF32, {1, std::max(GrowingColumns(view, length), first + room)});
     if (between > 0) {
-      const Tensor shares = view.Scratch(DType::kF32, {group, between});
+      const Tensor shares = view.Scratch(DType::kF32, {group, room});
       const Tensor query = view.Scratch(DType::kF32, {group, dim});
       const Tensor products = view.Scratch(DType::kF32, {books.count, 1});
-      const Tensor scores = view.Scratch(DType::kF32, {1, between});
+      const Tensor scores = view.Scratch(DType::kF32, {1, room});
       ops.rows->Convert(q, query);
       for (int64_t p = 0; p < parts_; ++p) {
         const auto at = static_cast<size_t>(p);
         const Tensor centroids = books.centroids[at].As(DType::kF32, {books.count, sub});
-        const Tensor codes = books.codes[at].As(DType::kI32, {between});
+        const Tensor codes = books.codes[at].As(DType::kI32, {room});
         for (int64_t g = 0; g < group; ++g) {
           ops.linear->MatMulNT(centroids.Reshape({1, books.count, sub}),
                                query[g].Slice(p * sub, (p + 1) * sub).Reshape({1, 1, sub}), 1.0f,
                                products.Reshape({1, books.count, 1}));
-          ops.select->Gather(products, codes, scores.Reshape({between, 1}));
+          ops.select->Gather(products, codes, scores.Reshape({room, 1}));
           const Tensor sum = shares.Slice(g, g + 1);
           ops.rows->Combine(sum, scores, Binary::kAdd, sum);
         }
       }
-      AttentionOfProducts(view, head, first, QueryRows::Newest(view), shares, shares);
-      ops.rows->ReduceColumns(shares, Reduction::kSum, order[0].Slice(first, first + between));
+      AttentionOfProducts(view, head, first, QueryRows::Newest(view), between, shares);
+      ops.rows->ReduceColumns(shares, Reduction::kSum, order[0].Slice(first, first + room));
     }
-    const int64_t read = std::min(length, first + tokens_);
+    ops.rows->FillColumns(kForcedScore, 0, first, order);
+    ops.rows->FillColumns(kForcedScore, length - last, length, order);
+    const int64_t read = whole ? length : std::min(length, first + tokens_);
+    const int64_t columns =
+        whole ? GrowingColumns(view, read) : ChoiceColumns(view, read, first + tokens_);
     const auto count = static_cast<int32_t>(read);
-    const Tensor chosen = view.Scratch(DType::kI32, {1, read});
-    ops.select->TopK(order, Upload(view, std::span(&count, 1)), chosen);
+    const Tensor chosen = view.Scratch(DType::kI32, {1, columns});
+    ops.select->TopK(Columns(order, 0, length), Upload(view, std::span(&count, 1)), chosen);
     return chosen;
   }
 

@@ -13,13 +13,15 @@
 
 #include "methods/attention.h"
 #include "methods/registry.h"
+#include "methods/repeating_reader.h"
+#include "methods/repeating_view.h"
 #include "methods/state_fields.h"
 #include "methods/tensors.h"
 
 namespace kvgauge {
 namespace {
 
-class ShadowKv final : public Reader {
+class ShadowKv final : public Reader, public RepeatingReader {
  public:
   explicit ShadowKv(const Params& params)
       : chunk_(params.Int("chunk")),
@@ -86,9 +88,7 @@ class ShadowKv final : public Reader {
         view.ops().select->MarkRuns(all, run, length, own);
       };
       if (head.chunks > 0) mark(Choose(view, h, head, q.Slice(begin, begin + group)), chunk_);
-      if (first < length) {
-        mark(Numbers(view, length - first, static_cast<int32_t>(first)), 1);
-      }
+      if (first < length) mark(GrowingNumbers(view, length - first, first), 1);
     }
     return true;
   }
@@ -161,7 +161,7 @@ class ShadowKv final : public Reader {
     view.ops().linear->MatMulNT(query.Reshape({1, group, dim}), landmarks.Reshape({1, chunks, dim}),
                                 1.0f, shares.Reshape({1, group, chunks}));
     LogitsOfProducts(view, shares);
-    HideFromNewest(view, h, 0, chunk_, shares);
+    HideFromNewest(view, h, 0, chunk_, chunks, shares);
     for (int64_t g = 0; g < group; ++g) {
       SetOutliers(view, head, -std::numeric_limits<float>::infinity(), shares[g]);
     }

@@ -17,6 +17,8 @@
 #include "methods/calibration.h"
 #include "methods/compactor_scores.h"
 #include "methods/registry.h"
+#include "methods/repeating_reader.h"
+#include "methods/repeating_view.h"
 #include "methods/state_fields.h"
 #include "methods/tensors.h"
 
@@ -31,7 +33,7 @@ std::vector<float> UnitMatrix(int64_t size) {
 
 std::string DirectionsName(int64_t layer) { return StrCat("directions.", layer); }
 
-class Subspace final : public Reader {
+class Subspace final : public Reader, public RepeatingReader {
  public:
   explicit Subspace(const Params& params)
       : channels_(params.Text("directions") == "channels"),
@@ -95,11 +97,23 @@ class Subspace final : public Reader {
       const int64_t begin = first[h], end = view.lengths()[h], n = end - begin;
       if (n <= 0) continue;
       Grow(view, begin, end, head);
+      RepeatingView* const repeating = n == 1 ? Repeating(view) : nullptr;
+      const Tensor whole = repeating != nullptr ? repeating->Filled(KvSide::kKeys, h, begin, n)
+                                                : view.Keys(h, begin);
       const Tensor keys = view.Scratch(DType::kF32, {n, rank});
-      ops.linear->MatMulNT(view.Keys(h, begin).Reshape({1, n, dim}),
+      ops.linear->MatMulNT(whole.Reshape({1, n, dim}),
                            Directions(head, shape).Reshape({1, rank, dim}), 1.0f,
                            keys.Reshape({1, n, rank}));
-      ops.rows->Convert(keys, Keys(head, shape).Slice(begin, end));
+      if (repeating != nullptr) {
+        // A device repeats this for the next entry, whose place is sent with the step.
+        const auto place = static_cast<int32_t>(begin);
+        const Tensor where = Upload(view, std::span(&place, 1));
+        const Tensor narrow = view.Scratch(shape.cache_dtype, {1, rank});
+        ops.rows->Convert(keys, narrow);
+        ops.select->Scatter(narrow, where, Keys(head, shape));
+      } else {
+        ops.rows->Convert(keys, Keys(head, shape).Slice(begin, end));
+      }
       head.held = end;
     }
   }
@@ -133,19 +147,21 @@ class Subspace final : public Reader {
       const int64_t n = lengths[h], read = std::min(n, tokens_), begin = h * group;
       if (n == 0) continue;
       const Head& head = index.heads[static_cast<size_t>(h)];
-      const Tensor keys = view.Scratch(DType::kF32, {n, rank});
-      const Tensor products = view.Scratch(DType::kF32, {group, n});
-      const Tensor chosen = view.Scratch(DType::kI32, {group, read});
+      // Columns behind those of the entries mean nothing.
+      const int64_t room = std::min(GrowingColumns(view, n), head.capacity);
+      const Tensor keys = view.Scratch(DType::kF32, {room, rank});
+      const Tensor products = view.Scratch(DType::kF32, {group, room});
+      const Tensor chosen = view.Scratch(DType::kI32, {group, ChoiceColumns(view, read, tokens_)});
       ops.rows->Convert(q.Slice(begin, begin + group), query);
       ops.linear->MatMulNT(query.Reshape({1, group, dim}),
                            Directions(head, shape).Reshape({1, rank, dim}), 1.0f,
                            turned.Reshape({1, group, rank}));
-      ops.rows->Convert(Keys(head, shape).Slice(0, n), keys);
-      ops.linear->MatMulNT(turned.Reshape({1, group, rank}), keys.Reshape({1, n, rank}), 1.0f,
-                           products.Reshape({1, group, n}));
-      HideFromNewest(view, h, 0, 1, products);
+      ops.rows->Convert(Keys(head, shape).Slice(0, room), keys);
+      ops.linear->MatMulNT(turned.Reshape({1, group, rank}), keys.Reshape({1, room, rank}), 1.0f,
+                           products.Reshape({1, group, room}));
+      HideFromNewest(view, h, 0, 1, n, products);
       const std::vector<int32_t> counts(static_cast<size_t>(group), static_cast<int32_t>(read));
-      ops.select->TopK(products, Upload(view, counts), chosen);
+      ops.select->TopK(Columns(products, 0, n), Upload(view, counts), chosen);
       ops.select->MarkRuns(chosen, 1, n,
                            Columns(words.Slice(begin, begin + group), 0, (n + 63) / 64));
     }

@@ -5,6 +5,7 @@
 #include <cstdlib>
 
 #include "conformance/scene.h"
+#include "core/strings.h"
 #include "cuda/device/graph_recorder.h"
 #include "cuda/half_bases.h"
 
@@ -21,7 +22,8 @@ class DeviceGraphs : public ::testing::Test {
                                              const std::vector<std::string>& ids,
                                              const std::vector<EngineSample>& samples,
                                              const Prepare* prepare = nullptr,
-                                             const std::vector<std::string>& settings = {}) {
+                                             const std::vector<std::string>& settings = {},
+                                             bool places = true) {
     RepeatedWork::Counts counts;
     Outcomes with, without;
     ModelOptions options;
@@ -34,6 +36,7 @@ class DeviceGraphs : public ::testing::Test {
       std::vector<Contender> contenders;
       for (const std::string& id : ids) {
         methods.push_back(LoadShipped(id, settings));
+        if (!places) methods.back().place = {};
         contenders.push_back({&methods.back(), HalfBudget(methods.back()), tiny.model.get()});
       }
       (graphs ? with : without) = RunContenders(contenders, samples);
@@ -179,11 +182,60 @@ TEST_F(DeviceGraphs, StepsThatHoldAChoiceAreReplayed) {
   }
 }
 
-// Others choose as much as there is to choose from, which grows in each step.
+// What is chosen from was made of the prompt, or one code or key joins it in each step.
+TEST_F(DeviceGraphs, StepsOfReadersOfClustersChunksAndCodesAreReplayed) {
+  const auto check = [](const char* kind, const char* id, const std::vector<std::string>& settings,
+                        int64_t steps) {
+    SCOPED_TRACE(StrCat(kind, " ", id));
+    const RepeatedWork::Counts counts =
+        ExpectSameBits(kind, {id}, {Sample(100, 8, steps)}, nullptr, settings, false);
+    EXPECT_GE(counts.recorded, 1);
+    if (!cuda::kComparesMembers) return;
+    EXPECT_LE(counts.recorded, 4);
+    EXPECT_GE(counts.replayed, steps - 8);
+  };
+  const std::vector<std::string> clusters = {"read.tokens=40", "read.sinks=4", "read.span=8",
+                                             "read.dense_layers=0"};
+  const std::vector<std::string> chunks = {"read.tokens=24", "read.outliers=2", "read.local=2"};
+  const std::vector<std::string> codes = {"read.tokens=40", "read.sinks=4", "read.bits=3"};
+  for (const char* kind : {"gqa", "gemma"}) {
+    check(kind, "clusterkv", clusters, 40);
+    check(kind, "shadowkv", chunks, 40);
+    check(kind, "pqcache", codes, 40);
+    check(kind, "loki", {"read.tokens=40", "read.rank=4"}, 40);
+  }
+}
+
+// A layer chooses for those behind it.
+TEST_F(DeviceGraphs, StepsOfLeadingLayersAreReplayed) {
+  for (const char* id : {"tidaldecode", "omnikv"}) {
+    const RepeatedWork::Counts counts = ExpectSameBits("gqa", {id}, {Sample(100, 8, 40)}, nullptr,
+                                                       {"read.tokens=40", "read.layers=\"0\""});
+    EXPECT_GE(counts.recorded, 1) << id;
+    if (!cuda::kComparesMembers) continue;
+    EXPECT_LE(counts.recorded, 3) << id;
+    EXPECT_GE(counts.replayed, 32) << id;
+  }
+}
+
+// Codes of coded keys; and a prompt without a key to learn codes from.
+TEST_F(DeviceGraphs, StepsOfReadersOfCodesHaveCompany) {
+  const RepeatedWork::Counts counts = ExpectSameBits(
+      "gqa", {"pqcache", "pqcache"}, {Sample(120, 8, 30), Sample(70, 9, 20)}, nullptr,
+      {"store.id=kivi", "store.group=16", "store.residual=16", "read.tokens=40", "read.sinks=4",
+       "read.bits=3"},
+      false);
+  EXPECT_TRUE(!cuda::kComparesMembers || counts.replayed > counts.recorded);
+  ExpectSameBits("gqa", {"pqcache"}, {Sample(50, 8, 40)}, nullptr,
+                 {"read.tokens=8", "read.sinks=64"}, false);
+}
+
+// Entries on the host are fetched by a second stream; others wait for numbers.
 TEST_F(DeviceGraphs, StepsOfOtherReadersAreDoneAsTheyCome) {
-  const RepeatedWork::Counts counts =
-      ExpectSameBits("gqa", {"shadowkv", "h2o"}, {Sample(100, 8, 6)});
-  EXPECT_EQ(counts.recorded + counts.replayed, 0);
+  for (const char* id : {"shadowkv", "infllm"}) {
+    const RepeatedWork::Counts counts = ExpectSameBits("gqa", {id, "h2o"}, {Sample(100, 8, 6)});
+    EXPECT_EQ(counts.recorded + counts.replayed, 0) << id;
+  }
 }
 
 // What scores age by is left in the same place by each step.

@@ -187,7 +187,7 @@ using ::testing::HasSubstr;
 
 std::vector<std::string> Called() { return std::exchange(calls, {}); }
 
-// Of a device that is used from now on.
+// The stream of a device that is used from now on.
 Stream BegunStream(int device) {
   DeviceInfo info;
   std::string why;

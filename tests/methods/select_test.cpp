@@ -179,6 +179,24 @@ TEST_F(SelectTest, PqCacheCodesLaterEntriesByTheSameCentroids) {
   }
 }
 
+// A prompt of sinks has no key to learn codes from.
+TEST_F(SelectTest, PqCacheReadsAllWherePromptsAreSinks) {
+  const auto reader =
+      MakeStage<Reader>(StageKind::kRead, "pqcache", R"({"sinks": 30, "tokens": 20})");
+  view_.SetLength(0, 24);
+  view_.SetLength(1, 30);
+  const auto state = reader->Begin(view_);
+  EXPECT_EQ(state->bytes(), 0);
+  view_.SetLength(0, 84);
+  view_.SetLength(1, kSelectTokens);
+  reader->Append(view_, std::vector<int64_t>{24, 30}, *state);
+  const Reads reads = SelectWith(*reader, *state);
+  EXPECT_TRUE(reads.chosen);
+  for (int64_t q = 0; q < kSelectHeads; ++q) {
+    EXPECT_EQ(std::ssize(reads.Of(q)), view_.lengths()[q / kSelectGroup]);
+  }
+}
+
 TEST_F(SelectTest, PqCacheReadsAllThatFitsAndNeedsWholeParts) {
   const auto reader =
       MakeStage<Reader>(StageKind::kRead, "pqcache", R"({"sinks": 30, "tokens": 60})");

@@ -30,5 +30,10 @@ RepeatingView* Repeating(LayerView& view);
 Tensor KeysWithRoom(LayerView& view, int64_t head, int64_t first);
 // How many columns a choice of up to `most` has that is of `count` now.
 int64_t ChoiceColumns(const LayerView& view, int64_t count, int64_t most);
+// Columns for `count` numbers, one more of which may come in each step: a device has as many until
+// another 64 begin.
+int64_t GrowingColumns(const LayerView& view, int64_t count);
+// So many i32: `first` and the next numbers, `count` of them, and -1 behind them.
+Tensor GrowingNumbers(LayerView& view, int64_t count, int64_t first);
 
 }  // namespace kvgauge
