@@ -192,6 +192,30 @@ TEST(EmulatorDeathTest, FindsWritesOutsideOfArrays) {
       "past the end of a buffer of 124 bytes");
 }
 
+template <int count>
+KVG_KERNEL(32)
+TwoArrays(int32_t* out) {
+  KVG_SHARED(int32_t, one, count);
+  KVG_SHARED(int32_t, other, count);
+  one[Thread()] = other[Thread()] = Thread();
+  out[Thread()] = one[Thread()] + other[Thread()];
+}
+
+// Arrays, and arrays beside what a launch asks for, have the room that a device has.
+TEST(EmulatorDeathTest, ArraysTakeNoMoreThanThereIs) {
+  const DeviceArray<int32_t> out(32);
+  constexpr int64_t kBoth = int64_t{48} * 1024;
+  KVG_LAUNCH((TwoArrays<6144>), {.threads = 32, .shared_bytes = kMostSharedBytes - kBoth}, nullptr,
+             out.get());
+  EXPECT_EQ(out.values()[31], 62);
+  EXPECT_DEATH(KVG_LAUNCH((TwoArrays<6148>), {.threads = 32}, nullptr, out.get()),
+               "shared array other brings the arrays of a block to 49184 bytes");
+  EXPECT_DEATH(
+      KVG_LAUNCH((TwoArrays<6144>), {.threads = 32, .shared_bytes = kMostSharedBytes - kBoth + 16},
+                 nullptr, out.get()),
+      "49152 bytes, beside 117776 that the launch asks for");
+}
+
 TEST(EmulatorDeathTest, TheHostCannotTouchDeviceMemory) {
   const DeviceArray<int32_t> x(4);
   EXPECT_DEATH(x.get()[0] = 1, "");

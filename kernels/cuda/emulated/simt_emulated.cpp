@@ -109,7 +109,8 @@ struct BlockState {
   std::array<WarpState, kMostThreads / kWarp> warp;
   std::vector<OpenArray> arrays;
   std::vector<std::byte> dynamic;  // with a guard on both sides
-  size_t dynamic_bytes = 0;
+  size_t dynamic_bytes = 0, array_bytes = 0;
+  int64_t most_shared = 0;  // of both
   Fiber scheduler;
   ThreadState* running = nullptr;
   uint64_t serial = 0;  // of the block, over all launches
@@ -216,6 +217,7 @@ void RunWarp(BlockState& b, int warp) {
 void RunBlock(BlockState& b) {
   ++b.serial;
   b.arrays.clear();
+  b.array_bytes = 0;
   std::fill(b.dynamic.begin(), b.dynamic.end(), std::byte{kGuard});
   std::memset(b.dynamic.data() + kGuardBytes, kPoison, b.dynamic_bytes);
   const int threads = b.place.threads, warps = threads / kWarp;
@@ -294,6 +296,15 @@ void OpenShared(const char* name, uint64_t* opened_by, std::byte* before, std::b
   std::memset(data, kPoison, size_bytes);
   std::memset(after, kGuard, kGuardBytes);
   b.arrays.push_back({name, before, after});
+  // What a device has for arrays, and for them beside what the launch asks for.
+  constexpr size_t kMostArrayBytes = size_t{48} * 1024;
+  b.array_bytes += (size_bytes + 15) / 16 * 16;
+  if (b.array_bytes > kMostArrayBytes ||
+      b.array_bytes + b.dynamic_bytes > static_cast<size_t>(b.most_shared)) {
+    Fail(b, *b.running,
+         StrCat("shared array ", name, " brings the arrays of a block to ", b.array_bytes,
+                " bytes, beside ", b.dynamic_bytes, " that the launch asks for"));
+  }
 }
 
 void* DynamicShared() { return Block().dynamic.data() + kGuardBytes; }
@@ -331,6 +342,7 @@ void RunGrid(const char* kernel, const LaunchShape& shape, void (*body)(const vo
   b.body = body;
   b.arguments = arguments;
   b.dynamic_bytes = static_cast<size_t>(RoundUp(shape.shared_bytes, 16));
+  b.most_shared = most_shared;
   b.dynamic.resize(b.dynamic_bytes + 2 * kGuardBytes);
   b.backwards = !b.backwards;
   const DeviceAccess access;
