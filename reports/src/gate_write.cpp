@@ -6,6 +6,7 @@
 
 #include "core/strings.h"
 #include "reports/gate.h"
+#include "reports/statistics.h"
 
 namespace kvgauge {
 namespace {
@@ -117,7 +118,7 @@ GateText Describe(const GateLine& line) {
           .candidate = Value(line, line.candidate),
           .change = measured ? Change(line, line.evidence.value) : "-",
           .interval = IntervalText(line),
-          .p = measured ? Format("%.2g", line.p_adjusted) : "-",
+          .p = measured ? PText(line.p_adjusted) : "-",
           .note = Detail(line)};
 }
 
@@ -150,7 +151,7 @@ std::string GateMarkdown(const GateReport& report) {
         Value(line, line.baseline),
         Value(line, line.candidate),
         ChangeText(line),
-        line.evidence.samples == 0 ? "-" : Format("%.2g", line.p_adjusted),
+        line.evidence.samples == 0 ? "-" : PText(line.p_adjusted),
         Format(score ? "%.2f" : "%.2f%%", 100 * line.margin),
         StrCat(line.evidence.samples),
         Detail(line)};

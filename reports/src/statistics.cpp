@@ -2,7 +2,9 @@
 #include "reports/statistics.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
+#include <charconv>
 #include <cmath>
 #include <map>
 #include <numeric>
@@ -155,6 +157,15 @@ double SignFlipTest(std::span<const double> differences, std::span<const int64_t
     return static_cast<double>(hits) / static_cast<double>(half);
   }
   return 2 * SignFlipTail(sums, std::abs(observed));
+}
+
+std::string PText(double p) {
+  if (p >= 0.9995) return "1";
+  if (p < 0.001) return "<0.001";
+  std::array<char, 16> text = {};
+  const auto end =
+      std::to_chars(text.data(), text.data() + text.size(), p, std::chars_format::fixed, 3);
+  return {text.data(), end.ptr};
 }
 
 std::vector<double> HolmAdjust(std::span<const double> p_values) {

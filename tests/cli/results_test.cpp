@@ -341,6 +341,8 @@ TEST_F(ResultsTest, CompareEndsInASentence) {
             HasSubstr("p < 0.001, 400 paired samples"), HasSubstr("25.0% larger.\n")));
   outcome = Run("compare full snapkv --db a.db");
   EXPECT_THAT(outcome.out, HasSubstr("snapkv@20% does the SAME as full within 1.00"));
+  // A p-value has one form in the table, in the sentence and on the leaderboard.
+  EXPECT_THAT(outcome.out, AllOf(HasSubstr("]  1  SAME"), HasSubstr("p = 1, 400 paired")));
   const Json json = Must(ParseJson(Run("compare full h2o --db a.db --json").out, "out"));
   EXPECT_EQ(json["tasks"][0]["verdict"], "WORSE");
   EXPECT_EQ(json["tasks"][0]["score"]["change"], -0.05);

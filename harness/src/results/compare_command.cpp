@@ -7,6 +7,7 @@
 #include "core/json.h"
 #include "core/strings.h"
 #include "reports/comparison.h"
+#include "reports/statistics.h"
 #include "src/cli/print.h"
 #include "src/cli/table.h"
 #include "src/results/leaderboard_fields.h"
@@ -25,7 +26,11 @@ LeaderboardTable Units(const RowComparison& row) {
   return table;
 }
 
-std::string P(double p) { return p < 0.001 ? "p < 0.001" : StrCat("p = ", Fixed(p, 3)); }
+// "p = 0.012", "p < 0.001".
+std::string PSentence(double p) {
+  const std::string text = PText(p);
+  return text.starts_with('<') ? StrCat("p < ", text.substr(1)) : StrCat("p = ", text);
+}
 
 // ", 22 paired samples of 44 (snapkv@5%: 22 skipped)".
 std::string SamplesText(const RowComparison& row) {
@@ -99,7 +104,7 @@ std::string Sentence(const RowComparison& row, const CompareOptions& options) {
   const std::string data = StrCat(
       interval.empty() ? ""
                        : StrCat(Fixed(100 * (1 - options.alpha), 0), "% interval ", interval, ", "),
-      P(row.p_adjusted), ", ", SamplesText(row));
+      PSentence(row.p_adjusted), ", ", SamplesText(row));
   const std::string by = ShowScore(units, std::abs(e.value));
   const std::string turned = row.lower_is_better ? " (+ is a lower score)" : "";
   std::string text;
@@ -160,23 +165,22 @@ TextTable Rows(const RowsComparison& result) {
                                      : StrCat(row.score.samples);
     };
     const Tone tone = total ? Tone::kStrong : Tone::kPlain;
-    table.rows.push_back(
-        {{total ? StrCat("mean of ", row.task) : row.task, tone},
-         {measured ? ShowScore(units, row.a_score) : "", tone},
-         {measured ? ShowScore(units, row.b_score) : "", tone},
-         {measured ? ShowChange(units, row.score.value) : "", tone},
-         {measured ? ShowInterval(units, row.score.interval, true) : ""},
-         {measured ? (row.p_adjusted < 0.001 ? "<0.001" : Fixed(row.p_adjusted, 3)) : ""},
-         {measured ? std::string(NameOf(row.verdict)) : "NOT COMPARABLE",
-          measured ? ToneOf(row.verdict) : Tone::kBad},
-         {row.a_ratio > 0 ? Percent(row.a_ratio) : ""},
-         {row.b_ratio > 0 ? Percent(row.b_ratio) : ""},
-         ratio(row.ttft),
-         {RatioInterval(row.ttft.evidence)},
-         ratio(row.tpot),
-         {RatioInterval(row.tpot.evidence)},
-         {measured ? paired() : ""},
-         {row.obstacle, Tone::kDoubtful}});
+    table.rows.push_back({{total ? StrCat("mean of ", row.task) : row.task, tone},
+                          {measured ? ShowScore(units, row.a_score) : "", tone},
+                          {measured ? ShowScore(units, row.b_score) : "", tone},
+                          {measured ? ShowChange(units, row.score.value) : "", tone},
+                          {measured ? ShowInterval(units, row.score.interval, true) : ""},
+                          {measured ? PText(row.p_adjusted) : ""},
+                          {measured ? std::string(NameOf(row.verdict)) : "NOT COMPARABLE",
+                           measured ? ToneOf(row.verdict) : Tone::kBad},
+                          {row.a_ratio > 0 ? Percent(row.a_ratio) : ""},
+                          {row.b_ratio > 0 ? Percent(row.b_ratio) : ""},
+                          ratio(row.ttft),
+                          {RatioInterval(row.ttft.evidence)},
+                          ratio(row.tpot),
+                          {RatioInterval(row.tpot.evidence)},
+                          {measured ? paired() : ""},
+                          {row.obstacle, Tone::kDoubtful}});
   };
   for (const RowComparison& row : result.tasks) add(row, false);
   if (result.overall) add(*result.overall, true);

@@ -4,6 +4,7 @@
 
 #include "core/json.h"
 #include "core/strings.h"
+#include "reports/statistics.h"
 #include "src/cli/print.h"
 #include "src/results/leaderboard_fields.h"
 
@@ -31,11 +32,6 @@ std::string Signed(double value, int digits) {
   // What rounds to nothing has no sign.
   if (text.find_first_of("123456789") == std::string::npos) return Fixed(0, digits);
   return value > 0 ? text.insert(0, "+") : text;
-}
-
-std::string Probability(double p) {
-  if (p >= 0.9995) return "1";
-  return p < 0.001 ? "<0.001" : Fixed(p, 3);
 }
 
 std::string Short(double value) { return Fixed(value, value >= 100 ? 0 : value >= 1 ? 2 : 4); }
@@ -105,7 +101,7 @@ const Column kColumns[] = {
      }},
     {"p", "p", true, 40, true,
      [](const LeaderboardTable&, const LeaderboardLine& l) {
-       return Text(l.versus_full ? Probability(l.p_adjusted) : "");
+       return Text(l.versus_full ? PText(l.p_adjusted) : "");
      }},
     {"verdict", "verdict", false, 85, true,
      [](const LeaderboardTable&, const LeaderboardLine& l) -> TableCell {

@@ -55,6 +55,9 @@ double McNemarExact(int64_t won, int64_t lost);
 // saddlepoint approximation, which has no smallest possible value, unlike drawn flips.
 double SignFlipTest(std::span<const double> differences, std::span<const int64_t> clusters);
 
+// "<0.001", "0.012", "1": a p-value in a line of text.
+std::string PText(double p);
+
 // Holm's adjusted p-values, in the order given.
 std::vector<double> HolmAdjust(std::span<const double> p_values);
 
