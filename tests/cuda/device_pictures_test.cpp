@@ -12,6 +12,7 @@
 #include "cuda/emulated/device_memory.h"
 #include "harness/cli.h"
 #include "images/encode.h"
+#include "kernels/devices.h"
 #include "reports/store.h"
 #include "runner/config.h"
 #include "src/model/visual_input.h"
@@ -357,6 +358,47 @@ TEST_F(DevicePictureRuns, LayersOnTwoDevicesHaveTheBitsOfOne) {
   EXPECT_GT(cuda::emulated::LaunchesOf(1), launches);
   cuda::emulated::SetDevices(1);
   EXPECT_EQ(two, one);
+}
+
+// A tower that takes most of the first device leaves it few layers, wherever these are divided.
+TEST_F(DevicePictureRuns, TheDivisionLeavesRoomForTheTower) {
+  constexpr int64_t kLayers = 4, kDevice = int64_t{32} << 20;
+  Json eyes = *ParseJson(kTinyEyes, "eyes");
+  eyes["text_config"]["num_hidden_layers"] = kLayers;
+  eyes["vision_config"]["intermediate_size"] = 40'000;
+  const std::string model = scratch_.File("eyes/config.json");
+  std::ofstream(model) << eyes.dump();
+  const int64_t tower = VisionWeightBytes(**ReadVisionConfig(model), DType::kF32);
+  ASSERT_GT(tower, kDevice / 2);
+  cuda::emulated::SetDevices(2);
+  for (const int device : {0, 1}) {
+    cuda::emulated::SetCapacity(cuda::emulated::AllocatedBytes(device) + kDevice, device);
+  }
+  const char* const argv[] = {"kvgauge",  "inspect",   model.c_str(), "--weights",
+                              "random:5", "--backend", "cuda:0+1",    "--json"};
+  ::testing::internal::CaptureStdout();
+  const int code = RunCommandLine(std::size(argv), argv, {"test", ""});
+  const std::string out = ::testing::internal::GetCapturedStdout();
+  {
+    const std::unique_ptr<Ops> ops = *MakeLayeredOps("cuda:0+1", {});
+    ModelOptions options;
+    options.random_seed = 5;
+    const auto loaded = Model::Load(model, options, *ops);
+    EXPECT_TRUE(loaded.ok()) << loaded.error().message;
+    EXPECT_EQ((*loaded)->shares()[0].end, 1);
+    EXPECT_EQ((*loaded)->shares()[0].tower_bytes, tower);
+  }
+  for (const int device : {0, 1}) cuda::emulated::SetCapacity(int64_t{4} << 30, device);
+  cuda::emulated::SetDevices(1);
+  ASSERT_EQ(code, 0);
+  const Json devices = ParseJson(out, "out")->at("devices");
+  EXPECT_EQ(devices[0]["end_layer"], 1);
+  EXPECT_EQ(devices[0]["tower_bytes"], tower);
+  EXPECT_EQ(devices[1]["tower_bytes"], 0);
+  // What is left of the first device is its one layer's.
+  const int64_t of_token = devices[1]["full_cache_tokens"].get<int64_t>();
+  EXPECT_GT(devices[0]["full_cache_tokens"], 0);
+  EXPECT_LT(devices[0]["full_cache_tokens"].get<int64_t>(), 2 * of_token);
 }
 
 // In one go, or stopped behind the first sample and behind the first methods.

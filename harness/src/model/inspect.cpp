@@ -367,12 +367,17 @@ Status ReadTextFacts(const std::string& directory, ModelFacts& facts) {
   return {};
 }
 
+int64_t TowerBytes(const ModelFacts& facts) {
+  return facts.vision ? facts.vision->parameters * SizeOf(facts.dtype) : 0;
+}
+
 // How the layers would be divided over the devices that the backend names, which must be there.
 Result<std::vector<LayerShare>> ReadShares(const InspectOptions& options, const ModelFacts& facts) {
   KVG_ASSIGN(const std::unique_ptr<Ops> ops,
              MakeLayeredOps(options.model.backend, MakeThreadSettings(1)));
-  return ShareLayers(facts.config, CostsOfLayers(facts.config, facts.dtype, nullptr, nullptr),
-                     DevicesOf(*ops));
+  LayerCosts costs = CostsOfLayers(facts.config, facts.dtype, nullptr, nullptr);
+  costs.tower_bytes = TowerBytes(facts);
+  return ShareLayers(facts.config, costs, DevicesOf(*ops));
 }
 
 // Tokens of the full cache that a share has room for beside its weights, of one sequence.
@@ -382,7 +387,7 @@ int64_t FullCacheTokens(const LayerShare& share, const ModelFacts& facts) {
     if (facts.config.HasCache(layer)) ++caches;
   }
   const int64_t of_token = facts.kv_bytes * caches / facts.config.cache_count();
-  return of_token == 0 ? 0 : std::max<int64_t>(share.free_bytes - share.weight_bytes, 0) / of_token;
+  return of_token == 0 ? 0 : std::max<int64_t>(share.left_bytes(), 0) / of_token;
 }
 
 // Reads shapes and no weights, so that a large checkpoint takes no time.
@@ -423,8 +428,7 @@ Result<ModelFacts> ReadFacts(const InspectOptions& options) {
   if (NamesSeveralDevices(options.model.backend)) {
     KVG_ASSIGN(facts.shares, ReadShares(options, facts));
   } else {
-    const int64_t tower_bytes = facts.vision ? facts.vision->parameters * SizeOf(facts.dtype) : 0;
-    facts.fit = FitMachine(facts.config, facts.held_bytes + tower_bytes, facts.kv_bytes,
+    facts.fit = FitMachine(facts.config, facts.held_bytes + TowerBytes(facts), facts.kv_bytes,
                            options.model.backend, ops);
   }
   KVG_TRY(ReadTextFacts(options.model.model, facts));
@@ -510,6 +514,7 @@ Json FactsJson(const std::string& model, const ModelFacts& facts) {
     devices.push_back({{"first_layer", share.first},
                        {"end_layer", share.end},
                        {"weight_bytes", share.weight_bytes},
+                       {"tower_bytes", share.tower_bytes},
                        {"free_bytes", share.free_bytes},
                        {"full_cache_tokens", FullCacheTokens(share, facts)}});
   }

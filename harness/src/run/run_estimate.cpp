@@ -209,24 +209,15 @@ class SimpleTimes {
   const double token_s_, passes_;
 };
 
-// The weights of a tower and its projector, as they will be held.
-int64_t TowerBytes(const RunPlan& plan, size_t model, const VisionSpec& spec) {
-  int64_t numbers = 0;
-  for (const TensorSpec& tensor : ExpectedVisionTensors(spec)) {
-    int64_t count = 1;
-    for (const int64_t side : tensor.shape) count *= side;
-    numbers += count;
-  }
-  return numbers * SizeOf(plan.models[model].dtype);
-}
-
 // Counts the sample that was built last; returns the bytes of its rows of pictures.
 int64_t AddEyes(const RunPlan& plan, const PlanGroup& group, const SampleSource& source,
                 PlannedEyes& eyes) {
   const int64_t rows = CountVisualRows(source.shown());
   if (rows == 0) return 0;
   const VisionSpec& spec = *source.eyes()->spec();
-  if (eyes.tower_bytes == 0) eyes.tower_bytes = TowerBytes(plan, group.model, spec);
+  if (eyes.tower_bytes == 0) {
+    eyes.tower_bytes = VisionWeightBytes(spec, plan.models[group.model].dtype);
+  }
   const int64_t bytes = VisualRowBytes(spec, rows);
   if (!eyes.spec) eyes.spec = spec;
   eyes.tower_rows += source.eyes()->tower_rows();

@@ -41,9 +41,11 @@ Result<PlanModel> OpenModel(const RunModel& spec, Ops& ops) {
   model.product_rows = options.product_rows;
   model.shape = ShapeOf(model.config, model.dtype);
   model.shape.token_classes = true;  // there is a tokenizer, or there is no plan
+  int64_t tower_bytes = 0;
   if (!model.config.vision_family.empty()) {
     KVG_ASSIGN(const std::optional<VisionSpec> eyes, ReadVisionConfig(spec.path));
     if (eyes) model.eyes = ShapeOfEyes(*eyes);
+    if (eyes) tower_bytes = VisionWeightBytes(*eyes, model.dtype);
   }
   std::unique_ptr<WeightSource> source;
   if (options.random_seed) {
@@ -56,8 +58,9 @@ Result<PlanModel> OpenModel(const RunModel& spec, Ops& ops) {
   }
   KVG_TRY(CheckProductRows(model.config, options, model.dtype, source.get(), ops));
   if (const std::vector<Ops*> devices = DevicesOf(ops); devices.size() > 1) {
-    const LayerCosts costs = CostsOfLayers(model.config, model.dtype,
-                                           options.random_seed ? nullptr : source.get(), &ops);
+    LayerCosts costs = CostsOfLayers(model.config, model.dtype,
+                                     options.random_seed ? nullptr : source.get(), &ops);
+    costs.tower_bytes = tower_bytes;
     KVG_ASSIGN(model.shares, ShareLayers(model.config, costs, devices));
   }
   KVG_ASSIGN(model.fingerprint, ModelFingerprint(model.config, *source));

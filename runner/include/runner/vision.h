@@ -77,6 +77,8 @@ Result<std::vector<TensorSpec>> ExpectedVisionTensors(const VisionSpec& spec,
                                                       const WeightSource& source);
 // The same under the names that the hub's files have.
 std::vector<TensorSpec> ExpectedVisionTensors(const VisionSpec& spec);
+// The weights of a tower and its projector, as they will be held.
+int64_t VisionWeightBytes(const VisionSpec& spec, DType dtype);
 // Whether a checkpoint's tensor is one of the eyes', needed or not; all others are the text
 // model's.
 bool IsVisionTensor(const VisionSpec& spec, std::string_view name);

@@ -359,9 +359,9 @@ Result<MemoryPlan> FitInto(MemoryPlan plan, int64_t free_bytes, int64_t machine_
 
 // The same where layers lie on several devices. Each holds its layers' part of every cache and
 // capture, of one layer more to be on the safe side, and the working memory of a pass. The first
-// has what is held already.
+// has what is held already, and of the working memory what the others lack: `vision_bytes`.
 Result<MemoryPlan> FitIntoDevices(MemoryPlan plan, std::span<const PlannedModel* const> loaded,
-                                  int64_t held_bytes, int64_t asked_bytes) {
+                                  int64_t held_bytes, int64_t vision_bytes, int64_t asked_bytes) {
   const std::vector<Ops*> devices = DevicesOf(*loaded[0]->ops);
   for (size_t d = 0; d < devices.size(); ++d) {
     int64_t weights = 0;
@@ -377,21 +377,22 @@ Result<MemoryPlan> FitIntoDevices(MemoryPlan plan, std::span<const PlannedModel*
     };
     const int64_t held = weights + (d == 0 ? held_bytes : 0);
     const int64_t limit = asked_bytes > 0 ? asked_bytes : held + devices[d]->memory->FreeBytes();
+    const int64_t working = plan.working_bytes - (d == 0 ? 0 : vision_bytes);
     const int64_t snapshot = own(plan.snapshot_bytes),
                   lane = std::max<int64_t>(own(plan.lane_bytes), 1);
-    const int64_t left = limit - weights - plan.working_bytes - snapshot;
+    const int64_t left = limit - weights - working - snapshot;
     const int64_t lanes = std::max<int64_t>(left, 0) / lane;
     plan.pool_lanes = std::min(plan.pool_lanes, lanes);
-    plan.device_limits.push_back(limit - weights - plan.working_bytes);
+    plan.device_limits.push_back(limit - weights - working);
     if (lanes > 0) continue;
     const LayerShare& share = loaded[0]->shares[d];
-    return ResourceError(StrCat(
-        "device ", d + 1, " of ", devices.size(), ", which has layers ", share.first, " to ",
-        share.end - 1, ", needs ", HumanBytes(weights + plan.working_bytes + snapshot + lane),
-        " (weights ", HumanBytes(weights), ", working memory ", HumanBytes(plan.working_bytes),
-        ", its part of the longest prompt ", HumanBytes(snapshot), ", of one row ",
-        HumanBytes(lane), "); ", asked_bytes > 0 ? "--max-memory is " : "the device has ",
-        HumanBytes(limit)));
+    return ResourceError(
+        StrCat("device ", d + 1, " of ", devices.size(), ", which has layers ", share.first, " to ",
+               share.end - 1, ", needs ", HumanBytes(weights + working + snapshot + lane),
+               " (weights ", HumanBytes(weights), ", working memory ", HumanBytes(working),
+               ", its part of the longest prompt ", HumanBytes(snapshot), ", of one row ",
+               HumanBytes(lane), "); ", asked_bytes > 0 ? "--max-memory is " : "the device has ",
+               HumanBytes(limit)));
   }
   plan.cache_limit_bytes = plan.device_limits[0];
   return plan;
@@ -577,7 +578,7 @@ Result<MemoryPlan> PlanMemory(std::span<const PlannedContender> contenders,
   if (visual_bytes > 0) plan.snapshot_bytes += LastRowBytes(models, lengths);
   if (layered) {
     const std::vector<const PlannedModel*> all(loaded.begin(), loaded.end());
-    return FitIntoDevices(plan, all, held_bytes, options.max_memory_bytes);
+    return FitIntoDevices(plan, all, held_bytes, options.vision_bytes, options.max_memory_bytes);
   }
   const int64_t free_bytes = contenders[0].model->ops->memory->FreeBytes();
   return FitInto(plan, free_bytes > 0 ? free_bytes + held_bytes : 0, machine_bytes,

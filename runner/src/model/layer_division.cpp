@@ -10,8 +10,11 @@
 
 namespace kvgauge {
 
-Result<std::vector<LayerShare>> DivideLayers(const LayerCosts& costs,
-                                             std::span<const int64_t> free_bytes) {
+namespace {
+
+// With room for the tower, if there is one.
+Result<std::vector<LayerShare>> DivideWithTower(const LayerCosts& costs,
+                                                std::span<const int64_t> free_bytes) {
   const int64_t layers = std::ssize(costs.weight_bytes), devices = std::ssize(free_bytes);
   if (devices > layers) {
     return BadInput(
@@ -22,6 +25,7 @@ Result<std::vector<LayerShare>> DivideLayers(const LayerCosts& costs,
                         .end = end,
                         .weight_bytes = (device == 0 ? costs.first_bytes : 0) +
                                         (device + 1 == devices ? costs.last_bytes : 0),
+                        .tower_bytes = device == 0 ? costs.tower_bytes : 0,
                         .free_bytes = free_bytes[static_cast<size_t>(device)]};
     for (int64_t layer = first; layer < end; ++layer) {
       share.weight_bytes += costs.weight_bytes[static_cast<size_t>(layer)];
@@ -33,7 +37,7 @@ Result<std::vector<LayerShare>> DivideLayers(const LayerCosts& costs,
     const LayerShare share = share_of(device, first, end);
     const int64_t caches =
         std::count(costs.caches.begin() + first, costs.caches.begin() + end, true);
-    const int64_t left = share.free_bytes - share.weight_bytes;
+    const int64_t left = share.left_bytes();
     return left < 0 ? left : left / std::max<int64_t>(caches, 1);
   };
   // best[d][end]: the least room where the first d + 1 devices have the layers before `end`.
@@ -78,6 +82,17 @@ Result<std::vector<LayerShare>> DivideLayers(const LayerCosts& costs,
              Join(texts, ", ")));
 }
 
+}  // namespace
+
+Result<std::vector<LayerShare>> DivideLayers(const LayerCosts& costs,
+                                             std::span<const int64_t> free_bytes) {
+  Result<std::vector<LayerShare>> shares = DivideWithTower(costs, free_bytes);
+  if (shares.ok() || costs.tower_bytes == 0) return shares;
+  LayerCosts text = costs;
+  text.tower_bytes = 0;
+  return DivideWithTower(text, free_bytes);
+}
+
 Result<std::vector<LayerShare>> ShareLayers(const ModelConfig& config, const LayerCosts& costs,
                                             std::span<Ops* const> devices) {
   if (devices.size() == 1) return std::vector{LayerShare{.end = config.layer_count()}};
@@ -90,9 +105,10 @@ Result<std::vector<LayerShare>> ShareLayers(const ModelConfig& config, const Lay
 }
 
 std::string Describe(const LayerShare& share) {
+  const std::string tower =
+      share.tower_bytes > 0 ? StrCat(HumanBytes(share.tower_bytes), " for the vision tower, ") : "";
   return StrCat("layers ", share.first, " to ", share.end - 1, ", ", HumanBytes(share.weight_bytes),
-                " of weights, ",
-                HumanBytes(std::max<int64_t>(share.free_bytes - share.weight_bytes, 0)),
+                " of weights, ", tower, HumanBytes(std::max<int64_t>(share.left_bytes(), 0)),
                 " free for caches and work");
 }
 

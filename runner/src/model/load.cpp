@@ -14,6 +14,7 @@
 #include "core/strings.h"
 #include "kernels/devices.h"
 #include "kernels/rounded_products.h"
+#include "runner/vision.h"
 #include "src/checkpoint/weights_common.h"
 #include "src/model/model_tensors.h"
 #include "src/model/prepare.h"
@@ -380,6 +381,13 @@ Status CheckInputs(const ModelConfig& config, const ModelOptions& options,
                             "or quant_method fp8, or product rows of the dtype"));
 }
 
+// Eyes that cannot be read can see nothing, and texts need none.
+int64_t TowerBytesOf(const std::string& directory, const ModelConfig& config, DType dtype) {
+  if (config.vision_family.empty()) return 0;
+  const Result<std::optional<VisionSpec>> spec = ReadVisionConfig(directory);
+  return spec.ok() && *spec ? VisionWeightBytes(**spec, dtype) : 0;
+}
+
 }  // namespace
 
 Status CheckProductRows(const ModelConfig& config, const ModelOptions& options, DType dtype,
@@ -426,11 +434,10 @@ Result<std::unique_ptr<Model>> Model::Load(const std::string& directory,
   }
   KVG_TRY(CheckProductRows(config, options, dtype, source.get(), ops));
   const std::vector<Ops*> devices = DevicesOf(ops);
-  KVG_ASSIGN(const std::vector<LayerShare> shares,
-             ShareLayers(config,
-                         CostsOfLayers(config, dtype, options.random_seed ? nullptr : source.get(),
-                                       options.keep_blocks ? &ops : nullptr),
-                         devices));
+  LayerCosts costs = CostsOfLayers(config, dtype, options.random_seed ? nullptr : source.get(),
+                                   options.keep_blocks ? &ops : nullptr);
+  if (devices.size() > 1) costs.tower_bytes = TowerBytesOf(directory, config, dtype);
+  KVG_ASSIGN(const std::vector<LayerShare> shares, ShareLayers(config, costs, devices));
   const ModelShape checkpoint_shape = ShapeOf(config, dtype);
   Reading reading(config.path, std::move(source));
   KVG_TRY(reading.Begin(config));

@@ -285,6 +285,16 @@ Result<std::vector<TensorSpec>> ExpectedVisionTensors(const VisionSpec& spec,
   return ListVisionTensors(DescribeVision(spec, spelling, spec.tower.run_layers));
 }
 
+int64_t VisionWeightBytes(const VisionSpec& spec, DType dtype) {
+  int64_t numbers = 0;
+  for (const TensorSpec& tensor : ExpectedVisionTensors(spec)) {
+    int64_t count = 1;
+    for (const int64_t side : tensor.shape) count *= side;
+    numbers += count;
+  }
+  return numbers * SizeOf(dtype);
+}
+
 bool IsVisionTensor(const VisionSpec& spec, std::string_view name) {
   const VisionNames& names = NamesOf(spec);
   return !PrefixOf(names.tower_prefixes, name).empty() ||
