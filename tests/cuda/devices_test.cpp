@@ -218,6 +218,17 @@ TEST_F(SeveralDevices, SwitchesAreOnRecord) {
   EXPECT_THAT(found->message, HasSubstr(R"("KVGAUGE_CUDA_GRAPHS":"off")"));
 }
 
+// Five processors are three of one worker and two of the other.
+TEST_F(SeveralDevices, DivideProcessors) {
+  ASSERT_EQ(Run("r.db", {"--quiet", "--devices", "0,1", "--processors", "5"}).exit_code, kExitOk);
+  std::vector<int64_t> threads;
+  const std::vector<StoredRun> runs = *Open("r.db")->Runs();
+  for (const StoredRun& run : runs) {
+    threads.push_back(ParseJson(run.run.machine.facts, "facts")->at("threads").get<int64_t>());
+  }
+  EXPECT_THAT(threads, ::testing::UnorderedElementsAre(3, 2));
+}
+
 // One process, and the layers of the model on two devices.
 TEST_F(SeveralDevices, HaveTheLayersOfAModel) {
   ASSERT_EQ(Run("one.db", {"--quiet"}).exit_code, kExitOk);
@@ -439,6 +450,11 @@ TEST_F(SeveralDevices, WrongChoicesAreRefused) {
        "--devices: backend cuda:1 is one device already, expected --backend cuda"},
       {{"--devices", "0,1", "--backend", "cuda:0+1"},
        "--devices: backend cuda:0+1 is one model on several devices, expected --backend cuda"},
+      {{"--devices", "0,1,2", "--processors", "2"},
+       "--processors: 2 for 3 devices; expected one for each at least"},
+      {{"--devices", "0,1", "--processors", "2", "--threads", "2"},
+       "--processors, --threads: one is of all workers and one is of each"},
+      {{"--processors", "2"}, "--processors: no workers share them; expected --devices, too"},
       {{"--backend", "cuda:0+0"}, "backend 'cuda:0+0': device 0 is named twice"},
       {{"--backend", "cuda:0+"}, "or several for the layers of one model, such as cuda:0+1"},
       {{"--backend", "cuda:0+7"}, "device 7 does not exist: there are 3, devices 0 to 2"},

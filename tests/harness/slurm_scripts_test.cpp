@@ -12,6 +12,7 @@
 #include "core/files.h"
 #include "core/strings.h"
 #include "src/cluster/subprocess.h"
+#include "src/run/shared_work.h"
 
 namespace kvgauge {
 namespace {
@@ -73,7 +74,7 @@ TEST(SlurmScripts, DevicesAreThoseOfTheScheduler) {
   EXPECT_THAT(MergeScript(job), ::testing::Not(HasSubstr("gpu")));
 }
 
-// A run on several devices has a worker for each, and --threads is the number of each worker.
+// A run on several devices has a worker for each, and these share what the shard has.
 TEST(SlurmScripts, ProcessorsAreDividedAmongDevices) {
   SlurmJob job = PlainJob();
   const auto threads = [&job](int64_t cpus, int64_t gpus) {
@@ -83,9 +84,29 @@ TEST(SlurmScripts, ProcessorsAreDividedAmongDevices) {
   };
   EXPECT_THAT(threads(8, 0), HasSubstr(" --threads 8\n"));
   EXPECT_THAT(threads(8, 1), HasSubstr(" --threads 8 --backend cuda"));
-  EXPECT_THAT(threads(8, 3), HasSubstr(" --threads 2 --backend cuda"));
+  EXPECT_THAT(threads(8, 3), HasSubstr(" --processors 8 --backend cuda --devices all"));
   EXPECT_THAT(threads(8, 3), HasSubstr("--cpus-per-task=8\n"));
-  EXPECT_THAT(threads(2, 4), HasSubstr(" --threads 1 --backend cuda"));
+  threads(2, 4);
+  EXPECT_EQ(CheckSlurmJob(job).error().message,
+            "--cpus: 2, expected 4 or more: one for each device of --gpus");
+  threads(4, 4);
+  EXPECT_TRUE(CheckSlurmJob(job).ok());
+}
+
+// None is idle and none is asked twice, as long as there is one for each.
+TEST(SlurmScripts, WorkersShareProcessors) {
+  EXPECT_EQ(ProcessorsOf(0, 2, 5), 3);
+  EXPECT_EQ(ProcessorsOf(1, 2, 5), 2);
+  for (int64_t workers = 1; workers <= 5; ++workers) {
+    for (int processors = 1; processors <= 9; ++processors) {
+      int sum = 0;
+      for (int64_t w = 0; w < workers; ++w) {
+        EXPECT_GE(ProcessorsOf(w, workers, processors), 1);
+        sum += ProcessorsOf(w, workers, processors);
+      }
+      EXPECT_EQ(sum, std::max(processors, static_cast<int>(workers)));
+    }
+  }
 }
 
 TEST(SlurmScripts, WordsArriveAsTheyWere) {
@@ -139,6 +160,8 @@ TEST(SlurmScripts, RefuseWhatSlurmWouldNotUnderstand) {
               HasSubstr("--devices cannot be given to shards with --gpus"));
   EXPECT_THAT(refused([](SlurmJob& j) { j.arguments = {"--worker=3:0"}; }),
               HasSubstr("--worker cannot be given"));
+  EXPECT_THAT(refused([](SlurmJob& j) { j.arguments = {"--processors=2"}; }),
+              HasSubstr("--processors cannot be given"));
   EXPECT_THAT(refused([](SlurmJob& j) { j.partition = "a b"; }), HasSubstr("--partition: 'a b'"));
   EXPECT_THAT(refused([](SlurmJob& j) { j.memory = "16GB"; }), HasSubstr("--mem: '16GB'"));
   EXPECT_THAT(refused([](SlurmJob& j) { j.name = "a\nb"; }), HasSubstr("control characters"));

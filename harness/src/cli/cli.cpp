@@ -435,6 +435,10 @@ void AddRunOnlyFlags(CLI::App& command, RunOptions& options) {
       ->check([](const std::string& text) {  // empty, such as of a variable that is not set
         return text.empty() ? "'', expected numbers of devices from 0, such as 0,1, or all" : "";
       });
+  command
+      .add_option("--processors", options.processors,
+                  "with --devices: so many are divided among the workers; default: all there are")
+      ->check(CLI::PositiveNumber);
   // For the workers that such a run starts.
   command.add_option("--worker", options.worker)->group("");
   command.add_flag("--dry-run", options.dry_run, "show the plan instead");

@@ -84,6 +84,10 @@ Status CheckSlurmJob(const SlurmJob& job) {
   if (job.gpus < 0) {
     return BadInput(StrCat("--gpus: ", job.gpus, ", expected a whole number from 1"));
   }
+  if (job.cpus > 0 && job.cpus < job.gpus) {
+    return BadInput(StrCat("--cpus: ", job.cpus, ", expected ", job.gpus,
+                           " or more: one for each device of --gpus"));
+  }
   constexpr std::string_view kNames =
       "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.,";
   if (!job.partition.empty() && !Consists(job.partition, kNames)) {
@@ -100,7 +104,8 @@ Status CheckSlurmJob(const SlurmJob& job) {
         StrCat("--mem: ", Quoted(job.memory), ", expected a number with K, M, G or T, e.g. 16G"));
   }
   for (const std::string& argument : job.arguments) {
-    for (const char* owned : {"--db", "--shard", "--threads", "--json", "--dry-run", "--worker"}) {
+    for (const char* owned :
+         {"--db", "--shard", "--threads", "--processors", "--json", "--dry-run", "--worker"}) {
       if (argument == owned || argument.starts_with(StrCat(owned, "="))) {
         return BadInput(StrCat(owned, " cannot be given to the shards: each has its own"));
       }
@@ -151,10 +156,8 @@ std::string ShardScript(const SlurmJob& job) {
                  "\ndirectory=", ShellWord(job.directory), "\nshard=$SLURM_ARRAY_TASK_ID\n\nexec ",
                  ShellWord(job.program), " run ", ShellWord(job.config), " \\\n  --shard \"$shard/",
                  job.shards, "\" --db \"$directory/shard-$shard-of-", job.shards, ".db\"");
-  // A worker has so many, and there is one for each device.
-  if (job.cpus > 0) {
-    text += StrCat(" --threads ", std::max<int64_t>(1, job.cpus / std::max<int64_t>(1, job.gpus)));
-  }
+  // Workers of several devices share them.
+  if (job.cpus > 0) text += StrCat(job.gpus > 1 ? " --processors " : " --threads ", job.cpus);
   // What Slurm hands to the task is all that CUDA shows there.
   if (job.gpus > 0) text += " --backend cuda --devices all";
   if (!job.arguments.empty()) text += " \\\n ";

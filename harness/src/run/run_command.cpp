@@ -520,10 +520,26 @@ Result<std::unique_ptr<SharedWork>> JoinRun(RunOptions& options) {
 }
 
 // What a worker has of its own: one device and its part of the processors.
-void TakePlace(const SharedWork& work, RunConfig& config) {
+void TakePlace(const SharedWork& work, int processors, RunConfig& config) {
   config.backend = StrCat("cuda:", work.device());
   if (config.threads > 0) return;
-  config.threads = std::max(1, AvailableProcessors() / static_cast<int>(work.workers()));
+  config.threads = ProcessorsOf(work.index(), work.workers(),
+                                processors > 0 ? processors : AvailableProcessors());
+}
+
+// What workers are to share must be enough for a thread of each, and no number of each worker.
+Status CheckProcessors(const RunOptions& options, int64_t devices) {
+  if (options.processors == 0) return {};
+  if (options.devices.empty()) {
+    return BadInput("--processors: no workers share them; expected --devices, too, or --threads");
+  }
+  if (options.threads > 0) {
+    return BadInput(
+        "--processors, --threads: one is of all workers and one is of each; expected one of them");
+  }
+  if (options.processors >= devices) return {};
+  return BadInput(StrCat("--processors: ", options.processors, " for ", devices,
+                         " devices; expected one for each at least"));
 }
 
 }  // namespace
@@ -550,12 +566,17 @@ Result<int> ExecuteRunCommand(const RunOptions& asked) {
     KVG_ASSIGN(work, JoinRun(options));
   }
   KVG_ASSIGN(GivenConfig given, ReadConfig(options));
-  if (work != nullptr) TakePlace(*work, given.config);
+  if (options.processors > 0) given.config.threads = 0;
+  if (work != nullptr) TakePlace(*work, options.processors, given.config);
   KVG_ASSIGN(const SampleChoice choice, ChooseSamples(options));
   std::vector<int> devices;
   if (!options.devices.empty() && work == nullptr) {
     KVG_ASSIGN(devices, ChooseDevices(options.devices, given.config.backend));
     if (devices.size() == 1) given.config.backend = StrCat("cuda:", devices[0]);
+  }
+  if (work == nullptr) {
+    KVG_TRY(CheckProcessors(options, std::ssize(devices)));
+    if (options.processors > 0) given.config.threads = options.processors;
   }
   const RunConfig& config = given.config;
   const std::string path = DatabasePath(options, config);

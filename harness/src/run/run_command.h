@@ -33,6 +33,7 @@ struct RunOptions {
   std::string backend;
   int threads = 0;
   std::string devices;  // "0,1" or "all": a worker on each
+  int processors = 0;   // that these share; 0: all there are
   std::string worker;   // of such a worker: SharedWork::Word
   bool unscored = false;
   bool skip_bad = false;

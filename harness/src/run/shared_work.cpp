@@ -55,6 +55,11 @@ Result<SharedWork::Shared*> SharedWork::Map(int file) {
   return static_cast<Shared*>(memory);
 }
 
+int ProcessorsOf(int64_t index, int64_t workers, int processors) {
+  const int64_t share = processors / workers + (index < processors % workers ? 1 : 0);
+  return static_cast<int>(std::max<int64_t>(share, 1));
+}
+
 Result<std::unique_ptr<SharedWork>> SharedWork::Create(const std::vector<int>& devices,
                                                        bool resumed) {
   KVG_CHECK(!devices.empty() && std::ssize(devices) <= kMostWorkers, "a number of workers");

@@ -17,6 +17,10 @@
 
 namespace kvgauge {
 
+// How many of so many processors worker `index` takes: none is left over, and none is given twice
+// unless there are fewer than workers.
+int ProcessorsOf(int64_t index, int64_t workers, int processors);
+
 class SharedWork {
  public:
   static constexpr int64_t kMostGroups = 1 << 16;
@@ -38,7 +42,8 @@ class SharedWork {
   std::string Word(int64_t index) const;
 
   int64_t workers() const;
-  int device() const;  // of this worker
+  int64_t index() const { return worker_; }  // of this worker, from 0
+  int device() const;                        // of this worker
   bool resumed() const;
   RunCounters& counters() const;
 
