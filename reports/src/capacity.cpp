@@ -39,9 +39,9 @@ std::string WorkloadText(const std::string& text) {
   return out;
 }
 
-using EntryKey = std::tuple<std::string, std::string, std::string>;
-EntryKey KeyOfEntry(const CapacityRow& row) {
-  return {row.method.name, row.method.variant, row.budget};
+// Versions of one method are entries of their own.
+auto KeyOfEntry(const CapacityRow& row) {
+  return std::tie(row.method.name, row.method.variant, row.method.spec, row.budget);
 }
 
 CapacityEntry CapacityEntryFrom(std::vector<const CapacityRow*> rows) {
@@ -69,7 +69,8 @@ CapacityEntry CapacityEntryFrom(std::vector<const CapacityRow*> rows) {
 std::string CapacityBoard::Title() const {
   const std::string memory =
       memory_bytes > 0 ? HumanBytes(memory_bytes) : std::string("No limit of memory");
-  return StrCat(memory, ", ", policy, ": ", WorkloadText(workload));
+  return StrCat(memory, ", ", policy, ": ", WorkloadText(workload),
+                one_of_several ? StrCat(", ", numbers) : "");
 }
 
 std::vector<const CapacityEntry*> CapacityBoard::Fastest() const {
@@ -104,11 +105,12 @@ std::vector<CapacityBoard> SummariseCapacity(std::span<const CapacityRow> rows) 
   // [boards] repetitions by method, variant, budget and batch, in the order of the first.
   std::vector<std::vector<std::vector<const CapacityRow*>>> cases;
   for (const CapacityRow& row : rows) {
+    const std::string numbers = NumbersOfIdentity(row.identity);
     const auto same = [&](const CapacityBoard& b) {
       return b.model.fingerprint == row.model.fingerprint && b.model.name == row.model.name &&
              b.workload == row.workload && b.policy == row.policy &&
              b.memory_bytes == row.memory_bytes && b.host_memory_bytes == row.host_memory_bytes &&
-             b.machine_facts == row.machine_facts;
+             b.machine_facts == row.machine_facts && b.numbers == numbers;
     };
     const auto board = std::ranges::find_if(boards, same);
     const auto at = static_cast<size_t>(board - boards.begin());
@@ -118,6 +120,7 @@ std::vector<CapacityBoard> SummariseCapacity(std::span<const CapacityRow> rows) 
       added.workload = row.workload;
       added.policy = row.policy;
       added.machine_facts = row.machine_facts;
+      added.numbers = numbers;
       added.memory_bytes = row.memory_bytes;
       added.host_memory_bytes = row.host_memory_bytes;
       cases.emplace_back();
@@ -135,6 +138,9 @@ std::vector<CapacityBoard> SummariseCapacity(std::span<const CapacityRow> rows) 
   for (size_t b = 0; b < boards.size(); ++b) {
     for (const auto& repetitions : cases[b])
       boards[b].entries.push_back(CapacityEntryFrom(repetitions));
+    boards[b].one_of_several = std::ranges::any_of(boards, [&](const CapacityBoard& other) {
+      return other.numbers != boards[b].numbers && other.model.name == boards[b].model.name;
+    });
   }
   return boards;
 }

@@ -155,4 +155,11 @@ bool SampleRow::SameResult(const SampleRow& other) const {
          modalities == other.modalities && SameVisuals(*this, other) && SameSight(*this, other);
 }
 
+std::string NumbersOfIdentity(const std::string& identity) {
+  const Result<Json> json = ParseJson(identity, "identity");
+  if (!json.ok() || !json->is_object() || !json->contains("dtype")) return "";
+  const Json& numbers = json->at("dtype");
+  return numbers.is_string() ? numbers.get<std::string>() : "";
+}
+
 }  // namespace kvgauge

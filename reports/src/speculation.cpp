@@ -110,7 +110,8 @@ std::string SpeculationBoard::Title() const {
   const std::string count = text("prompts");
   return StrCat(count, count == "1" ? " prompt of " : " prompts of ", text("prompt_tokens"),
                 random_prompts() ? " random tokens" : StrCat(" tokens (", Join(names, ", "), ")"),
-                ", answers of ", text("answer_tokens"));
+                ", answers of ", text("answer_tokens"),
+                one_of_several ? StrCat(", ", numbers) : "");
 }
 
 std::vector<SpeculationBoard> SummariseSpeculation(std::span<const SpeculationRow> rows) {
@@ -118,14 +119,15 @@ std::vector<SpeculationBoard> SummariseSpeculation(std::span<const SpeculationRo
   // [boards] rows by draft, budget and length, in the order of the first.
   std::vector<std::vector<std::vector<const SpeculationRow*>>> cases;
   for (const SpeculationRow& row : rows) {
+    const std::string numbers = NumbersOfIdentity(row.identity);
     const auto board = std::ranges::find_if(boards, [&](const SpeculationBoard& b) {
       return b.model.fingerprint == row.model.fingerprint && b.model.name == row.model.name &&
              b.model.facts == row.model.facts && b.workload == row.workload &&
-             b.machine_facts == row.machine_facts;
+             b.machine_facts == row.machine_facts && b.numbers == numbers;
     });
     const auto at = static_cast<size_t>(board - boards.begin());
     if (board == boards.end()) {
-      boards.push_back({row.model, row.workload, row.machine_facts, {}});
+      boards.push_back({row.model, row.workload, row.machine_facts, numbers, false, {}});
       cases.emplace_back();
     }
     const auto place = std::ranges::find_if(cases[at], [&](const auto& of_draft) {
@@ -140,6 +142,9 @@ std::vector<SpeculationBoard> SummariseSpeculation(std::span<const SpeculationRo
   for (size_t b = 0; b < boards.size(); ++b) {
     std::vector<SpeculationEntry>& entries = boards[b].entries;
     for (const auto& of_draft : cases[b]) entries.push_back(SpeculationEntryFrom(of_draft));
+    boards[b].one_of_several = std::ranges::any_of(boards, [&](const SpeculationBoard& other) {
+      return other.numbers != boards[b].numbers && other.model.name == boards[b].model.name;
+    });
     std::ranges::stable_sort(entries, [](const SpeculationEntry& x, const SpeculationEntry& y) {
       return x.speedup.median > y.speedup.median;
     });

@@ -60,7 +60,7 @@ TEST_F(RunFaults, CtrlCFinishesTheSample) {
   const std::vector<std::string> command = {
       "run", Path("mine.json"), "--db", Path("r d.db"), "--seed", "3", "--limit", "300"};
   const pid_t child = Start(command);
-  while (!HasSamples("r d.db")) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  ASSERT_TRUE(WaitUntil(child, [&] { return HasSamples("r d.db"); }));
   kill(child, SIGINT);
   const Outcome outcome = Wait(child);
   EXPECT_EQ(outcome.exit_code, 130);
@@ -89,7 +89,7 @@ TEST_F(RunFaults, ASecondCtrlCLeavesAtOnce) {
     const Result<std::string> said = ReadFile(Path("err"));
     return said.ok() && said->find("[1/") != std::string::npos;
   };
-  while (!started()) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  ASSERT_TRUE(WaitUntil(child, started));
   std::this_thread::sleep_for(std::chrono::milliseconds(300));
   kill(child, SIGINT);
   // Said at once, while the sample goes on for long.

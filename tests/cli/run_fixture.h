@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -13,6 +14,7 @@
 #include <fstream>
 
 #include "cli/program.h"
+#include "core/clock.h"
 #include "core/files.h"
 #include "core/json.h"
 #include "core/strings.h"
@@ -97,6 +99,27 @@ class RunTest : public ProgramTest {
     return {.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status),
             .out = *ReadFile(Path("out")),
             .err = *ReadFile(Path("err"))};
+  }
+  // Whether something comes to hold while the child runs, within two minutes. If not, the child has
+  // ended.
+  template <class Holds>
+  bool WaitUntil(pid_t child, const Holds& holds) const {
+    constexpr double kMostS = 120;
+    const double begin_s = NowSeconds();
+    while (!holds()) {
+      const bool ended = waitpid(child, nullptr, WNOHANG) != 0;
+      if (ended || NowSeconds() - begin_s > kMostS) {
+        if (!ended) {
+          kill(child, SIGKILL);
+          waitpid(child, nullptr, 0);
+        }
+        ADD_FAILURE() << (ended ? "it ended before: " : "it takes too long: ")
+                      << *ReadFile(Path("err"));
+        return false;
+      }
+      usleep(20'000);
+    }
+    return true;
   }
   Outcome Run(const std::vector<std::string>& arguments) const { return Wait(Start(arguments)); }
   // Runs mine.json into a database and expects it to go well.

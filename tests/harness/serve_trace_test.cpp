@@ -112,7 +112,13 @@ TEST(TraceTest, SaysWhereItIsWrong) {
   EXPECT_THAT(TraceFault(R"({"at_s":1,"prompt_tokens":0,"answer_tokens":2})"),
               HasSubstr("'prompt_tokens' is 0; expected 1 .. 10000000"));
   EXPECT_THAT(TraceFault(R"({"at_s":1,"prompt_tokens":18446744073709551615,"answer_tokens":2})"),
-              HasSubstr("'prompt_tokens' is -1"));
+              HasSubstr("'prompt_tokens' is 18446744073709551615; expected 1 .. 10000000"));
+  EXPECT_THAT(TraceFault(R"({"at_s":1,"prompt_tokens":4,"answer_tokens":2,"prefix":[4]})"),
+              HasSubstr("line 1: \"prefix\" has '4'; expected a list of {\"id\", \"tokens\"}"));
+  EXPECT_THAT(TraceFault("Timestamp,Request tokens,Response tokens\ninf,4,2\n"),
+              HasSubstr("line 2: \"Timestamp\" is 'inf'; expected seconds"));
+  EXPECT_THAT(TraceFault("Timestamp,Timestamp,Request tokens,Response tokens\n1,2,3,4\n"),
+              HasSubstr("line 1: column 'Timestamp' occurs twice"));
   EXPECT_THAT(TraceFault(R"({"at_s":1,"prompt_tokens":4.5,"answer_tokens":2})"),
               HasSubstr("expected a whole number"));
   EXPECT_THAT(TraceFault(R"({"at_s":1e300,"prompt_tokens":4,"answer_tokens":2})"),
@@ -198,7 +204,7 @@ TEST(TraceTest, ReadsPublishedTraces) {
                          "2023-11-16 18:17:02,1,1\n"),
               HasSubstr("line 3: 'TIMESTAMP' is '2023-11-16 18:17:02', before that of the first"));
   EXPECT_THAT(TraceFault(R"({"timestamp":-5,"input_length":9,"output_length":1,"hash_ids":[1]})"),
-              HasSubstr("line 1: 'timestamp' is -0.005 s; expected 0 or more"));
+              HasSubstr("line 1: 'timestamp' is -5 ms; expected 0 or more, at most 1e+13"));
 }
 
 TEST(TraceTest, ArrivalsHaveTheirRateAndBursts) {

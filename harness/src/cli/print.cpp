@@ -79,6 +79,32 @@ std::string Fixed(double value, int digits) {
   return buffer;
 }
 
+std::string TimesText(std::initializer_list<double> seconds) {
+  struct Unit {
+    const char* name;
+    double seconds, below;  // the first number that is shown in the next unit
+    double whole;           // the first that is shown without digits behind the point
+  };
+  constexpr Unit kUnits[] = {{"ms", 1e-3, 999.5, 99.95},
+                             {"s", 1, 99.95, 1e9},
+                             {"min", 60, 99.95, 1e9},
+                             {"h", 3600, 99.95, 1e9},
+                             {"days", 86400, 0, 99.95}};
+  std::string text;
+  const Unit* last = nullptr;
+  for (const double time : seconds) {
+    const Unit* unit = std::find_if(std::begin(kUnits), std::end(kUnits) - 1, [&](const Unit& u) {
+      return std::abs(time) < u.below * u.seconds;
+    });
+    const double number = time / unit->seconds;
+    if (last != nullptr) text += unit == last ? " / " : StrCat(" ", last->name, " / ");
+    const bool fine = unit == &kUnits[1] && number < 9.995;
+    text += Fixed(number, number >= unit->whole ? 0 : fine ? 2 : 1);
+    last = unit;
+  }
+  return last == nullptr ? text : text.append(" ").append(last->name);
+}
+
 std::string ShellWord(const std::string& text) {
   if (!text.empty() && std::ranges::all_of(text, IsPlain)) return text;
   std::string word = "'";

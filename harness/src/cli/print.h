@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -29,6 +30,10 @@ void PrintTable(const std::vector<std::string>& header,
 
 // printf-style rounding of one number: Fixed(3.14159, 2) == "3.14".
 std::string Fixed(double value, int digits);
+
+// Times in units that a person reads, from "ms" to "days": "8.5 / 12.0 ms", "850 ms / 2.50 s / 1.4
+// h". Not for times below a tenth of a millisecond.
+std::string TimesText(std::initializer_list<double> seconds);
 
 // "1.23%", "12.3%"; of 1.
 std::string Percent(double ratio);

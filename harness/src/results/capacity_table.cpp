@@ -20,10 +20,6 @@ std::string NamedRow(const MethodRow& method, const std::string& budget) {
   return budget == "none" ? name : StrCat(name, " ", budget);
 }
 
-std::string MsText(double p50, double p90) {
-  return StrCat(Fixed(1e3 * p50, 1), " / ", Fixed(1e3 * p90, 1));
-}
-
 // What makes a line's numbers less than they seem.
 std::string NoteOf(const CapacityEntry& entry) {
   std::vector<std::string> notes;
@@ -68,25 +64,26 @@ std::string PairsText(const LeaderboardTable* table, const CapacityBoard& board,
                   {"fit", true},
                   {"batch", true},
                   {"tokens/s", true},
-                  {"first token ms p50/90", true},
-                  {"token ms p50/90", true},
+                  {"first token p50/90", true},
+                  {"token p50/90", true},
                   {"sequence", true},
                   {"note"}};
   for (const CapacityPair& pair : pairs) {
     const CapacityRow& row = pair.fastest->row;
     const bool scored = pair.line != nullptr && pair.line->scored > 0;
-    text.rows.push_back({{NamedRow(row.method, "none")},
-                         {pair.line != nullptr ? pair.line->budget : row.budget},
-                         {scored ? ShowScore(*table, pair.line->score.value) : ""},
-                         {scored ? ShowInterval(*table, pair.line->score.interval, false) : ""},
-                         {StrCat(pair.held())},
-                         {row.fit ? StrCat(*row.fit) : ""},
-                         {StrCat(row.max_batch)},
-                         {Fixed(row.tokens_per_s, 1)},
-                         {MsText(row.ttft_p50_s, row.ttft_p90_s)},
-                         {MsText(row.tpot_p50_s, row.tpot_p90_s)},
-                         {HumanBytes(row.sequence_bytes)},
-                         {NoteOf(*pair.fastest), Tone::kDoubtful}});
+    text.rows.push_back(
+        {{NamedRow(row.method, "none")},
+         {pair.line != nullptr ? pair.line->budget : row.budget},
+         {scored ? ShowScore(*table, pair.line->score.value) : ""},
+         {scored ? ShowInterval(*table, pair.line->score.interval, false) : ""},
+         {StrCat(pair.held())},
+         {row.fit ? StrCat(*row.fit) : ""},
+         {StrCat(row.max_batch)},
+         {Fixed(row.tokens_per_s, 1)},
+         {row.served > 0 ? TimesText({row.ttft_p50_s, row.ttft_p90_s}) : "-"},
+         {row.tokens_out > row.served ? TimesText({row.tpot_p50_s, row.tpot_p90_s}) : "-"},
+         {HumanBytes(row.sequence_bytes)},
+         {NoteOf(*pair.fastest), Tone::kDoubtful}});
   }
   text.DropEmptyColumns();
   return StrCat("\nCapacity in ", board.Title(), "\n\n",

@@ -44,6 +44,17 @@ ModelRow ModelRowOf(const std::string& name, const std::string& fingerprint,
   return {.fingerprint = fingerprint, .name = name, .facts = CanonicalJson(facts)};
 }
 
+bool AreAlikeBut(const std::string& a, const std::string& b,
+                 std::initializer_list<const char*> keys) {
+  Result<Json> one = ParseJson(a, "identity"), other = ParseJson(b, "identity");
+  if (!one.ok() || !other.ok() || !one->is_object() || !other->is_object()) return false;
+  for (const char* key : keys) {
+    one->erase(key);
+    other->erase(key);
+  }
+  return *one == *other;
+}
+
 MethodRow MethodRowOf(const Method& method, const std::string& variant) {
   Json spec = method.ToJson();
   spec["paper"] = method.paper;

@@ -82,9 +82,15 @@ int64_t Scaled(int64_t tokens, double scale) {
   return std::max<int64_t>(1, std::llround(static_cast<double>(tokens) * scale));
 }
 
-void ScaleTrace(const BenchCapacityOptions& options, Trace& trace) {
+// What comes of it must be a trace that could be read.
+Status ScaleTrace(const BenchCapacityOptions& options, Trace& trace) {
   for (TraceRequest& request : trace.requests) {
     request.at_s *= options.time_scale;
+    if (request.at_s > kMostTraceSeconds) {
+      return BadInput(StrCat("--time-scale: ", options.time_scale, " makes request ",
+                             Quoted(request.id), " arrive at ", request.at_s,
+                             " s; expected at most ", kMostTraceSeconds));
+    }
     if (options.length_scale == 1) continue;
     int64_t shared = 0;
     for (TokenRun& run : request.prefix) {
@@ -93,13 +99,20 @@ void ScaleTrace(const BenchCapacityOptions& options, Trace& trace) {
     }
     request.prompt_tokens = std::max(Scaled(request.prompt_tokens, options.length_scale), shared);
     request.answer_tokens = Scaled(request.answer_tokens, options.length_scale);
+    const int64_t most = std::max(request.prompt_tokens, request.answer_tokens);
+    if (most > kMostTraceTokens) {
+      return BadInput(StrCat("--length-scale: ", options.length_scale, " makes request ",
+                             Quoted(request.id), " ", most, " tokens long; expected at most ",
+                             kMostTraceTokens));
+    }
   }
+  return {};
 }
 
 Result<Trace> MakeTrace(const BenchCapacityOptions& options, Json* workload) {
   if (!options.trace.empty()) {
     KVG_ASSIGN(Trace trace, ReadTrace(options.trace, options.first));
-    ScaleTrace(options, trace);
+    KVG_TRY(ScaleTrace(options, trace));
     *workload = {{"trace", trace.name},
                  {"requests", trace.requests.size()},
                  {"length_scale", options.length_scale},
@@ -202,11 +215,7 @@ class CapacityModels {
   std::string products_;
 };
 
-std::string TableMs(double seconds) { return Fixed(1e3 * seconds, seconds < 0.1 ? 1 : 0); }
-
-std::string PercentileText(const ServePercentiles& p) {
-  return StrCat(TableMs(p.p50), " / ", TableMs(p.p90), " / ", TableMs(p.p99));
-}
+std::string PercentileText(const ServePercentiles& p) { return TimesText({p.p50, p.p90, p.p99}); }
 
 Json PercentileJson(const ServePercentiles& p) {
   return {{"p50", p.p50}, {"p90", p.p90}, {"p99", p.p99}};
@@ -264,7 +273,7 @@ void PrintCapacity(const CapacityRun& run, const std::vector<CapacityMeasured>& 
                      estimate ? "-" : Fixed(100 * r.others_share, 0)});
   }
   PrintTable({"method", "budget", "policy", "batch", "held", "fit", "tokens/s",
-              "first token ms p50/90/99", "token ms p50/90/99", "whole ms p50/90/99",
+              "first token p50/90/99", "token p50/90/99", "whole p50/90/99",
               estimate ? "planned" : "peak", "sequence", "served", "others %"},
              table);
   std::set<std::string> said;  // mostly for all batches alike
@@ -325,7 +334,7 @@ Json CaseJson(const CapacityMeasured& m, const Trace& trace) {
   json["prompt_rows"] = r.outcome.prompt_rows;
   json["replayed_tokens"] = r.outcome.replayed_tokens;
   json["working_bytes"] = r.working_bytes;
-  json["cache_bytes"] = r.cache_bytes;
+  json["cache_bytes"] = m.recorded ? Json(nullptr) : Json(r.cache_bytes);  // which no store holds
   json["planned_bytes"] = r.outcome.planned_peak_bytes;
   json["peak_bytes"] = r.peak_bytes;
   json["sequence_bytes"] = std::llround(r.sequence_bytes);

@@ -17,11 +17,11 @@ namespace {
 // Raised when the same case would get other numbers from another version of the loop.
 constexpr int kCapacityVersion = 1;
 
-// Whether two rows answer the same requests with the same method, whatever the memory.
+// Whether two rows answer the same requests with the same method and numbers, whatever the memory.
 bool SameQuestions(const CapacityRow& a, const CapacityRow& b) {
-  return a.model.fingerprint == b.model.fingerprint && a.model.facts == b.model.facts &&
-         a.method.spec == b.method.spec && a.method.variant == b.method.variant &&
-         a.budget == b.budget && a.workload == b.workload;
+  return a.workload == b.workload && a.method.name == b.method.name &&
+         AreAlikeBut(a.identity, b.identity,
+                     {"capacity", "policy", "batch", "memory_bytes", "host_memory_bytes"});
 }
 
 }  // namespace
@@ -174,10 +174,10 @@ const CapacityRow* CapacityRecorder::Find(const CapacityRow& row) const {
 
 Status CapacityRecorder::Write(const CapacityRow& row) {
   for (const CapacityRow& other : recorded_) {
-    if (row.answers_key.empty() || other.answers_key.empty() || !SameQuestions(row, other)) {
+    if (row.answers_key.empty() || other.answers_key.empty() ||
+        row.answers_key == other.answers_key || !SameQuestions(row, other)) {
       continue;
     }
-    if (row.answers_key == other.answers_key) continue;
     return Unsupported(StrCat(store_->path(), ": ", row.method.name, " ", row.budget,
                               ": requests got other tokens under ", row.policy, ", batch ",
                               row.max_batch, ", than those recorded under ", other.policy,

@@ -473,9 +473,9 @@ void SpeculateBench::Print() const {
   for (const DraftMeasure& m : all_) {
     if (m.read_tokens == 0) continue;
     kvgauge::Print(StrCat("\n", m.line->name, ": the draft read ", m.read_tokens,
-                          " tokens of prompts in ", Fixed(1e3 * m.read_s, 1),
-                          " ms, which no time of a token above includes; the judge read ",
-                          m.judge_read_tokens, " in ", Fixed(1e3 * m.judge_read_s, 1), " ms\n"));
+                          " tokens of prompts in ", TimesText({m.read_s}),
+                          ", which no time of a token above includes; the judge read ",
+                          m.judge_read_tokens, " in ", TimesText({m.judge_read_s}), "\n"));
   }
   if (options_.texts.empty()) {
     kvgauge::Print(

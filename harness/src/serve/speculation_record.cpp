@@ -117,8 +117,9 @@ const SpeculationRow* SpeculationRecorder::Find(const SpeculationRow& row) const
 Status SpeculationRecorder::Write(const SpeculationRow& row) {
   for (const SpeculationRow& other : recorded_) {
     if (other.prompt != row.prompt || other.workload != row.workload ||
-        other.model.fingerprint != row.model.fingerprint || other.model.facts != row.model.facts ||
-        other.answer_key == row.answer_key) {
+        other.answer_key == row.answer_key ||
+        !AreAlikeBut(row.identity, other.identity,
+                     {"speculation", "method", "budget", "form", "gamma"})) {
       continue;
     }
     return Unsupported(StrCat(store_->path(), ": ", row.method.name, " ", row.budget, ", ",

@@ -19,7 +19,6 @@ namespace {
 constexpr int64_t kMostTraceBytes = int64_t{4} << 30;
 // Mooncake's files hash blocks of so many tokens (arXiv:2407.00079, section 4.1).
 constexpr int64_t kMooncakeBlockTokens = 512;
-constexpr double kMostTraceSeconds = 1e10;
 
 // Where a message is about.
 struct TraceLine {
@@ -49,14 +48,25 @@ Status CheckTokens(const TraceLine& line, const std::string& key, int64_t tokens
       StrCat(Quoted(key), " is ", tokens, "; expected ", least, " .. ", kMostTraceTokens));
 }
 
-Status CheckTime(const TraceLine& line, const std::string& key, double at_s, double before_s) {
+// What the file counts time in.
+struct TimeUnit {
+  const char* name;
+  double per_second;
+};
+constexpr TimeUnit kInSeconds = {"s", 1}, kInMilliseconds = {"ms", 1e3};
+
+Status CheckTime(const TraceLine& line, const std::string& key, double at_s, double before_s,
+                 const TimeUnit& unit = kInSeconds) {
+  const auto shown = [&](double seconds) {
+    return StrCat(seconds * unit.per_second, " ", unit.name);
+  };
   if (!std::isfinite(at_s) || at_s < 0 || at_s > kMostTraceSeconds) {
-    return line.Fault(
-        StrCat(Quoted(key), " is ", at_s, " s; expected 0 or more, at most ", kMostTraceSeconds));
+    return line.Fault(StrCat(Quoted(key), " is ", shown(at_s), "; expected 0 or more, at most ",
+                             kMostTraceSeconds * unit.per_second));
   }
   if (at_s >= before_s) return {};
-  return line.Fault(StrCat(Quoted(key), " is ", at_s, " s and that of the request before ",
-                           before_s, " s; expected an order of time, so sort the file"));
+  return line.Fault(StrCat(Quoted(key), " is ", shown(at_s), " and that of the request before ",
+                           shown(before_s), "; expected an order of time, so sort the file"));
 }
 
 Result<int64_t> TokensOf(const TraceLine& line, const Json& json, const char* key, int64_t least) {
@@ -65,7 +75,10 @@ Result<int64_t> TokensOf(const TraceLine& line, const Json& json, const char* ke
     return line.Fault(StrCat(Quoted(key), " is ", Quoted(json[key].dump()),
                              "; expected a whole number of tokens"));
   }
-  // Unsigned numbers past the range come out negative.
+  if (json[key].is_number_unsigned() && json[key].get<uint64_t>() > kMostTraceTokens) {
+    return line.Fault(StrCat(Quoted(key), " is ", json[key].dump(), "; expected ", least, " .. ",
+                             kMostTraceTokens));
+  }
   const auto tokens = json[key].get<int64_t>();
   KVG_TRY(CheckTokens(line, key, tokens, least));
   return tokens;
@@ -149,6 +162,10 @@ class OwnTrace final : public TraceReader {
     if (!list.is_array()) return line.Fault("\"prefix\": expected a list of {\"id\", \"tokens\"}");
     int64_t sum = 0;
     for (const Json& item : list) {
+      if (!item.is_object()) {
+        return line.Fault(StrCat("\"prefix\" has ", Quoted(item.dump()),
+                                 "; expected a list of {\"id\", \"tokens\"}"));
+      }
       KVG_TRY(CheckKeys(line, item, {"id", "content", "tokens"}));
       KVG_ASSIGN(const uint64_t content, ContentOfItem(line, item));
       KVG_ASSIGN(const int64_t tokens, TokensOf(line, item, "tokens", 1));
@@ -189,7 +206,7 @@ class MooncakeTrace final : public TraceReader {
     request.id = StrCat("line ", line.number);
     KVG_ASSIGN(const double at_ms, SecondsOf(line, json, "timestamp"));
     request.at_s = at_ms / 1e3;
-    KVG_TRY(CheckTime(line, "timestamp", request.at_s, last_s()));
+    KVG_TRY(CheckTime(line, "timestamp", request.at_s, last_s(), kInMilliseconds));
     KVG_ASSIGN(request.prompt_tokens, TokensOf(line, json, "input_length", 0));
     KVG_ASSIGN(request.answer_tokens, TokensOf(line, json, "output_length", 0));
     if (request.prompt_tokens == 0 || request.answer_tokens == 0) {
@@ -327,7 +344,10 @@ class CsvTrace final : public TraceReader {
     }
     double seconds = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seconds);
-    if (error == std::errc() && end == text.data() + text.size() && seconds >= 0) return seconds;
+    if (error == std::errc() && end == text.data() + text.size() && seconds >= 0 &&
+        std::isfinite(seconds)) {
+      return seconds;
+    }
     return line.Fault(StrCat("\"Timestamp\" is ", Quoted(text), "; expected seconds, 0 or more"));
   }
 
@@ -349,6 +369,10 @@ Result<std::unique_ptr<TraceReader>> ReaderFor(std::string_view first, const Tra
   }
   *header = true;
   const std::vector<std::string> columns = Columns(first);
+  for (auto column = columns.begin(); column != columns.end(); ++column) {
+    if (std::find(columns.begin(), column, *column) == column) continue;
+    return line.Fault(StrCat("column ", Quoted(*column), " occurs twice; expected it once"));
+  }
   auto csv = std::make_unique<CsvTrace>(origin, columns, columns[0] == "TIMESTAMP");
   if (csv->whole()) return {std::move(csv)};
   return line.Fault(StrCat(Quoted(first),

@@ -44,6 +44,7 @@ struct Trace {
 
 // The most that one request may ask for: larger numbers are refused as damage.
 inline constexpr int64_t kMostTraceTokens = 10'000'000;
+inline constexpr double kMostTraceSeconds = 1e10;  // of an arrival
 
 // Reads a trace; the first line tells the format: JSON lines of this program or of Mooncake, or the
 // CSV files of Azure's and BurstGPT's traces. `first`: at most so many requests; 0: all. Lines that

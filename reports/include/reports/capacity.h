@@ -32,10 +32,13 @@ struct CapacityEntry {
 struct CapacityBoard {
   ModelRow model;
   std::string workload, policy, machine_facts;
+  std::string numbers;          // "bf16": what the model computes with
+  bool one_of_several = false;  // there are boards of this model with other numbers
   int64_t memory_bytes = 0, host_memory_bytes = 0;  // 0: no limit
   std::vector<CapacityEntry> entries;               // by method, budget, batch
 
-  // "400.0 MiB, fcfs: 64 requests, prompts of 256..1024 tokens, answers of 32..64".
+  // "400.0 MiB, fcfs: 64 requests, prompts of 256..1024 tokens, answers of 32..64"; with its
+  // numbers behind it where it is one of several.
   std::string Title() const;
   // For every method and budget the entry that served most tokens a second, of those that served
   // most requests; those that were refused at every batch are left out.

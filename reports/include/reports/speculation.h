@@ -45,11 +45,14 @@ struct SpeculationEntry {
 struct SpeculationBoard {
   ModelRow model;
   std::string workload, machine_facts;
+  std::string numbers;                    // "bf16": what the model computes with
+  bool one_of_several = false;            // there are boards of this model with other numbers
   std::vector<SpeculationEntry> entries;  // the fastest first
 
   int64_t prompts() const;      // of the workload; an entry that was stopped has fewer
   bool random_prompts() const;  // on which acceptance says little
-  // "2 prompts of 300..812 tokens (long.txt), answers of 64".
+  // "2 prompts of 300..812 tokens (long.txt), answers of 64"; with its numbers behind it where it
+  // is one of several.
   std::string Title() const;
 };
 

@@ -336,4 +336,8 @@ struct EventRow {
   std::string message;
 };
 
+// "bf16", "f32, products by rows of file": what a model computes with, as the identity of a
+// capacity or a speculation has it; "": it does not say.
+std::string NumbersOfIdentity(const std::string& identity);
+
 }  // namespace kvgauge
