@@ -51,14 +51,14 @@ TEST(LayerDivision, TheEndsOfAModelCountWhereTheyLie) {
 // It is loaded beside the first layer when there is a picture to see.
 TEST(LayerDivision, TheTowerCountsWhereTheFirstLayerLies) {
   LayerCosts costs = Alike(8, 10);
-  costs.tower_bytes = 500;
+  costs.tower_bytes = 400;
   EXPECT_EQ(EndsOf(costs, {1000, 1000}), (std::vector<int64_t>{3, 8}));
   const auto shares = *DivideLayers(costs, std::vector<int64_t>{1000, 1000});
-  EXPECT_EQ(shares[0].tower_bytes, 500);
-  EXPECT_EQ(shares[0].left_bytes(), 1000 - 3 * 10 - 500);
+  EXPECT_EQ(shares[0].tower_bytes, 400);
+  EXPECT_EQ(shares[0].left_bytes(), 1000 - 3 * 10 - 400);
   EXPECT_EQ(shares[1].tower_bytes, 0);
   EXPECT_EQ(Describe(shares[0]),
-            "layers 0 to 2, 30 B of weights, 500 B for the vision tower, 470 B free for caches "
+            "layers 0 to 2, 30 B of weights, 400 B for the vision tower, 570 B free for caches "
             "and work");
   // Texts need no tower.
   costs.tower_bytes = 2000;
