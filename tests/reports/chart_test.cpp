@@ -105,6 +105,9 @@ TEST(FormatTest, NumbersAsPeopleReadThem) {
   EXPECT_EQ(Format(1023.9, Unit::kBytes), "1.00 KiB");
   EXPECT_EQ(Format(0.0123, Unit::kSeconds), "12.3 ms");
   EXPECT_EQ(Format(0.9999, Unit::kSeconds), "1.00 s");
+  EXPECT_EQ(Format(99.9, Unit::kSeconds), "99.9 s");
+  EXPECT_EQ(Format(150, Unit::kSeconds), "2.50 min");
+  EXPECT_EQ(Format(37'440, Unit::kSeconds), "10.4 h");
   EXPECT_EQ(Format(4096, Unit::kTokens), "4K");
   EXPECT_EQ(Format(5000, Unit::kTokens), "5,000");
   EXPECT_EQ(Format(1.534, Unit::kRatio), "1.53×");

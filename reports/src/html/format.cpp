@@ -59,7 +59,9 @@ std::string Seconds(double value) {
   if (size == 0) return "0 s";
   if (size < 0.9995e-3) return Significant(value * 1e6) + " µs";
   if (size < 0.9995) return Significant(value * 1e3) + " ms";
-  return Significant(value) + " s";
+  if (size < 99.95) return Significant(value) + " s";
+  if (size < 99.95 * 60) return Significant(value / 60) + " min";
+  return Significant(value / 3600) + " h";
 }
 
 std::string Tokens(double value) {

@@ -13,7 +13,7 @@ enum class Unit {
   kPercent,   // a fraction: 0.123 -> "12.3%"
   kPoints,    // a signed fraction, in points of a hundred: -0.012 -> "−1.2"
   kBytes,     // "12.8 B", "1.5 KiB"
-  kSeconds,   // "1.25 s", "34.0 ms", "120 µs"
+  kSeconds,   // "1.25 s", "34.0 ms", "120 µs", "2.50 min", "1.75 h"
   kTokens,    // 4096 -> "4K", 5000 -> "5,000"
   kRatio,     // "1.53×"
   kDecimals,  // three decimals, fewer for large numbers
