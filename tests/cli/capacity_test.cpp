@@ -156,8 +156,7 @@ TEST_F(CapacityRunTest, CountsWhoDoesNotFit) {
 
 // What was refused is asked once more, as another version may serve it.
 TEST_F(CapacityRunTest, ARefusalIsNotRecordedForEver) {
-  const std::string bench =
-      Bench("--policies keep_host --max-memory 32MiB --batches 2 --methods snapkv --db r.db");
+  const std::string bench = Bench("--policies keep_host --max-memory 32MiB --batches 2 --db r.db");
   ASSERT_EQ(Do(bench).exit_code, 0);
   ASSERT_EQ(Do(bench).exit_code, 0);
   {
@@ -181,6 +180,8 @@ TEST_F(CapacityRunTest, RefusesWhatCannotBe) {
   bad("--batches max", "\"max\" needs --max-memory");
   bad("--batches 0", "expected 1 .. 4096, or max");
   bad("--max-memory -3GiB", "--max-memory");
+  bad("--policies fcfs,radix,fcfs", "--policies: 'fcfs' is named twice; expected it once");
+  bad("--batches 2,2", "--batches: '2' is named twice");
   const Outcome refused = Do(Bench("--policies keep_host --max-memory 32MiB --batches 2,max"));
   EXPECT_EQ(refused.exit_code, 0) << refused.err;
   EXPECT_THAT(refused.err,

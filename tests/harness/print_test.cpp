@@ -10,7 +10,7 @@ namespace {
 
 TEST(Print, TimesHaveUnitsThatAPersonReads) {
   EXPECT_EQ(TimesText({}), "");
-  EXPECT_EQ(TimesText({0}), "0.0 ms");
+  EXPECT_EQ(TimesText({0, 4e-5, 1.2e-3}), "0.00 / 0.04 / 1.2 ms");
   EXPECT_EQ(TimesText({0.0085, 0.012, 0.0999}), "8.5 / 12.0 / 99.9 ms");
   EXPECT_EQ(TimesText({0.0121, 0.85, 2.5}), "12.1 / 850 ms / 2.50 s");
   EXPECT_EQ(TimesText({0.9994, 0.9996}), "999 ms / 1.00 s");

@@ -98,7 +98,7 @@ std::string TimesText(std::initializer_list<double> seconds) {
     });
     const double number = time / unit->seconds;
     if (last != nullptr) text += unit == last ? " / " : StrCat(" ", last->name, " / ");
-    const bool fine = unit == &kUnits[1] && number < 9.995;
+    const bool fine = unit == &kUnits[1] ? number < 9.995 : unit == &kUnits[0] && number < 0.995;
     text += Fixed(number, number >= unit->whole ? 0 : fine ? 2 : 1);
     last = unit;
   }

@@ -32,7 +32,7 @@ void PrintTable(const std::vector<std::string>& header,
 std::string Fixed(double value, int digits);
 
 // Times in units that a person reads, from "ms" to "days": "8.5 / 12.0 ms", "850 ms / 2.50 s / 1.4
-// h". Not for times below a tenth of a millisecond.
+// h". Not for times below a hundredth of a millisecond.
 std::string TimesText(std::initializer_list<double> seconds);
 
 // "1.23%", "12.3%"; of 1.

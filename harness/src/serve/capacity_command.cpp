@@ -150,7 +150,21 @@ Result<Trace> MakeTrace(const BenchCapacityOptions& options, Json* workload) {
   return GenerateTrace(generated);
 }
 
+// A case that is asked for twice would be measured twice and look like two.
+Status CheckOnce(const std::string& flag, const std::vector<std::string>& words) {
+  for (auto word = words.begin(); word != words.end(); ++word) {
+    if (std::find(words.begin(), word, *word) == word) continue;
+    return BadInput(StrCat(flag, ": ", Quoted(*word),
+                           " is named twice; expected it once (--repetitions measures again)"));
+  }
+  return {};
+}
+
 Result<CapacityRun> MakeCapacityRun(const BenchCapacityOptions& options) {
+  KVG_TRY(CheckOnce("--methods", options.methods));
+  KVG_TRY(CheckOnce("--budgets", options.budgets));
+  KVG_TRY(CheckOnce("--policies", options.policies));
+  KVG_TRY(CheckOnce("--batches", options.batches));
   CapacityRun run;
   for (const std::string& name : options.policies) {
     KVG_ASSIGN(ServePolicy policy, FindServePolicy(name));

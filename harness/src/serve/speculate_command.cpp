@@ -468,7 +468,7 @@ void SpeculateBench::Print() const {
   for (const DraftMeasure& m : all_) {
     if (m.not_engaged == 0) continue;
     kvgauge::Print(StrCat("\n", m.line->name, ", ", m.gamma, " drafted: not engaged in ",
-                          m.not_engaged, " prompts: ", m.not_engaged_because, "\n"));
+                          Counted(m.not_engaged, "prompt"), ": ", m.not_engaged_because, "\n"));
   }
   for (const DraftMeasure& m : all_) {
     if (m.read_tokens == 0) continue;
