@@ -204,7 +204,9 @@ KVG_REGISTER_STAGE({
     .summary = "key and value projections of lower rank, best where inputs are large",
     .departures = {"without a calibration inputs count alike, which is plain SVD",
                    "ranks are the same in all layers, not searched by perplexity",
-                   "exact singular vectors in place of randomised ones"},
+                   "exact singular vectors in place of randomised ones",
+                   "a bias is one more input of what is decomposed, where the reference adds it "
+                   "whole"},
     .bytes = "bases once a model: dims of all KV heads * rank * 4 for each layer and side",
     .params = {RealParam("alpha", 0.5, 0, 2, "power of an input channel's mean size"),
                IntParam("multiple", 1, 1, 1024, "ranks are multiples of this"),

@@ -179,6 +179,8 @@ KVG_REGISTER_STAGE({
     .summary = "key and value projections of a layer at a lower rank together",
     .departures = {"all keys are in the decomposition, before rotation, and are rotated when they "
                    "are read; the reference leaves the pairs that it goes on rotating out of it",
+                   "a bias is one more input of what is decomposed, where the reference adds it "
+                   "whole",
                    "no training follows"},
     .params = {RealParam("ratio", 0.5, 0.001, 1,
                          "rank, as a share of the numbers of all keys and values of a token"),

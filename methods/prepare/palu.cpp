@@ -309,7 +309,9 @@ KVG_REGISTER_STAGE({
     .paper = "arXiv:2407.21118",
     .summary = "key and value projections of lower rank, per group of heads",
     .departures = {"without a calibration no whitening",
-                   "ranks are uniform or follow whitened energy, not Fisher information"},
+                   "ranks are uniform or follow whitened energy, not Fisher information",
+                   "a bias is one more input of what is decomposed, where the reference adds it "
+                   "whole"},
     .bytes = "bases once a model: dims of a group * rank * 4 for each group, layer and side",
     .params = {IntParam("group", 4, 0, 1024, "KV heads that share a basis; 0: all"),
                IntParam("multiple", 8, 1, 1024, "ranks are multiples of this"),
