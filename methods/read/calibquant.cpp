@@ -63,6 +63,8 @@ class LoweredPictures final : public JoiningReader {
   void Append(LayerView&, std::span<const int64_t>, State&) const override {}
   bool saves() const override { return true; }
   Status Fields(LayerView& view, State& state, StateFields& fields) const override {
+    // Of a text nothing is written, as there was nothing to write before pictures were saved.
+    if (view.VisualSpans().empty()) return {};
     auto& index = static_cast<Index&>(state);
     bool shows = !index.heads.empty();
     KVG_TRY(fields.Flag("whether pictures are shown", &shows));

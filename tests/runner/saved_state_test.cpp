@@ -110,6 +110,16 @@ TEST_F(SavedStateTest, ASequenceGoesOnBitForBit) {
   }
 }
 
+// The seed, the prompt's tokens, the steps and the growth are all that is known of it, as in files
+// of before pictures were saved.
+TEST_F(SavedStateTest, LoweredScoresOfPicturesHaveNothingOfAText) {
+  const Case one = {Shipped("calibquant"), 1};
+  const SavedCache saved = Answer(one, 5).first;
+  EXPECT_EQ(saved.state.size(), 4 * sizeof(int64_t));
+  const auto again = GoOn(saved, one.method, 2);
+  EXPECT_TRUE(again.ok()) << again.error().message;
+}
+
 TEST_F(SavedStateTest, AReaderThatDoesNotWriteItsIndexIsRefused) {
   const Json json = {{"id", "unsaved"},
                      {"title", "a reader of a plugin"},
