@@ -285,5 +285,43 @@ TEST_P(RoundedProductsTest, KeepNumbersThatAreNotFinite) {
   }
 }
 
+// A span of finite numbers may be no finite number. Its scale is then infinite, and its rows are no
+// numbers, as those of an infinite one; other groups are as ever.
+TEST_P(RoundedProductsTest, SpansBeyondAllFloatsHaveNoNumbers) {
+  const ScaleAndZero beyond = SpanCodes(0x1p127f, 0x1p127f);
+  EXPECT_TRUE(beyond.scale == kInf && beyond.zero == -128.0f);
+  EXPECT_TRUE(std::isfinite(SpanCodes(0x1p127f, 0x1.fffffcp126f).scale));
+  const auto ops = Tested(1);
+  const std::vector<float> w(96, 1.0f);
+  const Tensor part = View(w, {1, 96});
+  std::vector<float> x(96, 1.0f);
+  x[40] = 0x1p127f;
+  x[50] = -0x1p127f;
+  for (const DType store : {DType::kF32, DType::kBF16}) {
+    for (const int64_t group : {0, 32}) {
+      SCOPED_TRACE(StrCat(NameOf(store), " ", group));
+      const RowRounding rounding{.group = group, .spans = true};
+      const auto row = Made(rounding, x);
+      EXPECT_TRUE(std::isnan(row[40]) && std::isnan(row[50]) && std::isnan(row[60]));
+      EXPECT_EQ(std::isnan(row[0]), group == 0);
+      EXPECT_EQ(std::isnan(row[95]), group == 0);
+      const auto by = ops->Pack({&part, 1}, store);
+      RoundedProducts::Of(*ops)->RoundRowsOf(*by, rounding);
+      std::vector<float> out(1);
+      ops->MatMul(View(x, {1, 96}), *by, {}, MatMulMode::kSet, View(out, {1, 1}));
+      EXPECT_TRUE(std::isnan(out[0]));
+      // The largest span that is a number.
+      std::vector<float> wide = x, want(1);
+      wide[40] = 0x1.fep126f;
+      const auto rounded = RoundedBefore(wide, 96, store, rounding);
+      EXPECT_TRUE(std::isfinite(rounded[50]));
+      const auto plain = ops->Pack({&part, 1}, store);
+      ops->MatMul(View(rounded, {1, 96}), *plain, {}, MatMulMode::kSet, View(want, {1, 1}));
+      ops->MatMul(View(wide, {1, 96}), *by, {}, MatMulMode::kSet, View(out, {1, 1}));
+      EXPECT_TRUE(SameBits(out, want));
+    }
+  }
+}
+
 }  // namespace
 }  // namespace kvgauge

@@ -30,7 +30,7 @@ struct ScaleAndZero {
 };
 
 // Int8 for numbers from -below to above, neither less than 0: a 255th of the span for each code, 0
-// at a whole one. No number where the span is not finite.
+// at a whole one. The scale is infinite where the span is, and finite ends may be that far apart.
 ScaleAndZero SpanCodes(float below, float above);
 
 // to = the number that the code of from stands for, rounded to the nearest code, ties to the even
