@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/files.h"
+#include "core/short_json.h"
 #include "core/strings.h"
 
 namespace kvgauge {
@@ -113,6 +114,14 @@ Result<Json> ReadJsonFile(const std::string& path) {
 
 std::string CanonicalJson(const Json& value) {
   return value.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+std::string ShortJson(const Json& value) {
+  constexpr size_t kMostShown = 60;
+  std::string text = CanonicalJson(value);
+  if (text.size() <= kMostShown) return text;
+  text.resize(kMostShown);
+  return RepairUtf8(text) + "...";
 }
 
 }  // namespace kvgauge

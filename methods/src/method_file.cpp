@@ -8,6 +8,7 @@
 #include "core/files.h"
 #include "core/json.h"
 #include "core/near_names.h"
+#include "core/short_json.h"
 #include "core/strings.h"
 #include "methods/calibration.h"
 #include "methods/method.h"
@@ -70,7 +71,7 @@ Result<std::string> Text(const Json& json, const char* key, bool required,
     return std::string();
   }
   if (!json[key].is_string() || (required && json[key].get<std::string>().empty())) {
-    return BadInput(StrCat(origin, ": \"", key, "\" must be a text, is ", json[key].dump()));
+    return BadInput(StrCat(origin, ": \"", key, "\" must be a text, is ", ShortJson(json[key])));
   }
   return json[key].get<std::string>();
 }
@@ -82,7 +83,8 @@ Result<std::vector<std::string>> Texts(const Json& json, const char* key,
   const Json& list = json[key];
   const auto is_text = [](const Json& item) { return item.is_string(); };
   if (!list.is_array() || !std::all_of(list.begin(), list.end(), is_text)) {
-    return BadInput(StrCat(origin, ": \"", key, "\" must be a list of texts, is ", list.dump()));
+    return BadInput(
+        StrCat(origin, ": \"", key, "\" must be a list of texts, is ", ShortJson(list)));
   }
   return list.get<std::vector<std::string>>();
 }
@@ -161,8 +163,8 @@ Status ParseHead(const Json& json, const std::string& origin, Method& method) {
   if (json.contains("version")) {
     const Json& version = json["version"];
     if (!version.is_number_integer() || version < 1 || version > 1000000) {
-      return BadInput(
-          StrCat(origin, ": \"version\" must be a whole number from 1 on, is ", version.dump()));
+      return BadInput(StrCat(origin, ": \"version\" must be a whole number from 1 on, is ",
+                             ShortJson(version)));
     }
     method.version = version.get<int>();
   }
@@ -170,7 +172,7 @@ Status ParseHead(const Json& json, const std::string& origin, Method& method) {
     const Json& why = json["experimental"];
     if (!why.is_boolean() && (!why.is_string() || why.get<std::string>().empty())) {
       return BadInput(StrCat(origin, ": \"experimental\" must be true, false or a text that says ",
-                             "why nothing independent holds the method, is ", why.dump()));
+                             "why nothing independent holds the method, is ", ShortJson(why)));
     }
     method.experimental = why.is_string() || why.get<bool>();
     if (why.is_string()) method.experimental_because = why.get<std::string>();

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "core/result.h"
+#include "core/short_json.h"
 
 namespace kvgauge {
 namespace {
@@ -24,6 +25,15 @@ TEST(Json, RefusesWhatFilesLieAbout) {
   EXPECT_THAT(message(std::string_view("{\"a\": 1}\0{\"b\": 2}", 17)),
               ::testing::HasSubstr("not valid JSON at byte 9, near '<U+0000>'"));
   EXPECT_THAT(message(std::string(100000, '[')), ::testing::HasSubstr("nested deeper than 256"));
+}
+
+TEST(Json, LongValuesAreCutForMessages) {
+  EXPECT_EQ(ShortJson(Json("it's\n")), R"("it's\n")");
+  EXPECT_EQ(ShortJson(Json(std::string(58, 'a'))), "\"" + std::string(58, 'a') + "\"");
+  EXPECT_EQ(ShortJson(Json(std::string(59, 'a'))), "\"" + std::string(59, 'a') + "...");
+  // Within a character.
+  EXPECT_EQ(ShortJson(Json("a" + std::string(57, 'b') + "\u00fc\u00fc")),
+            "\"a" + std::string(57, 'b') + "\uFFFD...");
 }
 
 TEST(Json, CanonicalFormIsStable) {

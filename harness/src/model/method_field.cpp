@@ -7,6 +7,7 @@
 
 #include "core/json.h"
 #include "core/near_names.h"
+#include "core/short_json.h"
 #include "core/strings.h"
 #include "runner/config.h"
 #include "src/cli/markdown.h"
@@ -51,7 +52,7 @@ std::string Bare(const std::string& name) {
 Result<std::string> FieldText(const Json& row, const char* key, const std::string& origin) {
   if (!row.contains(key)) return std::string();
   if (!row[key].is_string() || row[key].get<std::string>().empty()) {
-    return BadInput(StrCat(origin, ": \"", key, "\" must be a text, is ", row[key].dump()));
+    return BadInput(StrCat(origin, ": \"", key, "\" must be a text, is ", ShortJson(row[key])));
   }
   return row[key].get<std::string>();
 }
@@ -63,7 +64,7 @@ Result<std::vector<std::string>> FieldIds(const Json& row, const std::vector<std
   const Json& list = row["here"];
   const auto is_text = [](const Json& item) { return item.is_string(); };
   if (!list.is_array() || list.empty() || !std::all_of(list.begin(), list.end(), is_text)) {
-    return BadInput(StrCat(origin, ": \"here\" must be a list of ids, is ", list.dump()));
+    return BadInput(StrCat(origin, ": \"here\" must be a list of ids, is ", ShortJson(list)));
   }
   ids = list.get<std::vector<std::string>>();
   for (const std::string& id : ids) {

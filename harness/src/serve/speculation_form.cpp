@@ -6,6 +6,7 @@
 
 #include "core/json.h"
 #include "core/near_names.h"
+#include "core/short_json.h"
 #include "core/strings.h"
 #include "src/model/shipped_files.h"
 
@@ -72,7 +73,7 @@ class FormReader {
  private:
   Error Wrong(const char* key, const std::string& right) const {
     return BadInput(
-        StrCat(path_, ": ", Quoted(key), " is ", json_[key].dump(), "; expected ", right));
+        StrCat(path_, ": ", Quoted(key), " is ", ShortJson(json_[key]), "; expected ", right));
   }
 
   const Json& json_;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <set>
 
+#include "core/short_json.h"
 #include "core/strings.h"
 #include "src/config/common.h"
 #include "src/config/config_reader.h"
@@ -251,7 +252,7 @@ void FillDefaults(const TextClass& of, Json& text) {
 Status DropResampler(const std::string& origin, Json& text) {
   for (const char* key : {"use_resampler", "qk_layer_norms"}) {
     if (IsThere(text, key) && text[key] != Json(false)) {
-      return Unsupported(StrCat(origin, ": key 'text_config.", key, "': ", text[key].dump(),
+      return Unsupported(StrCat(origin, ": key 'text_config.", key, "': ", ShortJson(text[key]),
                                 ", expected false: a resampler is not supported"));
     }
     text.erase(key);
@@ -309,7 +310,8 @@ Result<VisualIds> ReadIds(const Json& json, const std::string& origin,
 Result<Json> NestedText(const Json& json, const std::string& origin) {
   const Json& nested = json["text_config"];
   if (!nested.is_object()) {
-    return BadInput(StrCat(origin, ": key 'text_config': ", nested.dump(), ", expected an object"));
+    return BadInput(
+        StrCat(origin, ": key 'text_config': ", ShortJson(nested), ", expected an object"));
   }
   return nested;
 }
@@ -364,7 +366,7 @@ Result<TextPart> ReadTextPart(const Json& json, const std::string& origin) {
   if (!IsThere(part.json, "model_type")) part.json["model_type"] = family.text;
   std::string name = part.json["model_type"].is_string()
                          ? part.json["model_type"].get<std::string>()
-                         : part.json["model_type"].dump();
+                         : ShortJson(part.json["model_type"]);
   // Files that were written while the text part had no type of its own.
   if (name == family.model_type) name = family.text;
   for (const TextClass& known : kTextClasses) {
@@ -389,7 +391,7 @@ Result<TextPart> ReadTextPart(const Json& json, const std::string& origin) {
 
 Status CheckTextPart(const Json& json, const std::string& origin, const ModelConfig& config) {
   if (IsThere(json, "vocab_size") && json["vocab_size"] != Json(config.vocab_size)) {
-    return BadInput(StrCat(origin, ": key 'vocab_size': ", json["vocab_size"].dump(),
+    return BadInput(StrCat(origin, ": key 'vocab_size': ", ShortJson(json["vocab_size"]),
                            ", expected that of the text part, ", config.vocab_size));
   }
   return {};
