@@ -42,6 +42,9 @@ Status StateFields::Make(std::string_view what, Ops& ops, DType dtype, int64_t c
 Status StateFields::Number(std::string_view what, int64_t least, int64_t most, int64_t* number) {
   KVG_TRY(Bytes(what, number, sizeof(*number)));
   if (!reads() || (*number >= least && *number <= most)) return {};
+  if (least > most) {
+    return Wrong(what, StrCat("is ", *number, "; no number would be right behind those before it"));
+  }
   return Wrong(what, StrCat("is ", *number, "; expected ", least, " .. ", most));
 }
 
@@ -105,6 +108,7 @@ Status StateFields::IndexRows(std::string_view what, Ops& ops, int64_t below, co
   ops.memory->Copy(rows, View(host, {rows.Numel()}));
   for (const int32_t index : host) {
     if (index >= 0 && index < below) continue;
+    if (below <= 0) return Wrong(what, StrCat("has ", index, "; expected none"));
     return Wrong(what, StrCat("has ", index, "; expected 0 .. ", below - 1));
   }
   return {};

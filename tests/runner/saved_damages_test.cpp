@@ -88,6 +88,25 @@ TEST(SavedDamages, OfKeysOfTheHeader) {
   RefusesSaved(set("pictures", 8), "pictures of the prompt: their number of pieces is ");
   RefusesSaved(SavedWithHeader([](Json& header) { header = Json::array(); }),
                "its header is []; expected a JSON object");
+  RefusesSaved(
+      set("squares", 4),
+      "key 'squares' of its header is not known to this version; load it with the one that "
+      "wrote it");
+}
+
+TEST(SavedDamages, OfLongKeysAreCut) {
+  const Json numbers = std::vector<int>(100000, 7);
+  const std::string start = "[7,7,7,7,7,7,7,7,7,7,7,7,7,7,7,7,7,7,7,7,7,7,7,7,7,7,7,7,7,7...";
+  for (const char* key : {"model", "planned_length", "bytes", "state"}) {
+    const auto file = SavedWithHeader([&](Json& header) { header[key] = numbers; });
+    RefusesSaved(file, StrCat("key '", key, "' of its header is ", start, "; expected a "));
+  }
+  RefusesSaved(SavedWithHeader([&](Json& header) { header = numbers; }),
+               StrCat("its header is ", start, "; expected a JSON object"));
+  const Result<SavedCache> read = UnpackSaved(
+      SavedWithHeader([](Json& header) { header[std::string(5000, 'k')] = 1; }), kDamagedOrigin);
+  ASSERT_FALSE(read.ok());
+  EXPECT_LT(read.error().message.size(), 300u);
 }
 
 TEST(SavedDamages, OfBytes) {
@@ -97,7 +116,9 @@ TEST(SavedDamages, OfBytes) {
     other[at] = static_cast<char>(other[at] ^ 1);
     return other;
   };
-  RefusesSaved(flipped(7), "begins with 'kvgsave3'; expected 'kvgsave2'");
+  RefusesSaved("kvgsave1" + file.substr(8),
+               "begins with 'kvgsave1'; expected 'kvgsave2' or 'kvgsave3'");
+  RefusesSaved(flipped(7), "the header has checksum ");
   RefusesSaved(flipped(11), "a header of ");
   RefusesSaved(flipped(20), "the header has checksum ");
   RefusesSaved(flipped(20), ": the file is damaged; save the cache again");

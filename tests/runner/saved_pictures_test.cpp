@@ -51,6 +51,14 @@ TEST(SavedPictures, ComeBack) {
   EXPECT_EQ(read->state, saved.state);
 }
 
+// A program that does not know of pictures in files would read where they stand as the cache.
+TEST(SavedPictures, AreSaidByTheFirstBytes) {
+  SavedCache saved = Pictures();
+  EXPECT_EQ(PackSaved(saved).substr(0, 8), "kvgsave3");
+  saved.spans.clear();
+  EXPECT_EQ(PackSaved(saved).substr(0, 8), "kvgsave2");
+}
+
 TEST(SavedPictures, OthersAreRefused) {
   struct Damage {
     void (*make)(SavedCache&);
@@ -61,6 +69,16 @@ TEST(SavedPictures, OthersAreRefused) {
        "pictures of the prompt: their number of pieces is 3; expected 1 .. 1"},
       {[](SavedCache& s) { s.ids.resize(25); },
        "piece 2: its first position is 17; expected 16 .. 16"},
+      {[](SavedCache& s) { s.ids.resize(6); },
+       "piece 0: its number of positions is 10; of the 5 tokens that were read, 5 are left for it"},
+      {[](SavedCache& s) { s.ids.resize(16); },
+       "piece 1: its number of positions is 3; of the 15 tokens that were read, 2 are left for it"},
+      {[](SavedCache& s) { s.ids.resize(14); },
+       "piece 1: its number of positions is 3; of the 13 tokens that were read, 0 are left for it"},
+      {[](SavedCache& s) { s.ids.resize(1); },
+       "their number of pieces is 3; no number would be right behind those before it"},
+      {[](SavedCache& s) { s.ids.clear(); },
+       "their number of pieces is 3; no number would be right behind those before it"},
       {[](SavedCache& s) { s.spans[1].first = 12; },
        "piece 1: its first position is 12; expected 13 .. 24"},
       {[](SavedCache& s) { s.spans[0].count = 11; },

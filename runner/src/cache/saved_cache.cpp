@@ -2,10 +2,12 @@
 #include "runner/saved_cache.h"
 
 #include <algorithm>
+#include <array>
 #include <set>
 
 #include "core/entropy.h"
 #include "core/json.h"
+#include "core/short_json.h"
 #include "core/strings.h"
 #include "runner/compressor.h"
 #include "src/cache/bytes.h"
@@ -15,6 +17,11 @@ namespace kvgauge {
 namespace {
 
 constexpr std::string_view kSavedMagic = "kvgsave2";
+// Of prompts with pictures: who does not know where they stand would take that for the cache.
+constexpr std::string_view kPicturesMagic = "kvgsave3";
+// Who does not know a key may not know what the pages hold.
+constexpr std::array<std::string_view, 8> kSavedKeys = {
+    "bytes", "budget", "loaded_for", "method", "model", "pictures", "planned_length", "state"};
 constexpr int64_t kMostSavedHeaderBytes = int64_t{1} << 20;
 constexpr size_t kBlockBytes = size_t{1} << 17;
 
@@ -66,11 +73,16 @@ Result<SavedHeader> ParseSavedHeader(std::string_view text, const SavedReader& r
   KVG_ASSIGN(const Json json, ParseJson(text, origin));
   const auto wrong = [&](const char* key, std::string_view right) {
     return reader.Fault(StrCat("key ", Quoted(key), " of its header is ",
-                               json.contains(key) ? json[key].dump() : "missing", "; expected ",
+                               json.contains(key) ? ShortJson(json[key]) : "missing", "; expected ",
                                right));
   };
   if (!json.is_object()) {
-    return reader.Fault(StrCat("its header is ", json.dump(), "; expected a JSON object"));
+    return reader.Fault(StrCat("its header is ", ShortJson(json), "; expected a JSON object"));
+  }
+  for (const auto& [key, value] : json.items()) {
+    if (std::find(kSavedKeys.begin(), kSavedKeys.end(), key) != kSavedKeys.end()) continue;
+    return reader.Fault(StrCat("key ", Quoted(key), " of its header is not known to this version; ",
+                               "load it with the one that wrote it, or save the cache again"));
   }
   const auto take_text = [&](const char* key, std::string* out) -> Status {
     if (!json.contains(key) || !json[key].is_string()) return wrong(key, "a text");
@@ -136,7 +148,7 @@ std::string Differences(const Json& was, const Json& is) {
   std::vector<std::string> lines;
   for (const std::string& place : places) {
     const auto text = [&](const Json& of) {
-      return of.contains(place) ? of[place].dump() : "nothing";
+      return of.contains(place) ? ShortJson(of[place]) : "nothing";
     };
     if (text(before) == text(now)) continue;
     lines.push_back(StrCat(NameOfPlace(place), " was ", text(before), " and is ", text(now)));
@@ -285,7 +297,7 @@ std::string PackSaved(const SavedCache& saved) {
   if (of_pictures > 0) header["pictures"] = of_pictures;
   if (!saved.state.empty()) header["state"] = std::ssize(saved.state);
   const std::string text = CanonicalJson(header);
-  std::string out(kSavedMagic);
+  std::string out(of_pictures > 0 ? kPicturesMagic : kSavedMagic);
   PutWord(out, static_cast<uint32_t>(text.size()));
   out += text;
   PutWord(out, Crc32(out));
@@ -306,9 +318,10 @@ Result<SavedCache> UnpackSaved(std::string_view file, const std::string& origin)
   const std::string_view all = file;
   SavedReader reader(file, origin);
   KVG_ASSIGN(const std::string_view magic, reader.Take(kSavedMagic.size(), "its first bytes"));
-  if (magic != kSavedMagic) {
+  if (magic != kSavedMagic && magic != kPicturesMagic) {
     return reader.Fault(
-        StrCat("begins with ", Quoted(magic), "; expected ", Quoted(kSavedMagic),
+        StrCat("begins with ", Quoted(magic), "; expected ", Quoted(kSavedMagic), " or ",
+               Quoted(kPicturesMagic),
                ": this is no saved cache of `kvgauge generate --save-cache`, or one "
                "of another version"));
   }

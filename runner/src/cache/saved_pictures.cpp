@@ -23,7 +23,8 @@ Status FieldAs(StateFields& fields, std::string_view what, int64_t least, int64_
 }
 
 // A piece stands in [begin, end).
-Status FieldsOfPiece(StateFields& fields, int64_t begin, int64_t end, VisualSpan& span) {
+Status FieldsOfPiece(StateFields& fields, const std::string& name, int64_t begin, int64_t end,
+                     VisualSpan& span) {
   KVG_TRY(FieldAs(fields, "its modality (1 image, 2 video, 3 audio)", 1, kModalities - 1,
                   &span.modality));
   KVG_TRY(FieldAs(fields, "its kind", 0, static_cast<int64_t>(VisualSpan::Piece::kNewline),
@@ -42,8 +43,12 @@ Status FieldsOfPiece(StateFields& fields, int64_t begin, int64_t end, VisualSpan
       int64_t{span.grid[0]} * span.grid[1] * (span.grid[2] + (span.newlines ? 1 : 0));
   bool some = !span.places.empty();
   KVG_TRY(fields.Flag("whether it shows some places of its grid", &some));
-  KVG_TRY(fields.Number("its number of positions", some ? 1 : all, some ? end - begin : all,
+  KVG_TRY(fields.Number("its number of positions", some ? 1 : all, some ? kMostShown : all,
                         &span.count));
+  if (span.count > end - begin) {
+    return BadInput(StrCat(name, ": its number of positions is ", span.count, "; of the ", end,
+                           " tokens that were read, ", end - begin, " are left for it"));
+  }
   KVG_TRY(fields.Number("its first position", begin, end - span.count, &span.first));
   if (!some) return {};
   std::vector<int64_t> places(span.places.begin(), span.places.end());
@@ -63,8 +68,9 @@ Status PictureFields(Bytes* bytes, int64_t tokens, std::vector<VisualSpan>* span
   spans->resize(static_cast<size_t>(count));
   for (int64_t i = 0; i < count; ++i) {
     VisualSpan& span = (*spans)[static_cast<size_t>(i)];
-    StateFields fields(bytes, StrCat("pictures of the prompt: piece ", i));
-    KVG_TRY(FieldsOfPiece(fields, begin, tokens, span));
+    const std::string name = StrCat("pictures of the prompt: piece ", i);
+    StateFields fields(bytes, name);
+    KVG_TRY(FieldsOfPiece(fields, name, begin, tokens, span));
     begin = span.first + span.count;
   }
   return {};
