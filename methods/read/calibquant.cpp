@@ -63,7 +63,7 @@ class LoweredPictures final : public JoiningReader {
   void Append(LayerView&, std::span<const int64_t>, State&) const override {}
   bool saves() const override { return true; }
   Status Fields(LayerView& view, State& state, StateFields& fields) const override {
-    // Of a text nothing is written, as there was nothing to write before pictures were saved.
+    // A text has no fields: files of before pictures were saved have none.
     if (view.VisualSpans().empty()) return {};
     auto& index = static_cast<Index&>(state);
     bool shows = !index.heads.empty();

@@ -17,9 +17,9 @@ namespace kvgauge {
 namespace {
 
 constexpr std::string_view kSavedMagic = "kvgsave2";
-// Of prompts with pictures: who does not know where they stand would take that for the cache.
+// A prompt with pictures has it: older programs would take where these stand for the cache.
 constexpr std::string_view kPicturesMagic = "kvgsave3";
-// Who does not know a key may not know what the pages hold.
+// A program that does not know a key may not know what the pages hold.
 constexpr std::array<std::string_view, 8> kSavedKeys = {
     "bytes", "budget", "loaded_for", "method", "model", "pictures", "planned_length", "state"};
 constexpr int64_t kMostSavedHeaderBytes = int64_t{1} << 20;
