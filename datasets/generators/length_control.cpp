@@ -15,7 +15,8 @@ namespace {
 constexpr std::string_view kAnchor = ".";
 constexpr int kGuesses = 8;
 constexpr int64_t kFewerUnits = 8;
-constexpr int kNeighbours = 48;  // characters tried one by one on each side, after the guesses
+constexpr int kLengthNeighbours =
+    48;  // characters tried one by one on each side, after the guesses
 // A character that every vocabulary has in one token, alone and apart.
 constexpr std::string_view kPads[] = {".", " ."};
 
@@ -191,7 +192,7 @@ Result<Fit> FitCut(Filler& filler, int64_t budget,
   // The guesses go round in a circle: walk.
   const int64_t start = best.size > 0 ? best.size : cut;
   int64_t up = start, down = start;
-  for (int step = 0; step < kNeighbours && !done(); ++step) {
+  for (int step = 0; step < kLengthNeighbours && !done(); ++step) {
     up = NextCharacter(filler.text(), up);
     KVG_ASSIGN(const int64_t above, attempt(up));
     if (above >= budget - 1 && above <= budget) break;

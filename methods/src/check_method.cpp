@@ -15,7 +15,7 @@
 namespace kvgauge {
 namespace {
 
-constexpr int64_t kPositionBytes = 4;
+constexpr int64_t kEntryPositionBytes = 4;
 constexpr int64_t kScoreBytes = 4;
 
 std::string Owner(StageKind kind, const StageChoice& choice) {
@@ -86,7 +86,7 @@ double BytesOf(const Pipeline& p, const ModelShape& shape, int64_t entries) {
     KVG_CHECK(plan.ok(), "a store that was not checked");
     double head = plan->layout->HeadBytes(own, entries);
     const bool clipped = plan->turn.position == PositionPolicy::kClipped;
-    head += static_cast<double>(entries * kPositionBytes * (clipped ? 2 : 1));
+    head += static_cast<double>(entries * kEntryPositionBytes * (clipped ? 2 : 1));
     if (p.trigger->in_decode() && p.StepScore().ages()) {
       head += static_cast<double>(entries * p.StepScore().numbers() * kScoreBytes);
     }

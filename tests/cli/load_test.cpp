@@ -22,7 +22,7 @@
 namespace kvgauge {
 namespace {
 
-constexpr int64_t kHidden = 1024, kMlp = 2816, kKvWidth = 256, kWords = 8192;
+constexpr int64_t kHidden = 1024, kMlp = 2816, kKvWidth = 256, kMadeWords = 8192;
 
 struct MadeTensor {
   std::string name, gguf;
@@ -33,9 +33,9 @@ struct MadeTensor {
 
 std::vector<MadeTensor> TensorsOf(int layers) {
   std::vector<MadeTensor> all = {
-      {"model.embed_tokens.weight", "token_embd.weight", {kWords, kHidden}},
+      {"model.embed_tokens.weight", "token_embd.weight", {kMadeWords, kHidden}},
       {"model.norm.weight", "output_norm.weight", {kHidden}},
-      {"lm_head.weight", "output.weight", {kWords, kHidden}}};
+      {"lm_head.weight", "output.weight", {kMadeWords, kHidden}}};
   const std::vector<MadeTensor> layer = {{"input_layernorm", "attn_norm", {kHidden}},
                                          {"self_attn.q_proj", "attn_q", {kHidden, kHidden}},
                                          {"self_attn.k_proj", "attn_k", {kKvWidth, kHidden}},
@@ -114,7 +114,7 @@ class Load : public ProgramTest {
         {"model_type", "llama"},     {"hidden_size", kHidden},
         {"intermediate_size", kMlp}, {"num_hidden_layers", layers_},
         {"num_attention_heads", 8},  {"num_key_value_heads", 2},
-        {"vocab_size", kWords},      {"max_position_embeddings", 2048},
+        {"vocab_size", kMadeWords},  {"max_position_embeddings", 2048},
         {"rms_norm_eps", 1e-5},      {"tie_word_embeddings", false},
         {"torch_dtype", "bfloat16"}}.dump();
     Json header = Json::object();

@@ -12,7 +12,7 @@
 namespace kvgauge {
 namespace {
 
-constexpr int64_t kEntries = 200, kWindow = 40, kDims = 8;
+constexpr int64_t kWindowEntries = 200, kWindow = 40, kDims = 8;
 
 struct WindowedReader {
   const char* id;
@@ -34,12 +34,12 @@ class ReaderWindows : public ::testing::TestWithParam<WindowedReader> {
   // Keys that match the queries best are those of the first entries.
   static std::vector<float> Fill(FakeView& view) {
     view.Randomize(3);
-    view.classes[static_cast<size_t>(TokenClass::kPunctuation)].assign(kEntries, 0.0f);
-    for (int64_t i = 7; i < kEntries; i += 8) {
+    view.classes[static_cast<size_t>(TokenClass::kPunctuation)].assign(kWindowEntries, 0.0f);
+    for (int64_t i = 7; i < kWindowEntries; i += 8) {
       view.classes[static_cast<size_t>(TokenClass::kPunctuation)][static_cast<size_t>(i)] = 1;
     }
     for (auto& keys : view.keys) {
-      for (int64_t i = 0; i < (kEntries - kWindow) * kDims; ++i) {
+      for (int64_t i = 0; i < (kWindowEntries - kWindow) * kDims; ++i) {
         keys[static_cast<size_t>(i)] = 2 + std::abs(keys[static_cast<size_t>(i)]);
       }
     }
@@ -48,18 +48,20 @@ class ReaderWindows : public ::testing::TestWithParam<WindowedReader> {
 
   static int64_t SeenReads(const Reads& reads, int64_t head) {
     int64_t count = 0;
-    for (int64_t e = kEntries - kWindow; e < kEntries; ++e) count += reads.Has(head, e) ? 1 : 0;
+    for (int64_t e = kWindowEntries - kWindow; e < kWindowEntries; ++e)
+      count += reads.Has(head, e) ? 1 : 0;
     return count;
   }
 };
 
 TEST_P(ReaderWindows, WhatIsHiddenTakesNoPlace) {
   const auto reader = MakeStage<Reader>(StageKind::kRead, GetParam().id, GetParam().params);
-  static_assert(kEntries % (2 * kWindow) == kWindow, "a chunk of twice the window shows as much");
+  static_assert(kWindowEntries % (2 * kWindow) == kWindow,
+                "a chunk of twice the window shows as much");
   for (const auto& [window, chunked] :
        {std::pair{int64_t{0}, false}, {kWindow, false}, {2 * kWindow, true}}) {
     SCOPED_TRACE(window);
-    FakeView view(Shape(window, chunked), kEntries);
+    FakeView view(Shape(window, chunked), kWindowEntries);
     const std::vector<float> queries = Fill(view);
     const auto state = reader->Begin(view);
     const Reads reads = SelectWith(*reader, view, *state, queries);

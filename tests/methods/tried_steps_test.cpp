@@ -9,7 +9,7 @@
 namespace kvgauge {
 namespace {
 
-constexpr int64_t kPrompt = 90, kSteps = 14, kDims = 8;
+constexpr int64_t kPrompt = 90, kSteps = 14, kTriedDims = 8;
 
 struct Case {
   const char* id;
@@ -20,16 +20,16 @@ void PrintTo(const Case& one, std::ostream* out) { *out << one.id; }
 
 class TriedStepsTest : public ::testing::TestWithParam<Case> {
  protected:
-  TriedStepsTest() : shape_(SmallShape(1, 2, 2, kDims)) {
+  TriedStepsTest() : shape_(SmallShape(1, 2, 2, kTriedDims)) {
     for (uint64_t head = 0; head < 2; ++head) {
-      keys_.push_back(RandomValues((kPrompt + kSteps) * kDims, head, 1.0f));
+      keys_.push_back(RandomValues((kPrompt + kSteps) * kTriedDims, head, 1.0f));
     }
   }
 
   FakeView At(int64_t length) const {
     FakeView view(shape_, length);
     for (size_t head = 0; head < 2; ++head) {
-      view.keys[head].assign(keys_[head].begin(), keys_[head].begin() + length * kDims);
+      view.keys[head].assign(keys_[head].begin(), keys_[head].begin() + length * kTriedDims);
     }
     auto& marks = view.classes[static_cast<size_t>(TokenClass::kPunctuation)];
     marks.assign(static_cast<size_t>(length), 0.0f);
@@ -47,7 +47,7 @@ TEST_P(TriedStepsTest, CountOnce) {
   const auto once = reader->Begin(prompt), again = reader->Begin(prompt);
   int64_t less = 0;
   for (int64_t step = 0; step < kSteps; ++step) {
-    const auto queries = RandomValues(4 * kDims, 100 + static_cast<uint64_t>(step), 1.0f);
+    const auto queries = RandomValues(4 * kTriedDims, 100 + static_cast<uint64_t>(step), 1.0f);
     FakeView view = At(kPrompt + step + 1);
     const std::vector<int64_t> first(2, kPrompt + step);
     reader->Append(view, first, *once);

@@ -14,7 +14,7 @@
 namespace kvgauge {
 namespace {
 
-constexpr int64_t kHeads = 3, kDim = 16, kTokens = 150, kLayers = 2;
+constexpr int64_t kHeads = 3, kDim = 16, kMomentTokens = 150, kLayers = 2;
 
 ModelConfig Config(RopeLayout layout) {
   ModelConfig config;
@@ -32,7 +32,7 @@ std::vector<float> Turned(const std::vector<float>& raw, RopeLayout layout,
                           const RopeFrequencies& frequencies) {
   std::vector<float> out = raw;
   const bool half = layout == RopeLayout::kHalf;
-  for (int64_t t = 0; t < kTokens; ++t) {
+  for (int64_t t = 0; t < kMomentTokens; ++t) {
     for (int64_t h = 0; h < kHeads; ++h) {
       const float* x = &raw[(t * kHeads + h) * kDim];
       float* y = &out[(t * kHeads + h) * kDim];
@@ -52,41 +52,41 @@ std::vector<float> Turned(const std::vector<float>& raw, RopeLayout layout,
 TEST(QueryMomentsTest, PlainLoopsWhateverTheChunks) {
   for (const RopeLayout layout : {RopeLayout::kHalf, RopeLayout::kInterleaved}) {
     const ModelConfig config = Config(layout);
-    RopeFrequencies frequencies = ComputeRope(*config.rope, kTokens);
+    RopeFrequencies frequencies = ComputeRope(*config.rope, kMomentTokens);
     frequencies.attention_factor = 1.25;  // undone as well
-    std::vector<float> raw = RandomValues(kTokens * kHeads * kDim, 5, 0.2f);
+    std::vector<float> raw = RandomValues(kMomentTokens * kHeads * kDim, 5, 0.2f);
     for (size_t i = 0; i < raw.size(); ++i) raw[i] += 3.0f;  // a mean that would swamp the rest
     const std::vector<float> turned = Turned(raw, layout, frequencies);
     const auto ops = MakeTestOps("cpu", 2);
     const Buffer memory = ops->memory->Allocate(std::ssize(turned) * 4);
-    const Tensor all = memory.As(DType::kF32, {kTokens, kHeads, kDim});
-    ops->memory->Copy(View(turned, {kTokens, kHeads, kDim}), all);
+    const Tensor all = memory.As(DType::kF32, {kMomentTokens, kHeads, kDim});
+    ops->memory->Copy(View(turned, {kMomentTokens, kHeads, kDim}), all);
     const Buffer covariance_memory = ops->memory->Allocate(kHeads * kDim * kDim * 4);
     const Tensor covariance = covariance_memory.As(DType::kF32, {kHeads, kDim, kDim});
     for (const int64_t from : {0, 4, 149}) {
       std::vector<float> means(kHeads * kDim), products(kHeads * kDim * kDim);
-      const auto n = static_cast<double>(kTokens - from);
+      const auto n = static_cast<double>(kMomentTokens - from);
       for (int64_t h = 0; h < kHeads; ++h) {
         std::vector<double> mean(kDim);
         const auto at = [&](int64_t t, int64_t c) { return raw[(t * kHeads + h) * kDim + c]; };
         for (int64_t c = 0; c < kDim; ++c) {
-          for (int64_t t = from; t < kTokens; ++t) mean[c] += at(t, c) / n;
+          for (int64_t t = from; t < kMomentTokens; ++t) mean[c] += at(t, c) / n;
           means[h * kDim + c] = static_cast<float>(mean[c]);
         }
         for (int64_t a = 0; a < kDim; ++a) {
           for (int64_t b = 0; b < kDim; ++b) {
             double sum = 0;
-            for (int64_t t = from; t < kTokens; ++t) {
+            for (int64_t t = from; t < kMomentTokens; ++t) {
               sum += (at(t, a) - mean[a]) * (at(t, b) - mean[b]);
             }
             products[(h * kDim + a) * kDim + b] = static_cast<float>(sum / n);
           }
         }
       }
-      for (const int64_t chunk : {kTokens, int64_t{64}, int64_t{7}}) {
+      for (const int64_t chunk : {kMomentTokens, int64_t{64}, int64_t{7}}) {
         QueryMoments moments(config, from, *ops);
-        for (int64_t begin = 0; begin < kTokens; begin += chunk) {
-          const int64_t end = std::min(begin + chunk, kTokens);
+        for (int64_t begin = 0; begin < kMomentTokens; begin += chunk) {
+          const int64_t end = std::min(begin + chunk, kMomentTokens);
           for (int64_t layer = 0; layer < kLayers; ++layer) {
             moments.Add(layer, all.Slice(begin, end), begin, frequencies);
           }

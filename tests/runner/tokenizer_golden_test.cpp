@@ -19,12 +19,12 @@
 namespace kvgauge {
 namespace {
 
-const std::string kGolden = std::string(KVG_TEST_DATA) + "/golden/tokenizers";
+const std::string kTokenizerGolden = std::string(KVG_TEST_DATA) + "/golden/tokenizers";
 
 std::vector<std::string> TokenizerNames() {
   std::vector<std::string> names;
   std::error_code ignored;
-  for (const auto& entry : std::filesystem::directory_iterator(kGolden, ignored)) {
+  for (const auto& entry : std::filesystem::directory_iterator(kTokenizerGolden, ignored)) {
     if (entry.is_directory()) names.push_back(entry.path().filename());
   }
   std::ranges::sort(names);
@@ -59,7 +59,7 @@ TEST(TokenizerGolden, HasFixtures) { EXPECT_GE(TokenizerNames().size(), 10u); }
 class TokenizerGolden : public testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
-    directory_ = kGolden + "/" + GetParam();
+    directory_ = kTokenizerGolden + "/" + GetParam();
     Result<std::unique_ptr<Tokenizer>> loaded = LoadTokenizer(directory_);
     ASSERT_TRUE(loaded.ok()) << loaded.error().message;
     tokenizer_ = std::move(*loaded);
@@ -154,7 +154,7 @@ std::vector<std::string> SplitBy(const Json& steps, const std::string& text) {
 }
 
 TEST(SplitGolden, PatternsCutAsTheReferenceDoes) {
-  const Json golden = Read(kGolden + "/splits.json");
+  const Json golden = Read(kTokenizerGolden + "/splits.json");
   ASSERT_GE(golden["cases"].size(), 100u);
   for (const Json& item : golden["cases"]) {
     const Json& pattern = golden["patterns"][item["pattern"].get<std::string>()];
@@ -194,7 +194,7 @@ std::string Utf8(char32_t c) {
 }
 
 TEST(ClassesGolden, EveryCodePointIsWhatTheReferenceTakesItFor) {
-  const Json golden = Read(kGolden + "/classes.json");
+  const Json golden = Read(kTokenizerGolden + "/classes.json");
   ASSERT_TRUE(golden.contains("regex"));
   const std::map<std::string, uint8_t> flags = {{R"(\p{L})", kLetter},      {R"(\p{N})", kNumber},
                                                 {R"(\p{P})", kPunctuation}, {R"(\p{S})", kSymbol},

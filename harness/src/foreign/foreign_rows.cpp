@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::string_view kFormat = "kvgauge_foreign";
 constexpr int64_t kVersion = 1;
-constexpr int kDigits = 4;
+constexpr int kForeignDigits = 4;
 
 Status ReadForeignRow(const Json& json, const std::string& where, ForeignRow& row) {
   if (!json.is_object()) return BadInput(StrCat(where, ": expected an object"));
@@ -109,8 +109,8 @@ std::string ForeignText(const std::vector<ForeignRow>& rows, bool markdown) {
                           {row.task},
                           {row.method},
                           {row.metric},
-                          {Fixed(row.score, kDigits)},
-                          {row.standard_error ? Fixed(*row.standard_error, kDigits) : ""},
+                          {Fixed(row.score, kForeignDigits)},
+                          {row.standard_error ? Fixed(*row.standard_error, kForeignDigits) : ""},
                           {row.samples ? StrCat(*row.samples) : ""},
                           {row.protocol},
                           {row.source}});

@@ -61,7 +61,7 @@ TableCell Time(const LeaderboardLine& l, double Percentiles::*which,
   return TimeCell(s, std::move(text));
 }
 
-const Column kColumns[] = {
+const Column kBoardColumns[] = {
     {"rank", "#", true, 90, true,
      [](const LeaderboardTable&, const LeaderboardLine& l) -> TableCell {
        return Text(l.rank ? StrCat(*l.rank) : "-");
@@ -191,9 +191,9 @@ const Column kColumns[] = {
 
 // Null where a value has no column.
 const Column* Find(std::string_view id) {
-  const auto at = std::find_if(std::begin(kColumns), std::end(kColumns),
+  const auto at = std::find_if(std::begin(kBoardColumns), std::end(kBoardColumns),
                                [id](const Column& c) { return c.id == id; });
-  return at == std::end(kColumns) ? nullptr : at;
+  return at == std::end(kBoardColumns) ? nullptr : at;
 }
 
 std::string Plain(const Json& value) {
@@ -207,7 +207,7 @@ std::string Plain(const Json& value) {
 const std::vector<std::string>& LeaderboardColumns() {
   static const std::vector<std::string> kIds = [] {
     std::vector<std::string> ids;
-    for (const Column& column : kColumns) ids.emplace_back(column.id);
+    for (const Column& column : kBoardColumns) ids.emplace_back(column.id);
     return ids;
   }();
   return kIds;
@@ -216,7 +216,7 @@ const std::vector<std::string>& LeaderboardColumns() {
 const std::vector<std::string>& DefaultColumns() {
   static const std::vector<std::string> kIds = [] {
     std::vector<std::string> ids;
-    for (const Column& column : kColumns) {
+    for (const Column& column : kBoardColumns) {
       if (column.usual) ids.emplace_back(column.id);
     }
     return ids;

@@ -39,7 +39,7 @@ struct Anatomy {
   Mean full_bytes;
 };
 
-constexpr double kWidth = 420;  // of a figure: three stand beside each other
+constexpr double kAnatomyWidth = 420;  // of a figure: three stand beside each other
 
 struct Method {
   std::string name, title, family;
@@ -274,7 +274,7 @@ class Section {
                      .y_title = "error of the attention output, relative",
                      .x = Axis::Linear(0, 1, Unit::kNumber),
                      .y = Axis::Linear(0, 1, Unit::kNumber),
-                     .width = kWidth,
+                     .width = kAnatomyWidth,
                      .height = 200};
     double most = 0;
     int64_t layers = 1;
@@ -329,7 +329,7 @@ class Section {
     bars.label = StrCat(method.name, ": bytes a token of context, by kind");
     bars.description = "After compression, means over samples.";
     bars.title = "bytes a token of context";
-    bars.width = kWidth;
+    bars.width = kAnatomyWidth;
     bars.kinds.assign(std::begin(BytesByKind::kNames), std::end(BytesByKind::kNames));
     Mean full;
     for (const size_t r : method.rows) {
@@ -394,7 +394,7 @@ class Section {
     whole.description = compress.description =
         "Means over repetitions measured alone, less disturbed ones.";
     whole.title = compress.title = "time";
-    whole.width = compress.width = kWidth;
+    whole.width = compress.width = kAnatomyWidth;
     body.Put(R"(<div class="part"><h3 class="sub">Time by phase{}</h3><div )"
              R"(class="figures"><figure><figcaption>Prefill and decoding</figcaption>)"
              R"(<div class="scroll">{}</div></figure>)",

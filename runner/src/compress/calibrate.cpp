@@ -17,7 +17,7 @@
 namespace kvgauge {
 namespace {
 
-constexpr int64_t kMostBytes = int64_t{8} << 30;
+constexpr int64_t kMostCalibrationBytes = int64_t{8} << 30;
 
 // The "__metadata__" of a header that was parsed before.
 Result<Json> Metadata(std::string_view file, const std::string& path) {
@@ -216,7 +216,7 @@ Result<Calibration::Tables> ReadPatterns(const std::string& text, const std::str
 }  // namespace
 
 Result<Calibration::Tables> ReadPublished(const std::string& path) {
-  KVG_ASSIGN(const std::string file, ReadFile(path, kMostBytes));
+  KVG_ASSIGN(const std::string file, ReadFile(path, kMostCalibrationBytes));
   if (path.ends_with(".tsv") || path.ends_with(".csv")) return ReadRows(file, path);
   if (path.ends_with(".json")) return ReadPatterns(file, path);
   if (!path.ends_with(".safetensors")) {
@@ -256,7 +256,7 @@ Result<Calibration::Tables> ReadPublished(const std::string& path) {
 }
 
 Result<std::shared_ptr<const Calibration>> ReadCalibration(const std::string& path) {
-  KVG_ASSIGN(const std::string file, ReadFile(path, kMostBytes));
+  KVG_ASSIGN(const std::string file, ReadFile(path, kMostCalibrationBytes));
   const std::span<const uint8_t> bytes(reinterpret_cast<const uint8_t*>(file.data()), file.size());
   KVG_ASSIGN(const std::vector<StoredEntry> entries, ParseSafetensorsHeader(bytes, path));
   KVG_ASSIGN(const Json metadata, Metadata(file, path));

@@ -17,7 +17,7 @@
 namespace kvgauge {
 namespace {
 
-constexpr std::string_view kScope = "tokenizer.ggml.";
+constexpr std::string_view kVocabularyScope = "tokenizer.ggml.";
 constexpr int64_t kMostTokens = int64_t{1} << 24;
 
 // As SentencePiece numbers them.
@@ -30,7 +30,7 @@ struct Words {
   std::optional<bool> add_bos, add_eos, add_space;
 };
 
-std::string KeyOf(std::string_view name) { return StrCat(kScope, name); }
+std::string KeyOf(std::string_view name) { return StrCat(kVocabularyScope, name); }
 
 std::optional<bool> Flag(const GgufHeader& header, std::string_view name) {
   const GgufValue* value = header.Find(KeyOf(name));
@@ -42,12 +42,13 @@ Result<std::vector<std::string_view>> TextsOf(const GgufHeader& header, std::str
   const GgufValue* value = header.Find(KeyOf(name));
   const auto texts = value != nullptr ? value->Texts() : std::nullopt;
   if (!texts || texts->empty() || std::ssize(*texts) > kMostTokens) {
-    return BadInput(StrCat(path, ": key '", kScope, name, "' is missing or no list of 1 to ",
-                           kMostTokens, " texts"));
+    return BadInput(StrCat(path, ": key '", kVocabularyScope, name,
+                           "' is missing or no list of 1 to ", kMostTokens, " texts"));
   }
   for (size_t i = 0; i < texts->size(); ++i) {
     if (FindInvalidUtf8((*texts)[i]) == std::string_view::npos) continue;
-    return BadInput(StrCat(path, ": key '", kScope, name, "', element ", i, ": not UTF-8"));
+    return BadInput(
+        StrCat(path, ": key '", kVocabularyScope, name, "', element ", i, ": not UTF-8"));
   }
   return *texts;
 }
@@ -60,7 +61,7 @@ Result<Words> ReadWords(const GgufHeader& header, const std::string& path) {
     const auto types = value->Ints();
     if (!types || types->size() != words.tokens.size() ||
         std::ranges::any_of(*types, [](int64_t type) { return type < 1 || type > kByte; })) {
-      return BadInput(StrCat(path, ": key '", kScope,
+      return BadInput(StrCat(path, ": key '", kVocabularyScope,
                              "token_type', expected a number from 1 to 6 "
                              "for each of the ",
                              words.tokens.size(), " tokens"));
@@ -78,7 +79,7 @@ Result<Words> ReadWords(const GgufHeader& header, const std::string& path) {
 std::string Fingerprint(const GgufHeader& header) {
   Sha256 hash;
   for (const auto& [key, value] : header.metadata) {
-    if (!key.starts_with(kScope)) continue;
+    if (!key.starts_with(kVocabularyScope)) continue;
     const std::string head = StrCat(key, " ", value.bytes().size(), "\n");
     hash.Update(head.data(), head.size());
     hash.Update(value.bytes().data(), value.bytes().size());
@@ -90,7 +91,7 @@ std::string Fingerprint(const GgufHeader& header) {
 Status AddWords(const Words& words, const std::string& path, PipelineParts& parts) {
   parts.vocabulary = std::make_unique<Vocabulary>();
   parts.vocabulary->Reserve(words.tokens.size());
-  const std::string where = StrCat(path, ": key '", kScope, "tokens'");
+  const std::string where = StrCat(path, ": key '", kVocabularyScope, "tokens'");
   for (size_t i = 0; i < words.tokens.size(); ++i) {
     const auto id = static_cast<int64_t>(i);
     KVG_TRY(parts.vocabulary->Add(words.tokens[i], id, words.tokens.size(), where));
@@ -138,7 +139,7 @@ Result<std::vector<BpeMerge>> ReadMerges(const GgufHeader& header, const std::st
     const size_t space = lines[i].find(' ');
     if (space == std::string_view::npos || space == 0 || space + 1 == lines[i].size() ||
         lines[i].find(' ', space + 1) != std::string_view::npos) {
-      return BadInput(StrCat(path, ": key '", kScope, "merges', element ", i, ": ",
+      return BadInput(StrCat(path, ": key '", kVocabularyScope, "merges', element ", i, ": ",
                              Quoted(lines[i], 60), ", expected two tokens and a space between"));
     }
     merges.push_back(
@@ -220,7 +221,7 @@ Result<std::string> ModelOf(const GgufHeader& header, const Words& words, const 
   const GgufValue* value = header.Find(KeyOf("scores"));
   const auto scores = value != nullptr ? value->Reals() : std::nullopt;
   if (!scores || scores->size() != words.tokens.size()) {
-    return BadInput(StrCat(path, ": key '", kScope,
+    return BadInput(StrCat(path, ": key '", kVocabularyScope,
                            "scores' is missing or no number for each of "
                            "the ",
                            words.tokens.size(), " tokens"));
@@ -293,7 +294,7 @@ Result<std::map<std::string, std::string>> GgufSpecialTokens(const GgufHeader& h
     if (value == nullptr) continue;
     const std::optional<int64_t> id = value->Int();
     if (!id || *id < 0 || *id >= std::ssize(tokens)) {
-      return BadInput(StrCat(path, ": key '", kScope, file, "', expected an id below ",
+      return BadInput(StrCat(path, ": key '", kVocabularyScope, file, "', expected an id below ",
                              tokens.size(), ", the number of tokens"));
     }
     specials.emplace(name, tokens[static_cast<size_t>(*id)]);
