@@ -165,6 +165,11 @@ Status BasisChoice::Check(const ModelShape& shape, const Calibration* calibratio
         "a learned basis needs a calibration; make one with `kvgauge calibrate`, import one, or "
         "take 'hadamard'");
   }
+  if (calibration != nullptr && keys_ != "learned" && values_ != "learned") {
+    return BadInput(StrCat(calibration->path, ": nothing reads this calibration, as key_basis is '",
+                           keys_, "' and value_basis '", values_,
+                           "'; set one to 'learned', or leave calibration out"));
+  }
   return {};
 }
 

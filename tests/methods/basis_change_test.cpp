@@ -69,12 +69,25 @@ TEST(LearnedBasisTest, MatricesOfASideFileAreUsedWhereTheyLie) {
   EXPECT_EQ(RefusalOf(doubled, shape), "");
 }
 
+TEST(LearnedBasisTest, ACalibrationThatNothingReadsIsRefused) {
+  const ModelShape shape = SmallShape(1, 2, 2, 16);
+  const auto stage = MakeStage<Store>(StageKind::kStore, "affine", R"({"key_basis": "hadamard"})");
+  ASSERT_TRUE(stage->Check(shape).ok());
+  stage->Use(FileOf({1, 16, 16}, Identity(1, 16)));
+  const Status status = stage->Check(shape);
+  ASSERT_FALSE(status.ok());
+  EXPECT_THAT(status.error().message,
+              HasSubstr("some.safetensors: nothing reads this calibration, as key_basis is "
+                        "'hadamard' and value_basis 'none'; set one to 'learned'"));
+}
+
 TEST(LearnedBasisTest, RefusesMatricesOfAnotherModel) {
   const ModelShape shape = SmallShape(1, 2, 2, 16);
   EXPECT_THAT(RefusalOf(nullptr, shape), HasSubstr("a learned basis needs a calibration"));
   EXPECT_THAT(
       RefusalOf(FileOf({1, 8, 8}, Identity(1, 8)), shape),
-      HasSubstr("some.safetensors: keys.0.there [1, 8, 8]: must be [1, 16, 16] or [2, 16, 16]"));
+      HasSubstr("some.safetensors: keys.0.there [1, 8, 8] (heads, rows, columns): right are 1 or 2 "
+                "heads, 16 rows, and 16 columns or more"));
   EXPECT_THAT(RefusalOf(FileOf({3, 16, 16}, Identity(3, 16)), shape), HasSubstr("[3, 16, 16]"));
   EXPECT_THAT(RefusalOf(FileOf({16, 16}, Identity(1, 16)), shape),
               HasSubstr("some.safetensors: keys.0.there: must have three dims"));

@@ -163,7 +163,8 @@ TEST_F(TransformedTest, RefusesMatricesThatLoseSomething) {
   EXPECT_EQ(refusal(Doubling()), "");
   EXPECT_EQ(refusal(RandomBasis(kDim, 2 * kDim, 3, 1)), "");
   EXPECT_THAT(refusal(HadamardBasis(2 * kDim)),
-              HasSubstr("key matrices [1, 64, 64]: must be [1, 32, 32] or [2, 32, 32]"));
+              HasSubstr("key matrices [1, 64, 64] (heads, rows, columns): right are 1 or 2 heads, "
+                        "32 rows, and 32 columns or more"));
   const auto with = [&](size_t at, float value) {
     BasisChange change = HadamardBasis(kDim);
     auto numbers = std::make_shared<std::vector<float>>(*change.there);

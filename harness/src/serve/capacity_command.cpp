@@ -318,8 +318,10 @@ void PrintCapacity(const CapacityRun& run, const std::vector<CapacityMeasured>& 
 
 Json CaseJson(const CapacityMeasured& m, const Trace& trace) {
   const CapacityResult& r = m.result;
+  // A refused case of the largest batch never had a number of it.
+  const Json batch = r.max_batch > 0 ? Json(r.max_batch) : Json("max");
   Json json = {{"method", m.line->chosen.method.id}, {"budget", m.line->chosen.budget.ToString()},
-               {"policy", m.policy->name},           {"batch", r.max_batch},
+               {"policy", m.policy->name},           {"batch", batch},
                {"repetition", m.repetition},         {"weight_bytes", r.weight_bytes}};
   if (m.recorded) json["recorded"] = true;
   if (!r.refused.empty()) {

@@ -51,9 +51,10 @@ Status CheckBasisSizes(const std::string& name, const BasisChange& change, int64
     KVG_TRY(CheckCutSizes(name, change, kv_heads, dim));
   } else if ((change.heads != 1 && change.heads != kv_heads) || change.dim != dim ||
              change.stored < dim) {
+    const std::string heads = kv_heads == 1 ? "1 head" : StrCat("1 or ", kv_heads, " heads");
     return BadInput(StrCat(name, " [", change.heads, ", ", change.dim, ", ", change.stored,
-                           "]: must be [1, ", dim, ", ", dim, "] or [", kv_heads, ", ", dim, ", ",
-                           dim, "], or have longer rows"));
+                           "] (heads, rows, columns): right are ", heads, ", ", dim, " rows, and ",
+                           dim, " columns or more"));
   }
   const int64_t numbers = NumbersOf(change);
   for (const std::vector<float>* matrices : {change.there.get(), &change.way_back()}) {
