@@ -88,10 +88,13 @@ class PqCache final : public Reader, public RepeatingReader {
     for (size_t h = 0; h < heads.size(); ++h) {
       Codebooks& books = heads[h];
       const int64_t members = std::max<int64_t>(0, view.lengths()[h] - sinks_);
-      // As Begin has it, where there are members.
-      KVG_TRY(fields.Number("words of a codebook", std::min<int64_t>(1, members),
-                            std::min(int64_t{1} << bits_, members), &books.count));
-      if (books.count == 0) continue;
+      KVG_TRY(fields.Number("words of a codebook", 0, std::min(int64_t{1} << bits_, members),
+                            &books.count));
+      if (books.count == 0) {
+        // The prompt was all sinks, and Begin has made codes of later entries.
+        if (fields.reads()) books = {};
+        continue;
+      }
       for (int64_t p = 0; p < parts_; ++p) {
         const auto at = static_cast<size_t>(p);
         KVG_TRY(fields.Memory("words of a codebook", view.ops(), DType::kF32, books.count * sub,

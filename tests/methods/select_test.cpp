@@ -6,9 +6,12 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <string>
+#include <string_view>
 
 #include "chosen_entries.h"
 #include "fake_view.h"
+#include "methods/state_fields.h"
 
 namespace kvgauge {
 namespace {
@@ -190,10 +193,22 @@ TEST_F(SelectTest, PqCacheReadsAllWherePromptsAreSinks) {
   view_.SetLength(0, 84);
   view_.SetLength(1, kSelectTokens);
   reader->Append(view_, std::vector<int64_t>{24, 30}, *state);
-  const Reads reads = SelectWith(*reader, *state);
-  EXPECT_TRUE(reads.chosen);
-  for (int64_t q = 0; q < kSelectHeads; ++q) {
-    EXPECT_EQ(std::ssize(reads.Of(q)), view_.lengths()[q / kSelectGroup]);
+  // A saved cache has no codes either, though there are entries behind the sinks by then.
+  std::string bytes;
+  StateFields written(&bytes);
+  ASSERT_TRUE(reader->Fields(view_, *state, written).ok());
+  const auto loaded = reader->Begin(view_);
+  std::string_view left = bytes;
+  StateFields read(&left);
+  const Status status = reader->Fields(view_, *loaded, read);
+  ASSERT_TRUE(status.ok()) << status.error().message;
+  EXPECT_EQ(loaded->bytes(), 0);
+  for (Reader::State* const of : {state.get(), loaded.get()}) {
+    const Reads reads = SelectWith(*reader, *of);
+    EXPECT_TRUE(reads.chosen);
+    for (int64_t q = 0; q < kSelectHeads; ++q) {
+      EXPECT_EQ(std::ssize(reads.Of(q)), view_.lengths()[q / kSelectGroup]);
+    }
   }
 }
 
