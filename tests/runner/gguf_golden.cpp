@@ -172,13 +172,9 @@ TEST_P(GgufModel, LogitsAreTheReferences) {
     EXPECT_TRUE((*model)->config().weight_format.starts_with("gguf: "));
     const std::vector<float> got = AllLogits(**model, *ops, ids);
     const double range = double{*high} - double{*low};
-    if (dtype == DType::kF32) {
-      EXPECT_TRUE(AllWithin(got, want, range * 1e-4));
-    } else if ((*model)->config().moe) {
-      EXPECT_TRUE(RowsOfMixtureWithin(got, want, ids.size(), range * 5e-2, range * 0.25));
-    } else {
-      EXPECT_TRUE(AllWithin(got, want, range * 5e-2));
-    }
+    EXPECT_TRUE(dtype == DType::kF32 ? AllWithin(got, want, range * 1e-4)
+                                     : NarrowLogitsWithin(got, want, ids.size(), range,
+                                                          (*model)->config().moe.has_value()));
   }
 }
 

@@ -66,13 +66,9 @@ TEST_P(QuantizedModel, LogitsAreTheReferences) {
                                     return {};
                                   });
     ASSERT_TRUE(status.ok());
-    if (dtype == DType::kF32) {
-      EXPECT_TRUE(AllWithin(got, want, range * 1e-4));
-    } else if ((*model)->config().moe) {
-      EXPECT_TRUE(RowsOfMixtureWithin(got, want, ids.size(), range * 5e-2, range * 0.25));
-    } else {
-      EXPECT_TRUE(AllWithin(got, want, range * 5e-2));
-    }
+    EXPECT_TRUE(dtype == DType::kF32 ? AllWithin(got, want, range * 1e-4)
+                                     : NarrowLogitsWithin(got, want, ids.size(), range,
+                                                          (*model)->config().moe.has_value()));
   }
 }
 
@@ -120,9 +116,7 @@ TEST_P(QuantizedModel, LogitsByRoundedRowsAreTheReferences) {
   ASSERT_TRUE(rounded.ok());
   const std::vector<float> want = ReadFixture<float>(**rounded, "logits", DType::kF32);
   EXPECT_TRUE(AllWithin(got, want, range * 1e-4));
-  const std::vector<float> narrow = logits(DType::kBF16);
-  EXPECT_TRUE(moe ? RowsOfMixtureWithin(narrow, want, ids.size(), range * 5e-2, range * 0.25)
-                  : AllWithin(narrow, want, range * 5e-2));
+  EXPECT_TRUE(NarrowLogitsWithin(logits(DType::kBF16), want, ids.size(), range, moe));
 }
 
 INSTANTIATE_TEST_SUITE_P(All, QuantizedModel,

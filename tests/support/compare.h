@@ -65,6 +65,15 @@ inline ::testing::AssertionResult RowsOfMixtureWithin(std::span<const float> got
          << others << " of " << rows << " rows are not within " << bound;
 }
 
+// Logits of a model in f16 or bf16, against those of f32 whose largest and smallest differ by
+// `range`.
+inline ::testing::AssertionResult NarrowLogitsWithin(std::span<const float> got,
+                                                     std::span<const float> want, size_t rows,
+                                                     double range, bool mixture) {
+  return mixture ? RowsOfMixtureWithin(got, want, rows, range * 5e-2, range * 0.25)
+                 : AllWithin(got, want, range * 5e-2);
+}
+
 // Bit equality; the failure names the first difference.
 inline ::testing::AssertionResult SameBits(std::span<const float> got,
                                            std::span<const float> want) {

@@ -527,7 +527,8 @@ void TakePlace(const SharedWork& work, int processors, RunConfig& config) {
                                 processors > 0 ? processors : AvailableProcessors());
 }
 
-// What workers are to share must be enough for a thread of each, and no number of each worker.
+// Workers share --processors, and each needs one. --threads says how many each worker has, so a run
+// takes one of the two.
 Status CheckProcessors(const RunOptions& options, int64_t devices) {
   if (options.processors == 0) return {};
   if (options.devices.empty()) {
