@@ -12,9 +12,18 @@ struct LinearPanels : Panels {
   using ByColumn = BlockColumns<AmxEngine>;
 };
 
+LinearKernels LinearWithTiles() {
+  LinearKernels k = Avx512Bf16LinearKernels();
+  SetBf16Products<LinearPanels>(k);
+  return k;
+}
+
 }  // namespace
 
-const LinearKernels& AmxLinearKernels() { return LinearKernelsOf<LinearPanels>(); }
+const LinearKernels& AmxLinearKernels() {
+  static const LinearKernels kernels = LinearWithTiles();
+  return kernels;
+}
 
 }  // namespace kvgauge
 #endif

@@ -4,6 +4,23 @@
 #include "cpu/linear/panel_avx512bf16.h"
 
 namespace kvgauge {
-const LinearKernels& Avx512Bf16LinearKernels() { return LinearKernelsOf<Panels>(); }
+namespace {
+
+// Those of AVX-512, but for products of bf16 and of bytes, which have instructions of their own.
+LinearKernels WithDotProducts() {
+  LinearKernels k = Avx512LinearKernels();
+  SetBf16Products<Panels>(k);
+  SetCodedProducts<Panels::Vec>(k);
+  k.round_codes[static_cast<size_t>(DType::kBF16)] = RoundCodes<Panels::Vec, DType::kBF16>;
+  return k;
+}
+
+}  // namespace
+
+const LinearKernels& Avx512Bf16LinearKernels() {
+  static const LinearKernels kernels = WithDotProducts();
+  return kernels;
+}
+
 }  // namespace kvgauge
 #endif
