@@ -42,6 +42,10 @@ class SavedCacheCliTest : public ProgramTest {
     ids.insert(ids.end(), second["ids"].begin(), second["ids"].end());
     EXPECT_EQ(ids, whole["ids"]);
     EXPECT_EQ(second["loaded_cache"]["tokens"], first["saved_cache"]["tokens"]);
+    // The tokens of the cache are not read again, and do not count in the rate.
+    EXPECT_EQ(second["prefill_tokens"], 1);
+    EXPECT_DOUBLE_EQ(second["prefill_tokens_per_s"].get<double>(),
+                     1 / second["prefill_s"].get<double>());
     EXPECT_EQ(Pages("both.kvc"), Pages("whole.kvc"));
     EXPECT_LT(first["saved_cache"]["file_bytes"], first["saved_cache"]["cache_bytes"]);
     EXPECT_EQ(first["saved_cache"]["file_bytes"],
@@ -75,6 +79,14 @@ TEST_F(SavedCacheCliTest, AModelThatAMethodMadeOverGoesOnByThatMethod) {
     GoesOnBitForBit("ref-gqa", Prompt(), method, method);
   }
   GoesOnBitForBit("ref-mla", Prompt(), "--method mla_latent", "--method mla_latent");
+}
+
+TEST_F(SavedCacheCliTest, PeopleAreToldHowMuchWasRead) {
+  ASSERT_TRUE(Answer(Prompt() + " --max-new-tokens 7 --save-cache a.kvc").is_object());
+  const Outcome outcome =
+      Run(StrCat("generate '", Reference("ref-gqa"), "' --load-cache a.kvc --max-new-tokens 3"));
+  EXPECT_EQ(outcome.exit_code, 0);
+  EXPECT_THAT(outcome.err, HasSubstr("prefill  1 of 1906 tokens, "));
 }
 
 // Classes of precision, evictions in decode with and without what a reducer knows, and readers.

@@ -249,10 +249,15 @@ double Rate(int64_t tokens, double seconds) {
   return seconds > 0 ? static_cast<double>(tokens) / seconds : 0.0;
 }
 
+// Tokens that the prefill read: a loaded cache has seen the others.
+int64_t PrefillTokens(const Answered& answered, const VisualPrompt& prompt) {
+  return std::ssize(prompt.ids) - (answered.loaded ? answered.loaded->tokens : 0);
+}
+
 void PrintAnswerJson(const Answered& answered, const std::optional<ChosenMethod>& chosen,
                      Model& model, const VisualPrompt& prompt, double load_s) {
   const GenerateResult& result = answered.result;
-  const auto prompt_tokens = std::ssize(prompt.ids);
+  const int64_t prefill_tokens = PrefillTokens(answered, prompt);
   Json method = nullptr;
   if (answered.cell) {
     method = {{"method", chosen->method.ToJson()},
@@ -263,14 +268,15 @@ void PrintAnswerJson(const Answered& answered, const std::optional<ChosenMethod>
              {"method", method},
              {"ids", result.ids},
              {"stopped", result.stopped},
-             {"prompt_tokens", prompt_tokens},
+             {"prompt_tokens", std::ssize(prompt.ids)},
              {"visual_tokens", prompt.visual_tokens()},
              {"visual_tokens_taken_out", prompt.unseen},
              {"vision_s", prompt.vision_s},
              {"video_decoder", prompt.decoder.empty() ? Json(nullptr) : Json(prompt.decoder)},
              {"load_s", load_s},
              {"prefill_s", result.prefill_s},
-             {"prefill_tokens_per_s", Rate(prompt_tokens, result.prefill_s)},
+             {"prefill_tokens", prefill_tokens},
+             {"prefill_tokens_per_s", Rate(prefill_tokens, result.prefill_s)},
              {"decode_s", result.decode_s},
              {"decode_tokens_per_s", Rate(result.decode_steps, result.decode_s)},
              {"cache_payload_bytes", result.cache_payload_bytes},
@@ -289,7 +295,7 @@ void PrintAnswerJson(const Answered& answered, const std::optional<ChosenMethod>
 void PrintMeasurements(const Answered& answered, const std::optional<ChosenMethod>& chosen,
                        Model& model, const VisualPrompt& prompt, double load_s) {
   const GenerateResult& result = answered.result;
-  const auto prompt_tokens = std::ssize(prompt.ids);
+  const int64_t prefill_tokens = PrefillTokens(answered, prompt);
   Print("\n");
   if (prompt.visuals != nullptr) {
     const std::string taken =
@@ -300,13 +306,16 @@ void PrintMeasurements(const Answered& answered, const std::optional<ChosenMetho
   }
   const std::string packed =
       model.block_bytes() > 0 ? StrCat(" (", HumanBytes(model.block_bytes()), " in blocks)") : "";
+  const std::string read = answered.loaded
+                               ? StrCat(prefill_tokens, " of ", std::ssize(prompt.ids), " tokens")
+                               : StrCat(prefill_tokens, " tokens");
   std::fprintf(
       stderr,
-      "\nprefill  %lld tokens, %.1f tokens/s\n"
+      "\nprefill  %s, %.1f tokens/s\n"
       "decode   %lld steps, %.1f tokens/s%s\n"
       "cache    %s payload, %s resident (%s)\n"
       "weights  %s%s, %s on %s (%s), loaded in %.2f s\n",
-      static_cast<long long>(prompt_tokens), Rate(prompt_tokens, result.prefill_s),
+      read.c_str(), Rate(prefill_tokens, result.prefill_s),
       static_cast<long long>(result.decode_steps), Rate(result.decode_steps, result.decode_s),
       result.stopped ? ", ended by a stop" : "", HumanBytes(result.cache_payload_bytes).c_str(),
       HumanBytes(result.cache_resident_bytes).c_str(), std::string(NameOf(model.dtype())).c_str(),
