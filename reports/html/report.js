@@ -334,13 +334,22 @@
 
   // Where the reader is.
   const links = new Map(all('nav.top a').map(link => [link.getAttribute('href').slice(1), link]));
+  // Above the first section no link is marked. In a narrow window the bar moves to the marked one.
+  const sections = all('main>section'), met = new Set();
   const watch = new IntersectionObserver(entries => {
-    for (const entry of entries) {
-      if (!entry.isIntersecting) continue;
-      links.forEach((link, id) => link.classList.toggle('here', id === entry.target.id));
+    for (const {target, isIntersecting} of entries) {
+      if (isIntersecting) met.add(target);
+      else met.delete(target);
     }
+    const here = sections.find(section => met.has(section));
+    if (!here && sections[0].getBoundingClientRect().top < 60) return;
+    links.forEach((link, id) => link.classList.toggle('here', id === here?.id));
+    const link = links.get(here?.id);
+    if (!link) return;
+    const bar = link.parentElement;
+    bar.scrollLeft = link.offsetLeft - (bar.clientWidth - link.offsetWidth) / 2;
   }, {rootMargin: '-60px 0px -75% 0px'});
-  all('main>section').forEach(section => watch.observe(section));
+  sections.forEach(section => watch.observe(section));
 
   // On paper nothing can be opened, and rows stand as they were sorted and found.
   let closed = [];
