@@ -15,6 +15,7 @@
 #include "core/strings.h"
 #include "methods/absorbing_reader.h"
 #include "methods/gate_scorer.h"
+#include "methods/repeating_reader.h"
 #include "methods/state_fields.h"
 #include "methods/tensors.h"
 
@@ -36,7 +37,7 @@ void ToMagnitudes(RowOps& rows, const Tensor& x, const Tensor& spare) {
   rows.Combine(x, spare, Binary::kMax, x);
 }
 
-class Less final : public AbsorbingReader {
+class Less final : public AbsorbingReader, public RepeatingReader {
  public:
   explicit Less(const Params& params)
       : tables_(params), inner_(params.Int("inner")), rank_(params.Int("rank")) {}

@@ -218,6 +218,16 @@ TEST_F(DeviceGraphs, StepsOfLeadingLayersAreReplayed) {
   }
 }
 
+// A state of constant size joins attention; what leaves the cache comes into it behind a step.
+TEST_F(DeviceGraphs, StepsThatAStateJoinsAreReplayed) {
+  const RepeatedWork::Counts alone = ExpectSameBits("gqa", {"less"}, {Sample(100, 8, 24)});
+  EXPECT_GE(alone.recorded, 1);
+  EXPECT_TRUE(!cuda::kComparesMembers || alone.replayed >= 20) << alone.replayed;
+  const RepeatedWork::Counts counts =
+      ExpectSameBits("gqa", {"less", "h2o"}, {Sample(70, 8, 16), Sample(40, 9, 8)});
+  EXPECT_TRUE(!cuda::kComparesMembers || counts.replayed > counts.recorded);
+}
+
 // Codes of coded keys; and a prompt without a key to learn codes from.
 TEST_F(DeviceGraphs, StepsOfReadersOfCodesHaveCompany) {
   const RepeatedWork::Counts counts = ExpectSameBits(
