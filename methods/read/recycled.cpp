@@ -11,6 +11,8 @@
 #include "methods/copied_reader.h"
 #include "methods/joining_reader.h"
 #include "methods/registry.h"
+#include "methods/repeating_reader.h"
+#include "methods/repeating_view.h"
 #include "methods/state_fields.h"
 #include "methods/tensors.h"
 #include "methods/tried_steps.h"
@@ -18,7 +20,7 @@
 namespace kvgauge {
 namespace {
 
-class Recycled final : public Reader, public CopiedReader {
+class Recycled final : public Reader, public CopiedReader, public RepeatingReader {
  public:
   explicit Recycled(const Params& params)
       : tokens_(params.Int("tokens")), stride_(params.Int("stride")) {}
@@ -104,14 +106,16 @@ class Recycled final : public Reader, public CopiedReader {
     const int64_t n = view.lengths()[head], group = q.shape[0], dim = q.shape[1];
     if (n == 0) return;
     const Tensor query = view.Scratch(DType::kF32, {group, dim});
-    const Tensor given = view.Scratch(DType::kF32, {group, n});
-    const Tensor sum = view.Scratch(DType::kF32, {1, n});
+    const Tensor keys = KeysWithRoom(view, head, 0);
+    const int64_t room = keys.shape[0];
+    const Tensor given = view.Scratch(DType::kF32, {group, room});
+    const Tensor sum = view.Scratch(DType::kF32, {1, room});
     ops.rows->Convert(q, query);
-    ops.linear->MatMulNT(query.Reshape({1, group, dim}), view.Keys(head).Reshape({1, n, dim}), 1.0f,
-                         given.Reshape({1, group, n}));
-    AttentionOfProducts(view, head, 0, QueryRows::Newest(view), given, given);
+    ops.linear->MatMulNT(query.Reshape({1, group, dim}), keys.Reshape({1, room, dim}), 1.0f,
+                         given.Reshape({1, group, room}));
+    AttentionOfProducts(view, head, 0, QueryRows::Newest(view), n, given);
     ops.rows->ReduceColumns(given, Reduction::kSum, sum[0]);
-    ops.memory->Copy(Best(view, sum, entries.shape[0]), entries);
+    ops.memory->Copy(Best(view, Columns(sum, 0, n), entries.shape[0]), entries);
   }
 
   int64_t tokens_, stride_;

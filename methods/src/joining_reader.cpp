@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "methods/repeating_view.h"
 #include "methods/tensors.h"
 
 namespace kvgauge {
@@ -57,13 +58,13 @@ void MarkEnds(LayerView& view, int64_t first, int64_t last, int64_t length, cons
 void MarkChosenAndLater(LayerView& view, const Tensor& entries, int64_t then, int64_t length,
                         const Tensor& words) {
   Ops& ops = view.ops();
-  const int64_t chosen = entries.shape[0], read = chosen + length - then;
-  if (read == 0) return;
-  Tensor all = view.Scratch(DType::kI32, {1, read});
+  const int64_t chosen = entries.shape[0], later = GrowingColumns(view, length - then);
+  if (chosen + later == 0) return;
+  Tensor all = view.Scratch(DType::kI32, {1, chosen + later});
   if (chosen > 0) ops.memory->Copy(entries, all[0].Slice(0, chosen));
-  if (length > then) {
-    ops.memory->Copy(Numbers(view, length - then, static_cast<int32_t>(then)),
-                     all[0].Slice(chosen, read));
+  if (later > 0) {
+    ops.memory->Copy(GrowingNumbers(view, length - then, then),
+                     all[0].Slice(chosen, chosen + later));
   }
   all.shape[0] = words.shape[0];
   all.stride[0] = 0;

@@ -218,6 +218,24 @@ TEST_F(DeviceGraphs, StepsOfLeadingLayersAreReplayed) {
   }
 }
 
+// Steps that read everything and choose from it, and those between, which read that and what came
+// since.
+TEST_F(DeviceGraphs, StepsThatReadWhatAnotherChoseAreReplayed) {
+  const auto check = [](const char* kind, const char* id,
+                        const std::vector<std::string>& settings) {
+    SCOPED_TRACE(StrCat(kind, " ", id));
+    const RepeatedWork::Counts counts =
+        ExpectSameBits(kind, {id}, {Sample(100, 8, 40)}, nullptr, settings);
+    EXPECT_GE(counts.recorded, 2);
+    if (!cuda::kComparesMembers) return;
+    EXPECT_LE(counts.recorded, 8);
+    EXPECT_GE(counts.replayed, 30);
+  };
+  for (const char* kind : {"gqa", "gemma"}) {
+    check(kind, "recycled_attention", {"read.tokens=40", "read.stride=4"});
+  }
+}
+
 // A state of constant size joins attention; what leaves the cache comes into it behind a step.
 TEST_F(DeviceGraphs, StepsThatAStateJoinsAreReplayed) {
   const RepeatedWork::Counts alone = ExpectSameBits("gqa", {"less"}, {Sample(100, 8, 24)});
