@@ -128,6 +128,7 @@ class DeviceMemoryOps final : public MemoryOps, public OtherDevices {
 
   // Stages in Python compute on streams of other libraries.
   void Synchronize() override { WaitForDevices(); }
+  void TakeBack() override { cuda::TakeBack(); }
 
   int64_t FreeBytes() const override { return cuda::FreeBytes(context_->stream()); }
 

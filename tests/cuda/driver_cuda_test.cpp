@@ -22,8 +22,10 @@ using kvgauge::StrCat;
 int current = 0;  // device, of the only thread
 int full = -1;    // the device without room for a context
 bool lost = false;
-bool no_capture = false, no_launch = false;
-int live_graphs = 0;
+bool no_capture = false;
+bool unloading = false;  // the runtime, as the process ends
+int no_launch = 0;       // launches of graphs to come that find no room
+int live_graphs = 0, launches = 0;
 const void* locked = nullptr;    // the host's memory that was locked last
 std::vector<std::string> calls;  // that work goes to, with the device that was current
 
@@ -37,6 +39,7 @@ int NumberOf(T handle) {
   return static_cast<int>(reinterpret_cast<uintptr_t>(handle));
 }
 cudaError_t Note(const char* what, cudaStream_t stream) {
+  if (unloading) return cudaErrorCudartUnloading;
   calls.push_back(StrCat(what, " ", NumberOf(stream), " on ", current));
   return cudaSuccess;
 }
@@ -63,6 +66,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
   return cudaSuccess;
 }
 cudaError_t cudaSetDevice(int device) {
+  if (unloading) return cudaErrorCudartUnloading;
   current = device;
   return lost && device == 1 ? cudaErrorDevicesUnavailable : cudaSuccess;
 }
@@ -117,7 +121,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t, cudaGraph_t* graph) {
 cudaError_t cudaGraphDestroy(cudaGraph_t) { return cudaSuccess; }
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t) {
   --live_graphs;
-  return cudaSuccess;
+  return unloading ? cudaErrorCudartUnloading : cudaSuccess;
 }
 cudaError_t cudaGraphExecUpdate(cudaGraphExec_t, cudaGraph_t, cudaGraphExecUpdateResultInfo*) {
   return cudaSuccess;
@@ -127,20 +131,25 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t* graph, cudaGraph_t, unsigned l
   return cudaSuccess;
 }
 cudaError_t cudaGraphLaunch(cudaGraphExec_t, cudaStream_t stream) {
-  return no_launch ? cudaErrorMemoryAllocation : Note("graph", stream);
+  ++launches;
+  if (no_launch == 0) return Note("graph", stream);
+  --no_launch;
+  return cudaErrorMemoryAllocation;
 }
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
   *event = Handle<cudaEvent_t>(10 * current + 4);
   return cudaSuccess;
 }
 cudaError_t cudaEventCreate(cudaEvent_t* event) { return cudaEventCreateWithFlags(event, 0); }
-cudaError_t cudaEventDestroy(cudaEvent_t) { return cudaSuccess; }
+cudaError_t cudaEventDestroy(cudaEvent_t) {
+  return unloading ? cudaErrorCudartUnloading : cudaSuccess;
+}
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   return Note(StrCat("record ", NumberOf(event), " in").c_str(), stream);
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   calls.push_back(StrCat("reach ", NumberOf(event)));
-  return cudaSuccess;
+  return unloading ? cudaErrorCudartUnloading : cudaSuccess;
 }
 cudaError_t cudaEventElapsedTime(float*, cudaEvent_t, cudaEvent_t) { return cudaSuccess; }
 cudaError_t cudaHostAlloc(void** data, size_t size_bytes, unsigned) {
@@ -151,7 +160,7 @@ cudaError_t cudaHostAlloc(void** data, size_t size_bytes, unsigned) {
 cudaError_t cudaFreeHost(void* data) {
   std::free(data);
   calls.emplace_back("unlock");
-  return cudaSuccess;
+  return unloading ? cudaErrorCudartUnloading : cudaSuccess;
 }
 cudaError_t cudaMallocFromPoolAsync(void** data, size_t, cudaMemPool_t pool, cudaStream_t stream) {
   *data = Handle<void*>(1000 * (NumberOf(pool) / 10 + 1));
@@ -203,6 +212,14 @@ TEST(DriverOnCuda, WorkGoesToTheDeviceOfItsStream) {
   const Stream first = StreamOf(0);
   void* const of_first = Malloc(4, first);
   EXPECT_THAT(Called(), ElementsAre("take 1 on 0"));
+
+  // Another library of the process chooses its device.
+  cudaSetDevice(1);
+  TakeBack();
+  Fill(of_first, 0, 4, first);
+  cudaSetDevice(1);
+  WaitForDevices();
+  EXPECT_THAT(Called(), ElementsAre("fill 1 on 0", "synchronize 0 on 0"));
 
   // One that cannot be used leaves the other as it was.
   full = 1;
@@ -288,14 +305,64 @@ TEST(DriverOnCuda, StagedMemoryIsKeptUntilItWasCopied) {
     if (Recorder* const open = Recorder::Open(); open != nullptr) open->Stage(16);
   };
   recorder.Run(body);  // the first is not recorded
-  no_launch = true;
+  no_launch = 1;
   Called();
   recorder.Run(body);
   EXPECT_EQ(recorder.counts().plain, 2);
   const std::vector<std::string> refused = Called();
   EXPECT_THAT(std::vector<std::string>(refused.end() - 2, refused.end()),
               ElementsAre("copy 1 on 0", "record 4 in 1 on 0"));
-  no_launch = false;
+}
+
+// A graph that finds no room is given up: the work is done as it comes, and what is tried again is
+// another graph, more and more seldom.
+TEST(DriverOnCuda, AGraphThatIsNotLaunchedIsCountedAsNone) {
+  const Stream stream = BegunStream(0);
+  Recorder recorder(stream);
+  const auto body = [] {};
+  const auto expect = [&recorder](int64_t plain, int64_t recorded, int64_t replayed) {
+    EXPECT_EQ(recorder.counts().plain, plain);
+    EXPECT_EQ(recorder.counts().recorded, recorded);
+    EXPECT_EQ(recorder.counts().replayed, replayed);
+  };
+  const int before = live_graphs;
+  for (int i = 0; i < 3; ++i) recorder.Run(body);
+  expect(1, 1, 1);
+  EXPECT_EQ(live_graphs, before + 1);
+  launches = 0;
+  no_launch = 1;
+  recorder.Run(body);
+  expect(2, 1, 1);
+  EXPECT_EQ(launches, 1);
+  EXPECT_EQ(live_graphs, before);
+  for (int i = 0; i < 2; ++i) recorder.Run(body);
+  expect(2, 2, 2);
+  no_launch = 1000;
+  launches = 0;
+  for (int i = 0; i < 200; ++i) recorder.Run(body);
+  expect(202, 2, 2);
+  EXPECT_LE(launches, 12);
+  EXPECT_EQ(live_graphs, before);
+  no_launch = 0;
+  for (int i = 0; i < 80; ++i) recorder.Run(body);
+  EXPECT_EQ(recorder.counts().recorded, 3);
+}
+
+// Objects of static lifetime may go when the runtime is already gone.
+TEST(DriverOnCuda, NothingIsAskedOfARuntimeThatIsGone) {
+  const Stream stream = BegunStream(0);
+  {
+    Tables tables(stream);
+    tables.Begin(64);
+    tables.Put<int>(1);
+    tables.Send(stream);
+    Recorder recorder(stream);
+    for (int i = 0; i < 2; ++i) recorder.Run([] {});
+    EXPECT_EQ(recorder.counts().recorded, 1);
+    unloading = true;
+  }
+  FreeMapped(MallocHost(4));
+  unloading = false;
 }
 
 }  // namespace

@@ -6,9 +6,10 @@
 // NotRecordable, and Free waits.
 //
 // A process may use several devices. Each has one stream, and whoever is given a stream acts on its
-// device: there is no current device to be set before a call. Memory of a device is touched by work
-// of its own stream alone; CopyPeer brings it to another device. A failing call other than Malloc
-// means the device is lost or the program is wrong: it ends the program with the runtime's message.
+// device: there is no current device to be set before a call. Other code of the process may set
+// one: TakeBack is called behind it. Memory of a device is touched by work of its own stream alone;
+// CopyPeer brings it to another device. A failing call other than Malloc means the device is lost
+// or the program is wrong: it ends the program with the runtime's message.
 #pragma once
 
 #include <cstdint>
@@ -41,6 +42,9 @@ struct DeviceInfo {
 bool UseDevice(int device, DeviceInfo* info, std::string* why);
 // The device that UseDevice chose last.
 int CurrentDevice();
+// The device that the runtime has for the calling thread may have been chosen by others.
+// WaitForDevices does the same.
+void TakeBack();
 // What a block may ask for of shared memory on all devices that are used.
 int64_t BlockSharedBytes();
 // The stream of a device that is used.

@@ -34,6 +34,12 @@ void Check(cudaError_t status, const char* call) {
   KVG_CHECK(status == cudaSuccess, StrCat("cuda: ", call, ": ", cudaGetErrorString(status)));
 }
 
+// For what destructors call. Objects of static lifetime may go when the runtime is already gone,
+// and then there is nothing to wait for or to give back.
+void CheckAtEnd(cudaError_t status, const char* call) {
+  if (status != cudaErrorCudartUnloading) Check(status, call);
+}
+
 // A device that is used. Those that were begun with are used until the process ends.
 struct Used {
   int device = 0;
@@ -54,11 +60,11 @@ int chosen_device = -1;  // last; -1: none yet
 int64_t block_shared_bytes = INT64_MAX;
 
 // The runtime keeps a current device for each thread. With one device a thread needs to be told
-// once.
+// once, until others choose one.
+thread_local bool told = false;
 void MakeCurrent(int device) {
-  thread_local bool told = false;
   if (told && AllUsed().size() == 1) return;
-  Check(cudaSetDevice(device), "cudaSetDevice");
+  CheckAtEnd(cudaSetDevice(device), "cudaSetDevice");
   told = true;
 }
 
@@ -129,6 +135,8 @@ void OpenPool(const Used& pool, const Used& to) {
 }
 
 }  // namespace
+
+void TakeBack() { told = false; }
 
 void ActOn(Stream stream) { MakeCurrent(UsedWith(stream).device); }
 
@@ -236,10 +244,11 @@ int64_t FreeBytes(Stream stream) {
 void Wait(Stream stream) {
   OutsideOfGraphs();
   ActOn(stream);
-  Check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+  CheckAtEnd(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
 }
 void WaitForDevices() {
   OutsideOfGraphs();
+  TakeBack();  // who waits for other libraries has called them
   for (const auto& [device, used] : AllUsed()) {
     MakeCurrent(device);
     Check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
@@ -294,10 +303,7 @@ bool LaunchGraph(Graph graph, Stream stream) {
   return true;
 }
 
-void DestroyGraph(Graph graph) {
-  const cudaError_t status = cudaGraphExecDestroy(graph);
-  if (status != cudaErrorCudartUnloading) Check(status, "cudaGraphExecDestroy");
-}
+void DestroyGraph(Graph graph) { CheckAtEnd(cudaGraphExecDestroy(graph), "cudaGraphExecDestroy"); }
 
 void* Malloc(int64_t size_bytes, Stream stream) {
   OutsideOfGraphs();
@@ -320,9 +326,7 @@ void Free(void* data) {
   const Used* const holder = AllUsed().size() == 1 ? &AllUsed().begin()->second : HolderOf(data);
   if (holder == nullptr) return;  // the runtime is gone
   ActOn(holder->stream);
-  const cudaError_t status = cudaFreeAsync(data, holder->stream);
-  // Buffers of static lifetime may be freed when the runtime is already gone.
-  if (status != cudaErrorCudartUnloading) Check(status, "cudaFreeAsync");
+  CheckAtEnd(cudaFreeAsync(data, holder->stream), "cudaFreeAsync");
 }
 
 namespace {
@@ -345,8 +349,7 @@ void* PageLocked(int64_t size_bytes, unsigned flags) {
 void* MallocHost(int64_t size_bytes) { return PageLocked(size_bytes, cudaHostAllocPortable); }
 void FreeHost(void* data) {
   if (data == nullptr) return;
-  const cudaError_t status = cudaFreeHost(data);
-  if (status != cudaErrorCudartUnloading) Check(status, "cudaFreeHost");
+  CheckAtEnd(cudaFreeHost(data), "cudaFreeHost");
 }
 
 // Devices of 8.0 and later know the memory by the address that the host has.
@@ -358,9 +361,7 @@ void FreeMapped(void* data) {
   // Not in the order of a stream: what still reads it must be done.
   for (const auto& [device, used] : AllUsed()) {
     for (const cudaStream_t stream : {used.stream, used.copies}) {
-      const cudaError_t status = cudaStreamSynchronize(stream);
-      if (status == cudaErrorCudartUnloading) return;
-      Check(status, "cudaStreamSynchronize");
+      CheckAtEnd(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
     }
   }
   FreeHost(data);
@@ -424,7 +425,7 @@ Event CreateEvent(Stream stream) {
   Check(cudaEventCreate(&event), "cudaEventCreate");
   return event;
 }
-void DestroyEvent(Event event) { Check(cudaEventDestroy(event), "cudaEventDestroy"); }
+void DestroyEvent(Event event) { CheckAtEnd(cudaEventDestroy(event), "cudaEventDestroy"); }
 void Record(Event event, Stream stream) {
   OutsideOfGraphs();
   ActOn(stream);
@@ -432,7 +433,7 @@ void Record(Event event, Stream stream) {
 }
 void WaitFor(Event event) {
   OutsideOfGraphs();
-  Check(cudaEventSynchronize(event), "cudaEventSynchronize");
+  CheckAtEnd(cudaEventSynchronize(event), "cudaEventSynchronize");
 }
 void WaitIn(Stream stream, Event event) {
   OutsideOfGraphs();

@@ -43,22 +43,13 @@ void Recorder::Run(const std::function<void()>& body) {
     plain_left_ = std::max<int64_t>(plain_left_ - 1, 0);
     return RunPlainly(body);
   }
-  Outcome outcome = Outcome::kNotRecordable;
   if (Reserve()) {
-    outcome = Compare(body);
-    if (outcome == Outcome::kDone && Submit()) {
-      ++counts_.replayed;
-      recorded_in_a_row_ = refusals_ = 0;
-      return;
-    }
+    Outcome outcome = Compare(body);
+    const bool replays = outcome == Outcome::kDone;
     if (outcome == Outcome::kChanged) outcome = Try(Mode::kRecord, body);
     if (outcome == Outcome::kDone && Submit()) {
-      ++counts_.recorded;
       refusals_ = 0;
-      if (++recorded_in_a_row_ == kMostInARow) {
-        recorded_in_a_row_ = 0;
-        plain_left_ = kPause;
-      }
+      replays ? CountReplay() : CountRecording();
       return;
     }
   }
@@ -66,6 +57,18 @@ void Recorder::Run(const std::function<void()>& body) {
   plain_left_ = (int64_t{1} << refusals_) - 1;
   refusals_ = std::min(refusals_ + 1, kMostRefusals);
   RunPlainly(body);
+}
+
+void Recorder::CountReplay() {
+  ++counts_.replayed;
+  recorded_in_a_row_ = 0;
+}
+
+void Recorder::CountRecording() {
+  ++counts_.recorded;
+  if (++recorded_in_a_row_ < kMostInARow) return;
+  recorded_in_a_row_ = 0;
+  plain_left_ = kPause;
 }
 
 void Recorder::RunPlainly(const std::function<void()>& body) {
@@ -128,6 +131,10 @@ Recorder::Outcome Recorder::Try(Mode mode, const std::function<void()>& body) {
 // The log no longer tells what the graph does.
 void Recorder::DropCapture() {
   EndCapture(stream_, nullptr);
+  DropGraph();
+}
+
+void Recorder::DropGraph() {
   Graph& graph = recordings_[0].graph;
   if (graph != nullptr) DestroyGraph(graph);
   graph = nullptr;
@@ -174,9 +181,9 @@ bool Recorder::Submit() {
   if (used_bytes_ > 0) CopyToDevice(staged_, staging_, used_bytes_, stream_);
   const bool launched = LaunchGraph(recordings_[0].graph, stream_);
   Record(launched_, stream_);  // the area is read even if the graph is not launched
-  if (!launched) return false;
-  FreeKept();
-  return true;
+  // One that finds no room is not kept to be tried again: it holds room itself.
+  launched ? FreeKept() : DropGraph();
+  return launched;
 }
 
 void Recorder::FreeKept() {

@@ -96,9 +96,12 @@ class Recorder {
   }
   void NoteBytes(const void* data, size_t size_bytes);
   void RunPlainly(const std::function<void()>& body);
+  void CountReplay();
+  void CountRecording();
   Outcome Compare(const std::function<void()>& body);
   Outcome Try(Mode mode, const std::function<void()>& body);
   void DropCapture();
+  void DropGraph();
   bool Reserve();
   bool Submit();
   void FreeKept();

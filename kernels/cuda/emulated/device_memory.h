@@ -39,6 +39,11 @@ void SetBlockSharedBytes(int64_t size_bytes);
 // Whether copies can go straight from one device to another; they can at first.
 void SetPeers(bool reach);
 
+// Another library makes a device the current one of the calling thread. Work of a device while
+// another one is current ends the program; on a device the runtime refuses it, or the other does
+// it.
+void ChooseForThread(int device);
+
 // Whether it is memory of any device, or mapped memory of the host.
 bool IsDeviceMemory(const void* data);
 // The bytes of all buffers of a device that were not freed, without mapped ones; and the most that

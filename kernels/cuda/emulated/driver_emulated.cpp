@@ -243,6 +243,16 @@ Stream StreamOfDevice(EmulatedDevice& device) { return reinterpret_cast<Stream>(
 
 // The device whose work is being done; null: none's.
 EmulatedDevice* working = nullptr;
+
+// The current device of a thread, as the runtime has one; -1: none yet. `told`: the one that it was
+// told of last. It is told again when that is another one, or after TakeBack.
+thread_local int current = -1, told = -1;
+void MakeCurrent(const EmulatedDevice& device) {
+  if (told != device.number) current = told = device.number;
+  KVG_CHECK(current == device.number,
+            StrCat("work of device ", device.number, " while ", current, " is current"));
+}
+
 class Working {
  public:
   explicit Working(EmulatedDevice& device) : before_(std::exchange(working, &device)) {}
@@ -284,6 +294,8 @@ const DeviceQuery* asked = nullptr;
 void SetAsked(const DeviceQuery* answers) { asked = answers; }
 
 void SetPeers(bool reach) { peers = reach; }
+
+void ChooseForThread(int device) { current = device; }
 
 namespace {
 int64_t block_shared_bytes = kBlockSharedBytes;
@@ -366,6 +378,8 @@ bool UseDevice(int device, DeviceInfo* info, std::string* why) {
   return why->empty();
 }
 
+void TakeBack() { emulated::told = -1; }
+
 int CurrentDevice() { return emulated::current_device; }
 int64_t BlockSharedBytes() { return emulated::block_shared_bytes; }
 
@@ -431,6 +445,7 @@ bool SameKinds(const Captured& a, const Captured& b) {
 
 void Do(const char* what, Stream stream, std::function<void()> work) {
   EmulatedDevice* const device = &DeviceWith(stream);
+  MakeCurrent(*device);
   auto there = [device, work = std::move(work)] {
     const Working on(*device);
     work();
@@ -459,6 +474,7 @@ void Wait(Stream stream) {
 }
 void WaitForDevices() {
   OutsideOfGraphs();
+  TakeBack();
   ++emulated::counters.waits;
   emulated::copies.DoUntil(emulated::copies.count());
 }
@@ -500,7 +516,9 @@ void DestroyGraph(Graph graph) { delete emulated::WorksOf(graph); }
 void* Malloc(int64_t size_bytes, Stream stream) {
   OutsideOfGraphs();
   ++emulated::counters.allocations;
-  return emulated::DeviceWith(stream).memory.Allocate(size_bytes);
+  emulated::EmulatedDevice& device = emulated::DeviceWith(stream);
+  emulated::MakeCurrent(device);
+  return device.memory.Allocate(size_bytes);
 }
 void Free(void* data) {
   Recorder* const open = Recorder::Open();
@@ -550,7 +568,9 @@ void CopyToHost(void* to, const void* from, int64_t size_bytes, Stream stream) {
   OutsideOfGraphs();
   ++emulated::counters.downloads;
   emulated::counters.download_bytes += size_bytes;
-  const emulated::Working on(emulated::DeviceWith(stream));
+  emulated::EmulatedDevice& device = emulated::DeviceWith(stream);
+  emulated::MakeCurrent(device);
+  const emulated::Working on(device);
   const emulated::DeviceAccess access;
   std::memcpy(to, from, static_cast<size_t>(size_bytes));
 }

@@ -93,8 +93,11 @@ class MemoryOps {
   }
   // Fills with 0. Precondition: contiguous.
   virtual void Clear(Tensor to) = 0;
-  // Waits until everything submitted so far is done.
+  // Waits until everything submitted so far is done. It takes back, too.
   virtual void Synchronize() = 0;
+  // Code of others has run on this thread and may have chosen another device for it. What is
+  // submitted from here on goes to the devices that it belongs to. Nothing waits.
+  virtual void TakeBack() {}
   // Bytes that Allocate can still provide; 0: unknown, as for host memory.
   virtual int64_t FreeBytes() const { return 0; }
   // The largest working memory that operations allocate themselves in such a pass.
