@@ -14,6 +14,7 @@
 #include "methods/joining_reader.h"
 #include "methods/question_reader.h"
 #include "methods/registry.h"
+#include "methods/repeating_reader.h"
 #include "methods/state_fields.h"
 #include "methods/tensors.h"
 #include "methods/video_frames.h"
@@ -21,7 +22,7 @@
 namespace kvgauge {
 namespace {
 
-class PositionAgnostic final : public QuestionReader {
+class PositionAgnostic final : public QuestionReader, public RepeatingReader {
  public:
   explicit PositionAgnostic(const Params& params)
       : share_(params.Real("share")),
@@ -124,9 +125,11 @@ class PositionAgnostic final : public QuestionReader {
     memory.Copy(best, View(picked, {picks}));
     memory.Synchronize();
     const std::vector<int32_t> entries = pages.blocks.EntriesOf(picked);
-    pages.read = std::ssize(entries);
-    pages.entries = memory.Allocate(pages.read * SizeOf(DType::kI32));
-    memory.Copy(View(entries, {pages.read}), pages.entries.As(DType::kI32, {pages.read}));
+    const int64_t read = std::ssize(entries);
+    Buffer chosen = memory.Allocate(read * SizeOf(DType::kI32));
+    memory.Copy(View(entries, {read}), chosen.As(DType::kI32, {read}));
+    pages.entries = std::move(chosen);
+    pages.read = read;
   }
 
   // What rotated queries [rows, query_heads, key_dim] pay to each page, averaged over rows and

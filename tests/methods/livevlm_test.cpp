@@ -12,6 +12,7 @@
 #include "chosen_entries.h"
 #include "core/strings.h"
 #include "methods/method.h"
+#include "scarce_memory.h"
 #include "stage_calls.h"
 
 namespace kvgauge {
@@ -232,6 +233,11 @@ TEST_F(LiveVlmRead, ComparesQueriesBeforeTheirRotation) {
   const std::vector<float> none(4 * kDim);
   EXPECT_THAT(AskWith(*reader_, view_, *state, none, false).reads.Of(0),
               ElementsAre(0, 1, 6, 7, 8, 9, 14, 15, 16, 17));
+}
+
+TEST_F(LiveVlmRead, AChoiceThatFoundNoMemoryIsMadeAgain) {
+  view_.is_decoding = true;  // the first step chooses
+  ExpectChoosesAgain(*reader_, view_, Question(0, 0, 2));
 }
 
 TEST_F(LiveVlmRead, ATextHasPagesTooAndAllPagesAreNoChoice) {
