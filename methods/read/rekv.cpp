@@ -16,6 +16,7 @@
 #include "methods/joining_reader.h"
 #include "methods/question_reader.h"
 #include "methods/registry.h"
+#include "methods/repeating_reader.h"
 #include "methods/state_fields.h"
 #include "methods/tensors.h"
 #include "methods/video_frames.h"
@@ -23,7 +24,7 @@
 namespace kvgauge {
 namespace {
 
-class ReKv final : public QuestionReader {
+class ReKv final : public QuestionReader, public RepeatingReader {
  public:
   explicit ReKv(const Params& params)
       : picks_(params.Int("picks")),
@@ -130,17 +131,19 @@ class ReKv final : public QuestionReader {
     std::vector<int32_t> picked(static_cast<size_t>(picks_));
     memory.Copy(best, View(picked, {picks_}));
     const std::vector<int32_t> entries = blocks.EntriesOf(picked);
-    const int64_t end = frames.end();
-    frames.read = std::ssize(entries);
-    std::vector<int32_t> places(static_cast<size_t>(end));
-    for (int64_t i = 0; i < frames.read; ++i) {
-      places[static_cast<size_t>(entries[static_cast<size_t>(i)])] =
-          static_cast<int32_t>(end - frames.read + i);
+    const int64_t end = frames.end(), read = std::ssize(entries);
+    std::vector<int32_t> turned(static_cast<size_t>(end));
+    for (int64_t i = 0; i < read; ++i) {
+      turned[static_cast<size_t>(entries[static_cast<size_t>(i)])] =
+          static_cast<int32_t>(end - read + i);
     }
-    frames.entries = memory.Allocate(frames.read * SizeOf(DType::kI32));
-    frames.places = memory.Allocate(end * SizeOf(DType::kI32));
-    memory.Copy(View(entries, {frames.read}), frames.entries.As(DType::kI32, {frames.read}));
-    memory.Copy(View(places, {end}), frames.places.As(DType::kI32, {end}));
+    Buffer chosen = memory.Allocate(read * SizeOf(DType::kI32));
+    Buffer places = memory.Allocate(end * SizeOf(DType::kI32));
+    memory.Copy(View(entries, {read}), chosen.As(DType::kI32, {read}));
+    memory.Copy(View(turned, {end}), places.As(DType::kI32, {end}));
+    frames.entries = std::move(chosen);
+    frames.places = std::move(places);
+    frames.read = read;
   }
 
   int64_t picks_, question_, block_, sinks_, local_;

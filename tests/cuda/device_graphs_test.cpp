@@ -234,12 +234,13 @@ TEST_F(DeviceGraphs, StepsThatReadWhatAnotherChoseAreReplayed) {
   for (const char* kind : {"gqa", "gemma"}) {
     check(kind, "recycled_attention", {"read.tokens=40", "read.stride=4"});
     check(kind, "livevlm", {});
+    check(kind, "rekv", {});
   }
 }
 
-// Frames of a video that a question chose.
+// Frames of a video that a question chose, where they stand and side by side.
 TEST_F(DeviceGraphs, StepsThatReadChosenFramesAreReplayed) {
-  for (const char* id : {"livevlm"}) {
+  for (const char* id : {"livevlm", "rekv"}) {
     for (const char* kind : {"gqa", "three_axes"}) {
       const RepeatedWork::Counts counts =
           ExpectSameBits(kind, {id}, {VisualSample(8, 16)}, nullptr, {}, false);

@@ -10,6 +10,7 @@
 #include "core/strings.h"
 #include "fake_view.h"
 #include "methods/method.h"
+#include "scarce_memory.h"
 
 namespace kvgauge {
 namespace {
@@ -85,6 +86,13 @@ TEST_F(ReKvTest, AChoiceLastsUntilTheNextQuestion) {
   EXPECT_EQ(AskWith(*reader_, view_, *state, rows, true).reads.Of(0), other);
   rows[0] = 3;
   EXPECT_EQ(AskWith(*reader_, view_, *state, rows, false).reads.Of(3), other);
+}
+
+TEST_F(ReKvTest, AChoiceThatFoundNoMemoryIsMadeAgain) {
+  view_.is_decoding = true;  // the first step chooses
+  std::vector<float> row(4 * kDim);
+  row[0] = 1;
+  ExpectChoosesAgain(*reader_, view_, row);
 }
 
 TEST_F(ReKvTest, ComparesQueriesBeforeTheirRotation) {

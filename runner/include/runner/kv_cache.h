@@ -150,10 +150,10 @@ class KvCache {
   std::span<const KvHead> Layer(int64_t layer) const;
   // Which entries the next Attend of this layer reads, over all of a head's entries in order: words
   // [query_heads, ceil(longest head / 64)] i64; empty: all. `bias`, [query_heads, longest head] f32
-  // or empty, is added to the scores that each query head gives them. `places`, [longest head] i32
-  // or empty, where the plan keeps keys before rotation at their own positions: the position of a
-  // token that was seen, by which each entry's key turns instead in every head. Valid until the
-  // next Append.
+  // or empty, is added to the scores that each query head gives them. `places`, [longest head or
+  // more] i32 or empty, where the plan keeps keys before rotation at their own positions: the
+  // position of a token that was seen, by which each entry's key turns instead in every head. Valid
+  // until the next Append.
   void SetRead(int64_t layer, const Tensor& words, const Tensor& bias = {},
                const Tensor& places = {});
 

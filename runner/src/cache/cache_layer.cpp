@@ -286,9 +286,9 @@ void CacheLayer::SetRead(const Tensor& words, const Tensor& bias, const Tensor& 
 void CacheLayer::PlaceTurns(const Tensor& places) {
   KVG_CHECK(entries_.turn.raw && entries_.turn.position == PositionPolicy::kOriginal,
             "keys that are turned, or turn by another rule");
-  KVG_CHECK(places.dtype == DType::kI32 && places.rank == 1 && places.shape[0] == width(),
-            "places must be i32 [longest head]");
-  const int64_t numbers = kKvPageEntries + width();
+  KVG_CHECK(places.dtype == DType::kI32 && places.rank == 1 && places.shape[0] >= width(),
+            "places must be i32 [longest head or more]");
+  const int64_t numbers = kKvPageEntries + places.shape[0];
   if (turn_memory_.size_bytes() < 4 * numbers) turn_memory_ = ops().memory->Allocate(8 * numbers);
   const Tensor memory = turn_memory_.As(DType::kI32, {numbers});
   // Slots that are skipped turn, too.

@@ -5,11 +5,30 @@
 #include <numeric>
 
 #include "methods/repeating_reader.h"
+#include "methods/repeating_view.h"
 #include "methods/tensors.h"
 #include "methods/turn_taking_reader.h"
 #include "src/compress/stopwatch.h"
 
 namespace kvgauge {
+namespace {
+
+// The positions of entries, as all heads have them, which a reader may change: [width or more] i32.
+// A device has as many until another 64 entries begin.
+Tensor PlacesOf(CacheView& view) {
+  const int64_t width = view.width();
+  const RepeatingView* const repeating = Repeating(view);
+  if (repeating != nullptr && repeating->InOrder(0)) {
+    std::vector<int32_t> places(static_cast<size_t>(GrowingColumns(view, width)));
+    std::iota(places.begin(), places.begin() + width, 0);
+    return Upload(view, places);
+  }
+  const Tensor places = view.Scratch(DType::kI32, {width});
+  view.ops().memory->Copy(view.Positions(0, 0), places);
+  return places;
+}
+
+}  // namespace
 
 StepReads::StepReads(const Reader* reader, const Placement& place, const ModelShape& shape,
                      const LayerDevices& devices)
@@ -151,13 +170,13 @@ void StepReads::Show(CacheView& view) {
 
 bool StepReads::ChooseOnce(CacheView& view, KvCache& cache, const Tensor& q, bool anew,
                            const Tensor& words) {
-  Tensor places;
+  Tensor places, own;
   if (asked_->moves()) {
-    places = view.Scratch(DType::kI32, {view.width()});
-    view.ops().memory->Copy(view.Positions(0, 0), places);
+    places = PlacesOf(view);
+    own = places.Slice(0, view.width());
   }
   Reader::State& state = *states_[static_cast<size_t>(view.layer())];
-  if (!asked_->Choose(view, state, q, anew, words, places)) return false;
+  if (!asked_->Choose(view, state, q, anew, words, own)) return false;
   cache.SetRead(view.layer(), words, {}, cache.raw_keys(view.layer()) ? places : Tensor());
   return true;
 }
