@@ -12,6 +12,8 @@
 #include "methods/copied_reader.h"
 #include "methods/joining_reader.h"
 #include "methods/registry.h"
+#include "methods/repeating_reader.h"
+#include "methods/repeating_view.h"
 #include "methods/state_fields.h"
 #include "methods/tensors.h"
 #include "methods/tried_steps.h"
@@ -19,7 +21,7 @@
 namespace kvgauge {
 namespace {
 
-class LoopServeReads final : public Reader, public CopiedReader {
+class LoopServeReads final : public Reader, public CopiedReader, public RepeatingReader {
  public:
   explicit LoopServeReads(const Params& params)
       : steps_(params.Int("steps")), tokens_(params.Int("tokens")) {}
@@ -27,6 +29,7 @@ class LoopServeReads final : public Reader, public CopiedReader {
   struct Progress final : State {
     TriedSteps steps;
     int64_t chosen_at = 0;        // the step of the last choice
+    int64_t chosen_before = 0;    // `chosen_at` as the step begins
     std::vector<int64_t> prompt;  // [kv_heads] entries that were held before the first
     std::vector<int64_t> first;   // [kv_heads] of a head's entries
     Buffer queries;               // [steps, query_heads, key_dim] f32 of the last ones
@@ -79,6 +82,15 @@ class LoopServeReads final : public Reader, public CopiedReader {
     return progress;
   }
 
+  void BeginStep(State& state) const override {
+    auto& progress = static_cast<Progress&>(state);
+    progress.chosen_before = progress.chosen_at;
+  }
+  void UndoStep(State& state) const override {
+    auto& progress = static_cast<Progress&>(state);
+    progress.chosen_at = progress.chosen_before;
+  }
+
   bool Select(LayerView& view, State& state, const Tensor& q, Tensor words) const override {
     auto& progress = static_cast<Progress&>(state);
     const auto fits = [this](int64_t length) { return length <= tokens_; };
@@ -100,7 +112,13 @@ class LoopServeReads final : public Reader, public CopiedReader {
       MarkChosenAndLater(view, entries, prompt, view.lengths()[head], of_head);
     }
     if (chooses) progress.chosen_at = taken;
-    view.ops().rows->Convert(q, ring[taken % steps_]);
+    // A device repeats this for the next step, whose place is sent with it.
+    const auto place = static_cast<int32_t>(taken % steps_);
+    const int64_t numbers = shape.query_heads * shape.key_dim;
+    const Tensor row = view.Scratch(DType::kF32, {shape.query_heads, shape.key_dim});
+    view.ops().rows->Convert(q, row);
+    view.ops().select->Scatter(row.Reshape({1, numbers}), Upload(view, std::span(&place, 1)),
+                               ring.Reshape({steps_, numbers}));
     return chosen;
   }
 
@@ -128,7 +146,7 @@ class LoopServeReads final : public Reader, public CopiedReader {
     const Tensor rows = view.Scratch(DType::kF32, {steps_, dim});
     const Tensor given = view.Scratch(DType::kF32, {group * steps_, prompt});
     const Tensor sums = view.Scratch(DType::kF32, {1, prompt});
-    const Tensor keys = view.Keys(head).Slice(0, prompt).Reshape({1, prompt, dim});
+    const Tensor keys = KeysWithRoom(view, head, 0).Slice(0, prompt).Reshape({1, prompt, dim});
     for (int64_t i = 0; i < group; ++i) {
       Tensor of_query = ring;  // [steps, key_dim] of one query head
       of_query.data = ring.f32() + (head * group + i) * dim;

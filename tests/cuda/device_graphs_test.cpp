@@ -235,6 +235,7 @@ TEST_F(DeviceGraphs, StepsThatReadWhatAnotherChoseAreReplayed) {
     check(kind, "recycled_attention", {"read.tokens=40", "read.stride=4"});
     check(kind, "livevlm", {});
     check(kind, "rekv", {});
+    check(kind, "loopserve", {"read.tokens=40", "read.steps=4"});
   }
 }
 

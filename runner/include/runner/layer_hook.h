@@ -19,6 +19,9 @@ class LayerHook {
   // True if the hook reads nothing from the device during a pass and may be called again for a pass
   // that was already begun. A device may then take the pass at once.
   virtual bool repeatable() const { return false; }
+  // Called before a pass through the layers [first, end) where hooks are repeatable. `again`: the
+  // pass begins anew, and nothing came of the calls since the last of these.
+  virtual void BeginPass(int64_t /*first*/, int64_t /*end*/, bool /*again*/) {}
   // Whether LayerInput is called: with the rows that a layer's attention projects, normed where the
   // model norms them. [rows, hidden_size], f32 or the type of the weights; before BeforeAttend.
   virtual bool wants_inputs() const { return false; }

@@ -79,6 +79,9 @@ class Compressor::Impl final : public LayerHook {
     return (!reads_.chooses() || reads_.repeating()) && !wants_residuals() && !wants_inputs() &&
            !wants_guesses() && !places();
   }
+  void BeginPass(int64_t first, int64_t end, bool again) override {
+    reads_.BeginPass(first, end, again);
+  }
   bool wants_residuals() const override { return step_.wants_residuals(); }
   void LayerResidual(int64_t layer, const Tensor& x) override;
   bool wants_inputs() const override { return may_act() && step_.wants_inputs(); }

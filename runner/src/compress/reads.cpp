@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <numeric>
 
-#include "methods/repeating_reader.h"
 #include "methods/repeating_view.h"
 #include "methods/tensors.h"
 #include "methods/turn_taking_reader.h"
@@ -39,7 +38,7 @@ StepReads::StepReads(const Reader* reader, const Placement& place, const ModelSh
       copied_(dynamic_cast<const CopiedReader*>(reader)),
       asked_(dynamic_cast<const QuestionReader*>(reader)),
       takes_turns_(dynamic_cast<const TurnTakingReader*>(reader) != nullptr),
-      repeating_(dynamic_cast<const RepeatingReader*>(reader) != nullptr),
+      repeating_(dynamic_cast<const RepeatingReader*>(reader)),
       shape_(shape),
       devices_(devices),
       tiers_(place, shape, devices) {}
@@ -133,6 +132,14 @@ void StepReads::AllocateCounts() {
   }
 }
 
+void StepReads::BeginPass(int64_t first, int64_t end, bool again) {
+  if (repeating_ == nullptr || states_.empty()) return;
+  for (int64_t layer = first; layer < end; ++layer) {
+    Reader::State& state = *states_[static_cast<size_t>(layer)];
+    again ? repeating_->UndoStep(state) : repeating_->BeginStep(state);
+  }
+}
+
 void StepReads::BeginStep() {
   step_whole_.assign(static_cast<size_t>(shape_.layers), 0);
   step_held_ = step_whole_;
@@ -159,7 +166,7 @@ void StepReads::Choose(const ViewSource& source, KvCache& cache, int64_t layer, 
 
 void StepReads::Show(CacheView& view) {
   const auto index = static_cast<size_t>(view.layer());
-  if (repeating_) {
+  if (repeating_ != nullptr) {
     std::vector<int64_t>& before = indexed_before_[index];
     if (before.empty()) before = indexed_[index];
     indexed_[index] = before;

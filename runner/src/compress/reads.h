@@ -12,6 +12,7 @@
 #include "methods/biasing_reader.h"
 #include "methods/copied_reader.h"
 #include "methods/question_reader.h"
+#include "methods/repeating_reader.h"
 #include "src/compress/tier_counts.h"
 #include "src/compress/view.h"
 
@@ -25,7 +26,7 @@ class StepReads {
 
   bool chooses() const { return reader_ != nullptr; }
   // Whether what it chooses is submitted alike in most steps.
-  bool repeating() const { return repeating_; }
+  bool repeating() const { return repeating_ != nullptr; }
   // Indexes all entries anew, of all layers or of one. What a reader absorbed stays.
   void Begin(const ViewSource& source);
   void BeginLayer(const ViewSource& source, int64_t layer);
@@ -42,6 +43,8 @@ class StepReads {
   // What was read so far is as of the other.
   void CountFrom(const StepReads& other);
 
+  // As LayerHook::BeginPass.
+  void BeginPass(int64_t first, int64_t end, bool again);
   // A step begins, perhaps once more: one that found no memory is repeated.
   void BeginStep();
   // Before attention: what this query reads of the layer, q [1, query_heads, key_dim]. `seconds`
@@ -93,7 +96,8 @@ class StepReads {
   const AbsorbingReader* absorbing_;
   const CopiedReader* copied_;
   const QuestionReader* asked_;
-  const bool takes_turns_, repeating_;
+  const bool takes_turns_;
+  const RepeatingReader* repeating_;  // or null
   const ModelShape& shape_;
   const LayerDevices devices_;
   std::vector<std::shared_ptr<Reader::State>> states_;  // [layers]

@@ -654,7 +654,13 @@ Tensor Model::Forward(std::span<const SequenceStep> steps) {
                                    {hidden.shape[0], hidden.shape[1]});
       section.ops->memory->Copy(hidden, from);
     }
+    bool again = false;
     const auto pass = [&] {
+      for (const SequenceStep& step : steps) {
+        if (!decodes || step.hook == nullptr) continue;
+        step.hook->BeginPass(section.first_layer, section.end_layer, again);
+      }
+      again = true;
       ForwardPass rows(config_, dtype_, section, *weights_, steps, from);
       logits = rows.Run();
       hidden = rows.hidden();
