@@ -115,17 +115,17 @@ SoftmaxKernel(GrowingIn x, float scale, Out out) {
 
 template <class Team>
 KVG_KERNEL(kBlockThreads)
-LogSumExpKernel(In x, float* out) {
-  const int64_t i = RowOf<Team>(x.rows);
+LogSumExpKernel(GrowingIn x, float* out) {
+  const int64_t i = RowOf<Team>(x.rows), d = x.d.get();
   const float* row = x.row(i);
   float top = -kInfinity;
-  for (int64_t j = Team::index(); j < x.d; j += Team::kThreads) {
+  for (int64_t j = Team::index(); j < d; j += Team::kThreads) {
     top = row[j] > top || IsNan(row[j]) ? row[j] : top;
   }
   top = TeamMax<Team>(top);
   const float shift = Abs(top) == kInfinity ? 0.0f : top;
   float sum = 0;
-  for (int64_t j = Team::index(); j < x.d; j += Team::kThreads) sum += Exp(row[j] - shift);
+  for (int64_t j = Team::index(); j < d; j += Team::kThreads) sum += Exp(row[j] - shift);
   sum = TeamSum<Team>(sum);
   if (Stores<Team>(x.rows) && Team::index() == 0) out[i] = shift + Log(sum);
 }
@@ -475,7 +475,7 @@ class DeviceRows final : public RowOps {
     KVG_ROWS(SoftmaxKernel, x.shape[0], x.shape[1], GrowingInOf(x), scale, OutOf(out));
   }
   void DoLogSumExp(const Tensor& x, Tensor out) override {
-    KVG_ROWS(LogSumExpKernel, x.shape[0], x.shape[1], InOf(x), out.f32());
+    KVG_ROWS(LogSumExpKernel, x.shape[0], x.shape[1], GrowingInOf(x), out.f32());
   }
   void DoReduceRows(const Tensor& x, Reduction kind, Tensor out) override {
     KVG_ROWS(ReduceRowsKernel, x.shape[0], x.shape[1], GrowingInOf(x), kind, out.f32());

@@ -10,13 +10,15 @@
 #include "methods/attention.h"
 #include "methods/joining_reader.h"
 #include "methods/registry.h"
+#include "methods/repeating_reader.h"
+#include "methods/repeating_view.h"
 #include "methods/state_fields.h"
 #include "methods/tensors.h"
 
 namespace kvgauge {
 namespace {
 
-class LoweredPictures final : public JoiningReader {
+class LoweredPictures final : public JoiningReader, public RepeatingReader {
  public:
   explicit LoweredPictures(const Params& params)
       : lower_(static_cast<float>(params.Real("lower"))) {}
@@ -27,6 +29,8 @@ class LoweredPictures final : public JoiningReader {
     int64_t length = 0;  // when the texts were found; what came since is text
     int64_t count = 0;   // of texts
     Buffer texts;        // [count] i32, ascending
+
+    Tensor Texts() const { return texts.As(DType::kI32, {count}); }
   };
 
   struct Index final : State {
@@ -54,7 +58,7 @@ class LoweredPictures final : public JoiningReader {
       shows = shows || head.count < head.length;
       if (head.count == 0) continue;
       head.texts = ops.memory->Allocate(head.count * SizeOf(DType::kI32));
-      ops.memory->Copy(Best(view, text, head.count), head.texts.As(DType::kI32, {head.count}));
+      ops.memory->Copy(Best(view, text, head.count), head.Texts());
     }
     if (!shows) index->heads.clear();
     return index;
@@ -89,7 +93,7 @@ class LoweredPictures final : public JoiningReader {
       const Tensor own = words.Slice(h * group, (h + 1) * group);
       MarkEnds(view, 0, head.length, length, own);
       if (head.count == 0) continue;
-      Tensor texts = head.texts.As(DType::kI32, {1, head.count});
+      Tensor texts = head.Texts().Reshape({1, head.count});
       texts.shape[0] = group;
       texts.stride[0] = 0;
       view.ops().select->MarkRuns(texts, 1, length, Columns(own, 0, (length + 63) / 64));
@@ -104,7 +108,14 @@ class LoweredPictures final : public JoiningReader {
       const Head& head = index.heads[static_cast<size_t>(h)];
       if (head.count == head.length) continue;
       const int64_t length = view.lengths()[static_cast<size_t>(h)];
-      MarkWhere(view, Pictures(view, h, length), 0, words.Slice(h * group, (h + 1) * group));
+      Tensor pictures = head.count == 0 ? Numbers(view, head.length)
+                                        : Complement(view, head.Texts(), head.length);
+      pictures = pictures.Reshape({1, head.length - head.count});
+      pictures.shape[0] = group;
+      pictures.stride[0] = 0;
+      view.ops().select->MarkRuns(
+          pictures, 1, length,
+          Columns(words.Slice(h * group, (h + 1) * group), 0, (length + 63) / 64));
     }
   }
 
@@ -119,13 +130,15 @@ class LoweredPictures final : public JoiningReader {
       const int64_t n = view.lengths()[static_cast<size_t>(h)];
       const int64_t begin = h * group, end = begin + group;
       const Tensor query = view.Scratch(DType::kF32, {group, dim});
-      const Tensor logits = view.Scratch(DType::kF32, {group, n});
+      const Tensor keys = KeysWithRoom(view, h, 0);
+      const int64_t room = keys.shape[0];
+      const Tensor logits = view.Scratch(DType::kF32, {group, room});
       ops.rows->Convert(q.Slice(begin, end), query);
-      ops.linear->MatMulNT(query.Reshape({1, group, dim}), view.Keys(h).Reshape({1, n, dim}), 1.0f,
-                           logits.Reshape({1, group, n}));
+      ops.linear->MatMulNT(query.Reshape({1, group, dim}), keys.Reshape({1, room, dim}), 1.0f,
+                           logits.Reshape({1, group, room}));
       LogitsOfProducts(view, logits);
-      Lower(view, Hidden(view, h, n), logits);
-      JoinSoftmax(view, log_sum_exp.Slice(begin, end), logits, view.Values(h),
+      Lower(view, Hidden(view, h, head, room), n, logits);
+      JoinSoftmax(view, log_sum_exp.Slice(begin, end), logits, n, ValuesWithRoom(view, h, 0),
                   out.Slice(begin, end));
     }
   }
@@ -134,36 +147,36 @@ class LoweredPictures final : public JoiningReader {
   static constexpr float kFar = 1e30f;  // beyond every score
   static constexpr float kLeastRange = 1e-8f;
 
-  // 1 for entries of pictures and videos, else 0. [1, n]
-  static Tensor Pictures(LayerView& view, int64_t head, int64_t n) {
-    const Tensor shown = view.Scratch(DType::kF32, {1, n});
-    const Tensor text = view.OfModality(Modality::kText, head).Reshape({1, n});
-    view.ops().rows->Affine(text, -1.0f, 1.0f, shown);
-    return shown;
-  }
-
-  // 0 for entries of pictures that the newest token sees, -inf for others. [n]
-  static Tensor Hidden(LayerView& view, int64_t head, int64_t n) {
-    const Tensor hidden = Pictures(view, head, n);
-    view.ops().rows->Activate(hidden, Activation::kLog, hidden);
-    HideFromNewest(view, head, 0, 1, hidden);
+  // 0 for entries of pictures that the newest token sees, -inf for others. [room], of which the
+  // first are those of entries
+  static Tensor Hidden(LayerView& view, int64_t h, const Head& head, int64_t room) {
+    Ops& ops = view.ops();
+    const Tensor hidden = view.Scratch(DType::kF32, {1, room});
+    ops.rows->FillColumns(1.0f, 0, head.length, hidden);
+    if (head.count > 0) {
+      ops.select->Scatter(view.Scratch(DType::kF32, {head.count, 1}), head.Texts(),
+                          AsColumn(hidden[0]));
+    }
+    ops.rows->Activate(hidden, Activation::kLog, hidden);
+    HideFromNewest(view, h, 0, 1, view.lengths()[static_cast<size_t>(h)], hidden);
     return hidden[0];
   }
 
-  // Maps the scores of each row that are not hidden; the others become -inf. logits: [rows, n]
-  void Lower(LayerView& view, const Tensor& hidden, const Tensor& logits) const {
+  // Maps the scores of each row that are not hidden; the others become -inf. logits: [rows, count
+  // or more]
+  void Lower(LayerView& view, const Tensor& hidden, int64_t count, const Tensor& logits) const {
     RowOps& rows = *view.ops().rows;
     const int64_t m = logits.shape[0], n = logits.shape[1];
-    const Tensor seen = view.Scratch(DType::kF32, {m, n});
+    const Tensor seen = view.Scratch(DType::kF32, {m, n}), own = Columns(seen, 0, count);
     const Tensor most = view.Scratch(DType::kF32, {1, m});
     const Tensor least = view.Scratch(DType::kF32, {1, m});
     const Tensor slope = view.Scratch(DType::kF32, {1, m});
     const Tensor range = view.Scratch(DType::kF32, {1, m});
     rows.Combine(logits, hidden, Binary::kAdd, seen);
-    rows.ReduceRows(seen, Reduction::kMax, most[0]);
+    rows.ReduceRows(own, Reduction::kMax, most[0]);
     rows.Affine(logits, -1.0f, 0.0f, seen);
     rows.Combine(seen, hidden, Binary::kAdd, seen);
-    rows.ReduceRows(seen, Reduction::kMax, least[0]);
+    rows.ReduceRows(own, Reduction::kMax, least[0]);
     // A row that sees no picture has finite ends, too: what it maps is hidden afterwards.
     for (const Tensor& end : {most, least}) {
       rows.Combine(end, Filled(view, m, -kFar), Binary::kMax, end);

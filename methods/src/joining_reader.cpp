@@ -11,13 +11,20 @@ namespace kvgauge {
 
 void JoinSoftmax(LayerView& view, const Tensor& log_sum_exp, const Tensor& logits,
                  const Tensor& values, const Tensor& result) {
+  JoinSoftmax(view, log_sum_exp, logits, logits.shape[1], values, result);
+}
+
+void JoinSoftmax(LayerView& view, const Tensor& log_sum_exp, const Tensor& logits, int64_t count,
+                 const Tensor& values, const Tensor& result) {
   Ops& ops = view.ops();
   RowOps& row_ops = *ops.rows;
   const int64_t rows = logits.shape[0], n = logits.shape[1], dim = values.shape[1];
   const Tensor other = view.Scratch(DType::kF32, {rows, dim});
   const Tensor sums = view.Scratch(DType::kF32, {rows});
-  row_ops.LogSumExp(logits, sums);
-  row_ops.Softmax(logits, 1.0f, logits);
+  const Tensor own = Columns(logits, 0, count);
+  row_ops.LogSumExp(own, sums);
+  row_ops.Softmax(own, 1.0f, own);
+  row_ops.FillColumns(0.0f, count, n, logits);
   ops.linear->MatMulNN(logits.Reshape({1, rows, n}), values.Reshape({1, n, dim}), 1.0f,
                        other.Reshape({1, rows, dim}));
   JoinResults(view, log_sum_exp, sums, other, result);
@@ -42,12 +49,13 @@ void JoinResults(LayerView& view, const Tensor& log_sum_exp, const Tensor& sums,
 void MarkEnds(LayerView& view, int64_t first, int64_t last, int64_t length, const Tensor& words) {
   Ops& ops = view.ops();
   const int64_t begin = std::min(first, length);
-  const int64_t behind = std::max<int64_t>(0, length - std::max(last, begin));
+  const int64_t count = std::max<int64_t>(0, length - std::max(last, begin));
+  const int64_t behind = GrowingColumns(view, count);
   if (begin + behind == 0) return;
   Tensor ends = view.Scratch(DType::kI32, {1, begin + behind});
   if (begin > 0) ops.memory->Copy(Numbers(view, begin), ends[0].Slice(0, begin));
   if (behind > 0) {
-    ops.memory->Copy(Numbers(view, behind, static_cast<int32_t>(length - behind)),
+    ops.memory->Copy(GrowingNumbers(view, count, length - count),
                      ends[0].Slice(begin, begin + behind));
   }
   ends.shape[0] = words.shape[0];

@@ -17,6 +17,11 @@ Tensor KeysWithRoom(LayerView& view, int64_t head, int64_t first) {
   return repeating != nullptr ? repeating->RoomyKeys(head, first) : view.Keys(head, first);
 }
 
+Tensor ValuesWithRoom(LayerView& view, int64_t head, int64_t first) {
+  RepeatingView* const repeating = Repeating(view);
+  return repeating != nullptr ? repeating->RoomyValues(head, first) : view.Values(head, first);
+}
+
 int64_t ChoiceColumns(const LayerView& view, int64_t count, int64_t most) {
   return view.ops().device == Device::kHost ? count : most;
 }

@@ -239,6 +239,17 @@ TEST_F(DeviceGraphs, StepsThatReadWhatAnotherChoseAreReplayed) {
   }
 }
 
+// Pictures join what is read of a text.
+TEST_F(DeviceGraphs, StepsThatPicturesJoinAreReplayed) {
+  for (const char* kind : {"gqa", "three_axes"}) {
+    const RepeatedWork::Counts counts = ExpectSameBits(kind, {"calibquant"}, {VisualSample(8, 30)});
+    EXPECT_GE(counts.recorded, 1) << kind;
+    if (!cuda::kComparesMembers) continue;
+    EXPECT_LE(counts.recorded, 4) << kind;
+    EXPECT_GE(counts.replayed, 22) << kind;
+  }
+}
+
 // Frames of a video that a question chose, where they stand and side by side.
 TEST_F(DeviceGraphs, StepsThatReadChosenFramesAreReplayed) {
   for (const char* id : {"livevlm", "rekv"}) {

@@ -26,6 +26,10 @@ class JoiningReader : public Reader {
 // nothing. logits: used up.
 void JoinSoftmax(LayerView& view, const Tensor& log_sum_exp, const Tensor& logits,
                  const Tensor& values, const Tensor& result);
+// The same where the first `count` columns are those of entries and the others mean nothing; values
+// behind those of entries are finite.
+void JoinSoftmax(LayerView& view, const Tensor& log_sum_exp, const Tensor& logits, int64_t count,
+                 const Tensor& values, const Tensor& result);
 // The same where the softmax over the others is done: theirs are the logs `sums` [rows] and the
 // results `other` [rows, dim], which are used up.
 void JoinResults(LayerView& view, const Tensor& log_sum_exp, const Tensor& sums,

@@ -20,6 +20,8 @@ class RepeatingView {
   // As LayerView::Keys, with rows behind them that mean nothing, so that as many come until a head
   // begins another 64 entries. They lie where those of the head before lay.
   virtual Tensor RoomyKeys(int64_t head, int64_t first) = 0;
+  // LayerView::Values, with rows of 0 behind them in the same way.
+  virtual Tensor RoomyValues(int64_t head, int64_t first) = 0;
   // Whether entry i of the head is at position i.
   virtual bool InOrder(int64_t head) const = 0;
 };
@@ -28,6 +30,8 @@ class RepeatingView {
 RepeatingView* Repeating(LayerView& view);
 // RoomyKeys where there are some, else LayerView::Keys.
 Tensor KeysWithRoom(LayerView& view, int64_t head, int64_t first);
+// RoomyValues where there are some, else LayerView::Values.
+Tensor ValuesWithRoom(LayerView& view, int64_t head, int64_t first);
 // How many columns a choice of up to `most` has that is of `count` now.
 int64_t ChoiceColumns(const LayerView& view, int64_t count, int64_t most);
 // Columns for `count` numbers, one more of which may come in each step: a device has as many until

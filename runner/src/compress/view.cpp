@@ -155,7 +155,7 @@ Tensor CacheView::Scratch(DType dtype, std::initializer_list<int64_t> dims) {
 
 void CacheView::Lend(ViewMemory* memory, bool keeps_attention) {
   for (Parts* parts : {&positions_, &keys_, &raw_keys_, &values_}) parts->clear();
-  roomy_ = {};
+  roomy_ = roomy_values_ = {};
   if (!keeps_attention_) {
     window_attention_.clear();
     step_attention_ = {};
@@ -294,6 +294,19 @@ Tensor CacheView::RoomyKeys(int64_t head, int64_t first) {
   if (roomy_.empty()) roomy_ = EntryRows(DType::kF32, {RoundedToPages(width_), dim});
   const Tensor out = roomy_.Slice(0, rows);
   ReadRoomy(KvSide::kKeys, head, first, out);
+  return out;
+}
+
+// As many rows are cleared in each step, wherever entries end.
+Tensor CacheView::RoomyValues(int64_t head, int64_t first) {
+  const int64_t count = Count(head, first), rows = RoundedToPages(first + count) - first;
+  const int64_t dim = source_.cache->format(layer_).value_dim;
+  const int64_t room = RoundedToPages(width_) + kKvPageEntries;
+  if (roomy_values_.empty()) roomy_values_ = EntryRows(DType::kF32, {room, dim});
+  const Tensor out = roomy_values_.Slice(0, rows);
+  ReadRoomy(KvSide::kValues, head, first, out);
+  ops().rows->FillColumns(0.0f, count * dim, (count + kKvPageEntries) * dim,
+                          roomy_values_.Reshape({1, room * dim}));
   return out;
 }
 

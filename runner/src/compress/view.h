@@ -121,6 +121,7 @@ class CacheView final : public LayerView, public RepeatingView {
   Tensor Keys(int64_t head, int64_t first) override;
   Tensor Filled(KvSide side, int64_t head, int64_t first, int64_t rows) override;
   Tensor RoomyKeys(int64_t head, int64_t first) override;
+  Tensor RoomyValues(int64_t head, int64_t first) override;
   bool InOrder(int64_t head) const override;
   Tensor RawKeys(int64_t head, int64_t first) override;
   Tensor Values(int64_t head, int64_t first) override;
@@ -196,7 +197,7 @@ class CacheView final : public LayerView, public RepeatingView {
   std::deque<Buffer> rotations_;
   using Parts = std::map<std::pair<int64_t, int64_t>, Tensor>;  // by head and first entry
   Parts positions_, keys_, raw_keys_, values_;
-  Tensor roomy_;                                // keys of one head after the other
+  Tensor roomy_, roomy_values_;                 // of one head after the other
   std::map<int64_t, Tensor> window_attention_;  // by rows
   Tensor step_attention_;
 };
