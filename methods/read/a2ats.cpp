@@ -15,6 +15,8 @@
 #include "core/strings.h"
 #include "methods/calibration.h"
 #include "methods/registry.h"
+#include "methods/repeating_reader.h"
+#include "methods/repeating_view.h"
 #include "methods/state_fields.h"
 #include "methods/tensors.h"
 
@@ -119,7 +121,7 @@ std::vector<int32_t> Spaced(int64_t count, int64_t n) {
   return start;
 }
 
-class A2ats final : public Reader {
+class A2ats final : public Reader, public RepeatingReader {
  public:
   explicit A2ats(const Params& params)
       : share_(params.Real("share")),
@@ -201,12 +203,19 @@ class A2ats final : public Reader {
     return index;
   }
 
-  void Append(LayerView& view, std::span<const int64_t>, State& state) const override {
+  void Append(LayerView& view, std::span<const int64_t> first, State& state) const override {
     auto& index = static_cast<Index&>(state);
     for (int64_t h = 0; h < view.shape().kv_heads; ++h) {
       Book& book = index.heads[static_cast<size_t>(h)];
       const int64_t length = view.lengths()[static_cast<size_t>(h)];
-      if (book.count > 0 && length > book.coded) Code(view, h, book.coded, length, book);
+      const int64_t before = std::min(book.coded, first[static_cast<size_t>(h)]);
+      if (book.count == 0 || length <= before) continue;
+      RepeatingView* const repeating = Repeating(view);
+      if (before + 1 == length && repeating != nullptr) {
+        CodeOne(view, before, repeating->NewestRawKey(h), book);
+      } else {
+        Code(view, h, before, length, book);
+      }
     }
   }
 
@@ -340,27 +349,50 @@ class A2ats final : public Reader {
     Keep(view, first, codes, book);
   }
 
-  static void Keep(LayerView& view, int64_t first, const Tensor& codes, Book& book) {
+  // The same of one entry, whose key is given: [1, key_dim]. A device repeats what was submitted
+  // for the entry before.
+  static void CodeOne(LayerView& view, int64_t at, const Tensor& key, Book& book) {
     Ops& ops = view.ops();
+    const int64_t dim = view.shape().key_dim;
+    Grow(view, at, at + 1, book);
+    const auto place = static_cast<int32_t>(at);
+    const Tensor where = Upload(view, std::span(&place, 1));
+    const Tensor row = view.Scratch(DType::kF32, {1, dim});
+    const Tensor code = view.Scratch(DType::kI32, {1});
+    TimesMatrix(ops, key, book.Turned(dim), row);
+    ops.algebra->KMeans(row, 0, book.Centroids(dim), code);
+    ops.select->Scatter(AsColumn(code), where, AsColumn(book.Codes(book.capacity)));
+    book.coded = at + 1;
+  }
+
+  // Room for `length` codes; the first `keep` stay.
+  static void Grow(LayerView& view, int64_t keep, int64_t length, Book& book) {
+    if (length <= book.capacity) return;
+    MemoryOps& memory = *view.ops().memory;
+    const int64_t capacity = std::max(length + 64, 2 * book.capacity);
+    Buffer larger = memory.Allocate(capacity * SizeOf(DType::kI32));
+    if (keep > 0) memory.Copy(book.Codes(keep), larger.As(DType::kI32, {keep}));
+    book.codes = std::move(larger);
+    book.capacity = capacity;
+  }
+
+  static void Keep(LayerView& view, int64_t first, const Tensor& codes, Book& book) {
     const int64_t length = first + codes.shape[0];
-    if (length > book.capacity) {
-      const int64_t capacity = std::max(length + 64, 2 * book.capacity);
-      Buffer larger = ops.memory->Allocate(capacity * SizeOf(DType::kI32));
-      if (first > 0) ops.memory->Copy(book.Codes(first), larger.As(DType::kI32, {first}));
-      book.codes = std::move(larger);
-      book.capacity = capacity;
-    }
-    ops.memory->Copy(codes, book.Codes(length).Slice(first, length));
+    Grow(view, first, length, book);
+    view.ops().memory->Copy(codes, book.Codes(length).Slice(first, length));
     book.coded = length;
   }
 
-  // What each query head reads: [group, read] i32. q: [group, key_dim], turned.
+  // What each query head reads: [group, read or more] i32; -1: none. q: [group, key_dim], turned.
   Tensor Choose(LayerView& view, const Book& book, const Tensor& q, int64_t length) const {
     Ops& ops = view.ops();
     const int64_t group = q.shape[0], dim = q.shape[1];
     const int64_t first = std::min(sinks_, length), last = std::min(local_, length - first);
     const int64_t between = length - first - last, picks = std::min(between, Picks(length));
-    const Tensor order = view.Scratch(DType::kF32, {group, length});
+    // Columns behind those of the entries mean nothing.
+    const int64_t room = std::min(GrowingColumns(view, between), book.capacity - first);
+    const Tensor order =
+        view.Scratch(DType::kF32, {group, std::max(GrowingColumns(view, length), first + room)});
     ops.rows->Fill(kForcedScore, order);
     // A head that held nothing when the others were indexed reads its first entries.
     if (between > 0 && book.count > 0) {
@@ -368,16 +400,17 @@ class A2ats final : public Reader {
       ops.linear->MatMulNT(q.Reshape({1, group, dim}),
                            book.Words(dim).Reshape({1, book.count, dim}), 1.0f,
                            products.Reshape({1, group, book.count}));
-      const Tensor codes = book.Codes(length).Slice(first, first + between);
+      const Tensor codes = book.Codes(first + room).Slice(first, first + room);
       for (int64_t g = 0; g < group; ++g) {
         ops.select->Gather(AsColumn(products[g]), codes,
-                           AsColumn(order[g].Slice(first, first + between)));
+                           AsColumn(order[g].Slice(first, first + room)));
       }
+      ops.rows->FillColumns(kForcedScore, length - last, length, order);
     }
     const int64_t read = first + last + picks;
     const std::vector<int32_t> counts(static_cast<size_t>(group), static_cast<int32_t>(read));
-    const Tensor chosen = view.Scratch(DType::kI32, {group, read});
-    ops.select->TopK(order, Upload(view, counts), chosen);
+    const Tensor chosen = view.Scratch(DType::kI32, {group, GrowingColumns(view, read)});
+    ops.select->TopK(Columns(order, 0, length), Upload(view, counts), chosen);
     return chosen;
   }
 

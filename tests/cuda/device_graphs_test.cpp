@@ -203,6 +203,7 @@ TEST_F(DeviceGraphs, StepsOfReadersOfClustersChunksAndCodesAreReplayed) {
     check(kind, "shadowkv", chunks, 40);
     check(kind, "pqcache", codes, 40);
     check(kind, "loki", {"read.tokens=40", "read.rank=4"}, 40);
+    check(kind, "a2ats", {"read.share=0.2"}, 40);
   }
 }
 

@@ -8,14 +8,30 @@
 
 namespace kvgauge {
 
+namespace {
+
+int64_t AxesOf(const Tensor& positions) { return positions.rank == 2 ? positions.shape[1] : 1; }
+
+}  // namespace
+
+int64_t RotationNumbers(const RopeFrequencies& frequencies, const Tensor& positions) {
+  const int64_t n = positions.shape[0], pairs = std::ssize(frequencies.inverse);
+  const int64_t axes = AxesOf(positions), axis_count = axes > 1 ? pairs : 0;
+  return axes * n + axis_count + pairs + 2 * n * pairs;
+}
+
 Tensor MakeRotations(Ops& ops, const RopeFrequencies& frequencies, double factor,
                      const Tensor& positions, Buffer* memory) {
-  const int64_t n = positions.shape[0], pairs = std::ssize(frequencies.inverse);
-  const int64_t axes = positions.rank == 2 ? positions.shape[1] : 1;
-  const int64_t axis_count = axes > 1 ? pairs : 0;
-  const int64_t numbers = axes * n + axis_count + pairs + 2 * n * pairs;
+  const int64_t numbers = RotationNumbers(frequencies, positions);
   *memory = ops.memory->Allocate(numbers * 4);
-  Tensor rest = memory->As(DType::kF32, {numbers});
+  return MakeRotations(ops, frequencies, factor, positions, memory->As(DType::kF32, {numbers}));
+}
+
+Tensor MakeRotations(Ops& ops, const RopeFrequencies& frequencies, double factor,
+                     const Tensor& positions, const Tensor& memory) {
+  const int64_t n = positions.shape[0], pairs = std::ssize(frequencies.inverse);
+  const int64_t axes = AxesOf(positions), axis_count = axes > 1 ? pairs : 0;
+  Tensor rest = memory;
   const auto take = [&](int64_t count) {
     const Tensor taken = rest.Slice(0, count);
     rest = rest.Slice(count, rest.shape[0]);
@@ -54,20 +70,21 @@ void RowRotator::Rotate(const Tensor& positions, Tensor rows) {
   std::span<const int32_t> wanted;
   if (readable) wanted = {positions.i32(), static_cast<size_t>(positions.shape[0])};
   if (!readable || !std::equal(wanted.begin(), wanted.end(), turned_.begin(), turned_.end())) {
-    const double factor = direction_ == RopeDirection::kForward
-                              ? frequencies_.attention_factor
-                              : 1.0 / frequencies_.attention_factor;
     std::vector<int32_t> placed;
     tables_ =
-        MakeRotations(ops_, frequencies_, factor,
+        MakeRotations(ops_, frequencies_, RotationFactor(frequencies_, direction_),
                       PlacedPositions(ops_, frequencies_, places_, positions, &placed), &memory_);
     turned_.assign(wanted.begin(), wanted.end());
   }
-  Tensor heads = rows;
-  heads.rank = 3;
-  heads.shape = {rows.shape[0], 1, rows.shape[1], 0};
-  heads.stride = {rows.stride[0], rows.shape[1], 1, 0};
-  ops_.rows->Rope(tables_[0], tables_[1], layout_, direction_, heads);
+  TurnRows(ops_, tables_, layout_, direction_, rows);
+}
+
+void TurnRows(Ops& ops, const Tensor& rotations, RopeLayout layout, RopeDirection direction,
+              Tensor rows) {
+  rows.rank = 3;
+  rows.shape = {rows.shape[0], 1, rows.shape[1], 0};
+  rows.stride = {rows.stride[0], rows.shape[2], 1, 0};
+  ops.rows->Rope(rotations[0], rotations[1], layout, direction, rows);
 }
 
 void RotateRows(Ops& ops, const RopeFrequencies& frequencies, const RopePlaces* places,

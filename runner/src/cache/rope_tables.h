@@ -16,6 +16,18 @@ namespace kvgauge {
 // axes.
 Tensor MakeRotations(Ops& ops, const RopeFrequencies& frequencies, double factor,
                      const Tensor& positions, Buffer* memory);
+// The same in memory that is there, so many f32.
+int64_t RotationNumbers(const RopeFrequencies& frequencies, const Tensor& positions);
+Tensor MakeRotations(Ops& ops, const RopeFrequencies& frequencies, double factor,
+                     const Tensor& positions, const Tensor& memory);
+// Turns rows [n, d] f32 in place by the angles that MakeRotations gave.
+void TurnRows(Ops& ops, const Tensor& rotations, RopeLayout layout, RopeDirection direction,
+              Tensor rows);
+// What angles that are turned back are made with, and others.
+inline double RotationFactor(const RopeFrequencies& frequencies, RopeDirection direction) {
+  return direction == RopeDirection::kForward ? frequencies.attention_factor
+                                              : 1.0 / frequencies.attention_factor;
+}
 // Positions [n] of tokens, or of slots where `places` is null, as MakeRotations takes them:
 // themselves, or [n, axes] in `memory`.
 Tensor PlacedPositions(Ops& ops, const RopeFrequencies& frequencies, const RopePlaces* places,

@@ -288,6 +288,19 @@ Tensor CacheView::Filled(KvSide side, int64_t head, int64_t first, int64_t rows)
   return out;
 }
 
+Tensor CacheView::NewestRawKey(int64_t head) {
+  const int64_t newest = Count(head, 0) - 1;
+  const KvHead& held = source_.cache->Layer(layer_)[static_cast<size_t>(head)];
+  if (!SeesAsStored(held, KvSide::kKeys) || !InOrder(head)) return RawKeys(head, newest);
+  const Tensor key = Filled(KvSide::kKeys, head, newest, 1);
+  const RopeFrequencies& frequencies = source_.cache->frequencies(layer_);
+  if (frequencies.inverse.empty()) return key;
+  constexpr RopeDirection kBack = RopeDirection::kInverse;
+  const double factor = RotationFactor(frequencies, kBack);
+  TurnRows(ops(), RotationsTimes(factor, newest, 1), shape().rope_layout, kBack, key);
+  return key;
+}
+
 Tensor CacheView::RoomyKeys(int64_t head, int64_t first) {
   const int64_t rows = RoundedToPages(first + Count(head, first)) - first;
   const int64_t dim = source_.cache->format(layer_).key_dim;
@@ -500,13 +513,19 @@ Tensor CacheView::QueryCovariance(int64_t from) {
 
 Tensor CacheView::Rotations(int64_t first, int64_t count) {
   if (!config().rope) return {};
+  return RotationsTimes(source_.cache->frequencies(layer_).attention_factor, first, count);
+}
+
+// Each step has memory for them.
+Tensor CacheView::RotationsTimes(double factor, int64_t first, int64_t count) {
   const RopeFrequencies& frequencies = source_.cache->frequencies(layer_);
   std::vector<int32_t> positions(static_cast<size_t>(count)), placed;
   std::iota(positions.begin(), positions.end(), static_cast<int32_t>(first));
-  return MakeRotations(ops(), frequencies, frequencies.attention_factor,
-                       PlacedPositions(ops(), frequencies, source_.cache->rope_places(),
-                                       View(positions, {count}), &placed),
-                       &rotations_.emplace_back());
+  const Tensor at = PlacedPositions(ops(), frequencies, source_.cache->rope_places(),
+                                    View(positions, {count}), &placed);
+  const Tensor memory = lasting().Take(ops(), DType::kF32, {RotationNumbers(frequencies, at)},
+                                       ViewMemory::Contents::kAny);
+  return MakeRotations(ops(), frequencies, factor, at, memory);
 }
 
 // Weights are packed as the backend multiplies them fastest: unit vectors bring them back, exactly,

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <array>
-#include <deque>
 #include <map>
 #include <utility>
 #include <vector>
@@ -120,6 +119,7 @@ class CacheView final : public LayerView, public RepeatingView {
   Tensor Positions(int64_t head, int64_t first) override;
   Tensor Keys(int64_t head, int64_t first) override;
   Tensor Filled(KvSide side, int64_t head, int64_t first, int64_t rows) override;
+  Tensor NewestRawKey(int64_t head) override;
   Tensor RoomyKeys(int64_t head, int64_t first) override;
   Tensor RoomyValues(int64_t head, int64_t first) override;
   bool InOrder(int64_t head) const override;
@@ -165,6 +165,8 @@ class CacheView final : public LayerView, public RepeatingView {
  private:
   const ModelConfig& config() const { return source_.model->cache_config(); }
   int64_t Count(int64_t head, int64_t first) const;
+  // Angles of the tokens [first, first + count), times `factor`.
+  Tensor RotationsTimes(double factor, int64_t first, int64_t count);
   // Entries from `first` on, as attention sees them.
   void ReadRoomy(KvSide side, int64_t head, int64_t first, const Tensor& rows);
   // Rows of the window that there are, at most `rows`.
@@ -194,7 +196,6 @@ class CacheView final : public LayerView, public RepeatingView {
   ViewMemory* lent_ = nullptr;
   bool keeps_attention_ = true;
   TokenMarks own_marks_;
-  std::deque<Buffer> rotations_;
   using Parts = std::map<std::pair<int64_t, int64_t>, Tensor>;  // by head and first entry
   Parts positions_, keys_, raw_keys_, values_;
   Tensor roomy_, roomy_values_;                 // of one head after the other
