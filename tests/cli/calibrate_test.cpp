@@ -98,6 +98,33 @@ TEST_F(CalibrateTest, ChangesWeightsByWhatItSaw) {
   EXPECT_THAT(other.err, AllOf(HasSubstr(R"({"group":2})"), HasSubstr(R"({"group":1})")));
 }
 
+// The printed flags are all that it takes, whatever the stage needs to read the file.
+TEST_F(CalibrateTest, PrintsTheFlagsThatUseTheFile) {
+  const std::string mark = "use ";
+  for (const auto& [id, sets] : std::vector<std::pair<std::string, std::string>>{
+           {"quarot", ""},
+           {"spinquant", "--set store.key_basis=learned"},
+           {"flatquant", "--set store.key_bits=8 --set store.raw_keys=true"},
+           {"palu", "--set prepare.group=2 --set prepare.multiple=2"},
+           {"residual_vq", "--set store.key_bits=2 --set store.value_bits=2"},
+           {"leank", ""},
+           {"kvquant", ""}}) {
+    const Outcome made = Calibrate(id, "made.safetensors", sets);
+    ASSERT_EQ(made.exit_code, 0) << id << ": " << made.err;
+    const size_t line = made.out.rfind(mark);
+    ASSERT_NE(line, std::string::npos) << made.out;
+    const std::string flags(Trim(made.out.substr(line + mark.size())));
+    const Outcome with = Probe("llama3", id, flags);
+    ASSERT_EQ(with.exit_code, 0) << id << " " << flags << ": " << with.err;
+    const Json stages = (*ParseJson(with.out, "probe"))["method"]["stages"];
+    const Json& params = stages[id == "palu" ? "prepare" : "store"]["params"];
+    EXPECT_THAT(params["calibration"].get<std::string>(), HasSubstr("sha256:")) << id;
+    if (!params.contains("key_basis")) continue;
+    EXPECT_EQ(params["key_basis"], "learned") << id;
+    EXPECT_EQ(params["value_basis"], id == "spinquant" ? "signed_hadamard" : "learned") << id;
+  }
+}
+
 // What a stage refuses to do without is what it is about to learn.
 TEST_F(CalibrateTest, LearnsWhatAStageCannotDoWithout) {
   for (const auto& [id, sets] : std::vector<std::pair<std::string, std::string>>{

@@ -60,6 +60,29 @@ Status KeepCalibratedParams(StageChoice& choice) {
   return {};
 }
 
+// What brings the method that was asked for, with the file: a side-file is read where the
+// parameters are those it was made with, and where one that may be "learned" is.
+std::string UsageOf(const CalibrateOptions& options, const StageChoice& asked) {
+  const std::string stage(NameOf(asked.spec->kind));
+  std::vector<std::pair<std::string, std::string>> own;  // parameters and values
+  bool reads = false;
+  for (const ParamSpec& param : asked.spec->params) {
+    if (std::ranges::find(param.choices, "learned") == param.choices.end()) continue;
+    own.emplace_back(StrCat(stage, ".", param.name, "="), "learned");
+    reads = reads || asked.params.Text(param.name) == "learned";
+  }
+  if (reads) own.clear();
+  own.emplace_back(StrCat(stage, ".", kCalibrationParam, "="), options.out);
+  std::vector<std::string> sets;
+  for (const std::string& given : options.method.overrides) {
+    const bool again = std::ranges::any_of(
+        own, [&given](const auto& set) { return given.starts_with(set.first); });
+    if (!again) sets.push_back(given);
+  }
+  for (const auto& [param, value] : own) sets.push_back(param + value);
+  return StrCat("--set ", Join(sets, " --set "));
+}
+
 // One text's ids, or a list of such.
 Result<Texts> ReadIds(const std::string& path, int64_t vocab_size) {
   KVG_ASSIGN(const Json json, ReadJsonFile(path));
@@ -232,6 +255,7 @@ Status RunCalibrate(const CalibrateOptions& options) {
   KVG_ASSIGN(const std::string directory, MethodDirectory());
   KVG_ASSIGN(Method method, LoadMethod(options.method.method, directory, options.method.overrides));
   KVG_ASSIGN(StageChoice* const learner, FindLearner(method, options.stage));
+  const std::string usage = UsageOf(options, *learner);
   KVG_TRY(KeepCalibratedParams(*learner));
   KVG_TRY(AttachCalibrations(method));
   KVG_TRY(AttachDraftModels(method));
@@ -298,8 +322,7 @@ Status RunCalibrate(const CalibrateOptions& options) {
                               HumanBytes(std::ssize(written)))},
               {"sha256", digest},
               {"time", StrCat(Fixed(NowSeconds() - start_s, 1), " s")},
-              {"use", StrCat("--set ", NameOf(learner->spec->kind), ".", kCalibrationParam, "=",
-                             options.out)}});
+              {"use", usage}});
   return {};
 }
 
