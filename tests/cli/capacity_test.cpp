@@ -61,6 +61,32 @@ TEST_F(CapacityRunTest, RecordsAndGoesOn) {
   for (const CapacityRow& row : *store->Capacities()) EXPECT_EQ(row.answers_key.size(), 64u);
 }
 
+// Where more decode together than fit whole, some make place: answers are the same, and what
+// happened is told.
+TEST_F(CapacityRunTest, TellsOfCachesThatHadToGo) {
+  const std::string bench =
+      StrCat("bench capacity ", KVG_SOURCE_DIR,
+             "/models/ref-gqa --threads 1 --methods full --policies fcfs,recompute,swap,queues "
+             "--batches 6 --requests 6 --prompt-tokens 64 --answer-tokens 140 "
+             "--max-memory 18.5MiB");
+  const Outcome json = Do(StrCat(bench, " --json"));
+  ASSERT_EQ(json.exit_code, 0) << json.err;  // or answers differ
+  const Json cases = (*ParseJson(json.out, "out"))["cases"];
+  ASSERT_EQ(cases.size(), 4u);
+  for (const Json& of : cases) {
+    const bool first = of["policy"] == "fcfs", drops = of["policy"] == "recompute";
+    EXPECT_EQ(of["preemptions"] == 0, first) << of["policy"];
+    EXPECT_EQ(of["host_bytes"] == 0, first || drops) << of["policy"];
+  }
+  const Outcome table = Do(bench);
+  ASSERT_EQ(table.exit_code, 0) << table.err;
+  EXPECT_THAT(table.out,
+              AllOf(HasSubstr("full none, swap, batch 6: a running cache had to go "),
+                    HasSubstr(" lay on the host\n"),
+                    HasSubstr("full none, recompute, batch 6: a running cache had to go "),
+                    Not(HasSubstr("fcfs, batch 6: a running"))));
+}
+
 // Tokens of other numbers are other tokens: they are no fault, and stand on boards of their own.
 TEST_F(CapacityRunTest, NumbersOfOtherTypesStandApart) {
   const std::string model = StrCat(KVG_SOURCE_DIR, "/models/ref-gqa");  // of one fingerprint

@@ -260,6 +260,18 @@ std::string BatchText(const CapacityMeasured& m) {
   return m.result.max_batch > 0 ? StrCat(m.result.max_batch) : "max";
 }
 
+// "": none had to go.
+std::string PreemptedText(const CapacityResult& r) {
+  const int64_t times = r.metrics.preemptions;
+  if (times == 0) return "";
+  std::string text =
+      StrCat("a running cache had to go ", WithCommas(times), times == 1 ? " time" : " times");
+  if (r.outcome.host_peak_bytes > 0) {
+    text += StrCat(", at most ", HumanBytes(r.outcome.host_peak_bytes), " lay on the host");
+  }
+  return text;
+}
+
 void PrintCapacity(const CapacityRun& run, const std::vector<CapacityMeasured>& all,
                    bool estimate) {
   std::vector<std::vector<std::string>> table;
@@ -307,6 +319,9 @@ void PrintCapacity(const CapacityRun& run, const std::vector<CapacityMeasured>& 
       Print(StrCat("\n", name, ", batch ", BatchText(m), ": ", FailedText(m, run.trace),
                    ", and no figure counts them; ", whose, first["reason"].get<std::string>(),
                    "\n"));
+    }
+    if (const std::string preempted = PreemptedText(r); !preempted.empty()) {
+      Print(StrCat("\n", name, ", batch ", BatchText(m), ": ", preempted, "\n"));
     }
     if (r.not_engaged > 0) {
       const std::string why = StrCat("\n", name, ": not engaged in ", r.not_engaged, " of ",
