@@ -168,6 +168,11 @@ std::string PText(double p) {
   return {text.data(), end.ptr};
 }
 
+std::string PSentence(double p) {
+  const std::string text = PText(p);
+  return text.starts_with('<') ? StrCat("p < ", text.substr(1)) : StrCat("p = ", text);
+}
+
 std::vector<double> HolmAdjust(std::span<const double> p_values) {
   std::vector<size_t> order(p_values.size());
   std::iota(order.begin(), order.end(), size_t{0});

@@ -112,7 +112,6 @@ TEST(FormatTest, NumbersAsPeopleReadThem) {
   EXPECT_EQ(Format(5000, Unit::kTokens), "5,000");
   EXPECT_EQ(Format(1.534, Unit::kRatio), "1.53×");
   EXPECT_EQ(Format(std::nan(""), Unit::kBytes), "–");
-  EXPECT_EQ(FormatP(0.0001), "< 0.001");
   EXPECT_EQ(FormatTick(0.125, Unit::kPercent), "12.5%");
   EXPECT_EQ(FormatTick(1536, Unit::kBytes), "1.5 KiB");
   EXPECT_EQ(Plural(1, "row", "rows"), "1 row");

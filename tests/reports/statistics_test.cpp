@@ -123,6 +123,17 @@ TEST(Statistics, HolmByHand) {
   EXPECT_TRUE(HolmAdjust({}).empty());
 }
 
+TEST(Statistics, ProbabilitiesHaveOneForm) {
+  EXPECT_EQ(PText(0.0004), "<0.001");
+  EXPECT_EQ(PText(0.00099), "<0.001");
+  EXPECT_EQ(PText(0.001), "0.001");
+  EXPECT_EQ(PText(0.0124), "0.012");
+  EXPECT_EQ(PText(1), "1");
+  EXPECT_EQ(PSentence(0.0004), "p < 0.001");
+  EXPECT_EQ(PSentence(0.0124), "p = 0.012");
+  EXPECT_EQ(PSentence(1), "p = 1");
+}
+
 TEST(Statistics, WelchByHand) {
   // Variances 2 and 2 of two values each: standard error sqrt(2), two degrees of freedom.
   const TwoSampleResult r = WelchTest(std::vector<double>{0, 2}, std::vector<double>{3, 5}, 0.95);

@@ -26,12 +26,6 @@ LeaderboardTable Units(const RowComparison& row) {
   return table;
 }
 
-// "p = 0.012", "p < 0.001".
-std::string PSentence(double p) {
-  const std::string text = PText(p);
-  return text.starts_with('<') ? StrCat("p < ", text.substr(1)) : StrCat("p = ", text);
-}
-
 // ", 22 paired samples of 44 (snapkv@5%: 22 skipped)".
 std::string SamplesText(const RowComparison& row) {
   const int64_t all = std::max(row.a_side.samples, row.b_side.samples);

@@ -57,6 +57,8 @@ double SignFlipTest(std::span<const double> differences, std::span<const int64_t
 
 // "<0.001", "0.012", "1": a p-value in a line of text.
 std::string PText(double p);
+// "p < 0.001", "p = 0.012", "p = 1": the same in a sentence.
+std::string PSentence(double p);
 
 // Holm's adjusted p-values, in the order given.
 std::vector<double> HolmAdjust(std::span<const double> p_values);

@@ -114,8 +114,6 @@ std::string FormatDecimals(double value, int digits) {
   return std::isfinite(value) ? Decimals(value, digits) : kNothing;
 }
 
-std::string FormatP(double p) { return p < 0.0005 ? "< 0.001" : Format(p, Unit::kDecimals); }
-
 std::string FormatTick(double value, Unit unit) {
   std::string text;
   switch (unit) {

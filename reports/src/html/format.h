@@ -24,8 +24,6 @@ std::string Format(double value, Unit unit);
 std::string Format(const std::optional<double>& value, Unit unit);
 // With as many digits after the point; no minus before zero.
 std::string FormatDecimals(double value, int digits);
-// "0.012", "< 0.001".
-std::string FormatP(double p);
 // With at most the digits that tell ticks apart: 0.2 -> "20%", 0.25 -> "25%", 0.125 -> "12.5%".
 std::string FormatTick(double value, Unit unit);
 // "1 sample", "1,200 samples".

@@ -10,6 +10,7 @@
 
 #include "core/strings.h"
 #include "reports/gate.h"
+#include "reports/statistics.h"
 #include "src/chart/palette.h"
 #include "src/html/format.h"
 #include "src/leaderboard_data.h"
@@ -392,11 +393,10 @@ Html VerdictMark(Verdict verdict) {
 std::string EvidenceText(const LeaderboardTable& table, const LeaderboardLine& line) {
   if (!line.versus_full) return line.not_compared;
   const Evidence& e = *line.versus_full;
-  const auto p = FormatP(line.p_adjusted);
   return StrCat(VerdictWord(line.verdict), ": ", DifferenceText(table, e.value),
                 " against the full cache, 95% interval ", DifferenceText(table, e.interval.low),
-                " to ", DifferenceText(table, e.interval.high), "; p ", p, " (", e.test,
-                ", Holm); ", Plural(e.samples, "sample", "samples"), " in ",
+                " to ", DifferenceText(table, e.interval.high), "; ", PSentence(line.p_adjusted),
+                " (", e.test, ", Holm); ", Plural(e.samples, "sample", "samples"), " in ",
                 Plural(e.clusters, "context", "contexts"), "; ",
                 std::isfinite(e.detectable)
                     ? StrCat("a loss of ",

@@ -5,6 +5,7 @@
 
 #include "core/strings.h"
 #include "reports/report.h"
+#include "reports/statistics.h"
 #include "src/chart/forest.h"
 #include "src/html/format.h"
 #include "src/report/sections.h"
@@ -239,7 +240,7 @@ Html Table(const std::vector<const GateLine*>& lines, GateMetric metric, const N
                  {ChangeText(*line, interval.low), ChangeText(*line, interval.high)});
       }
       html.Put(R"(</td><td class="n" data-v="{}">{}</td><td class="n" data-v="{}">{}</td>)",
-               {line->p_adjusted, report::FormatP(line->p_adjusted), line->evidence.samples,
+               {line->p_adjusted, PText(line->p_adjusted), line->evidence.samples,
                 line->evidence.samples});
     }
     std::string why = line->reason;

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "core/strings.h"
+#include "reports/statistics.h"
 #include "src/chart/bars.h"
 #include "src/chart/palette.h"
 #include "src/html/format.h"
@@ -325,8 +326,7 @@ Html ChangesSection(const Data& data, const std::string& method, const std::stri
                   " to ", report::DifferenceText(table.frame, change.evidence.interval.high), "; ",
                   change.evidence.test),
            report::DifferenceText(table.frame, change.evidence.value),
-           report::VerdictMark(change.verdict), change.p_adjusted,
-           report::FormatP(change.p_adjusted)});
+           report::VerdictMark(change.verdict), change.p_adjusted, PText(change.p_adjusted)});
     } else {
       html.Put(R"(<td class="c-delta n nil">none</td><td class="c-p n nil">–</td>)");
     }
