@@ -182,6 +182,14 @@ TEST(EmulatorDeathTest, NamesTheKernelThatDiverges) {
   EXPECT_DEATH(KVG_LAUNCH(ShuffleOfSome, {.threads = 33}, nullptr, out.get()), "33 threads");
 }
 
+// A device has as many blocks along y as 16 bits count.
+TEST(EmulatorDeathTest, SaysHowManyBlocksAGridHas) {
+  const DeviceArray<int32_t> x(32);
+  EXPECT_DEATH(KVG_LAUNCH(WritePastEnd, {.grid_y = 65536, .threads = 32}, nullptr, x.get()),
+               "kernel WritePastEnd: a grid of 1 x 65536 x 1 blocks; expected at most 2147483647 x "
+               "65535 x 65535");
+}
+
 TEST(EmulatorDeathTest, FindsWritesOutsideOfArrays) {
   EXPECT_DEATH(KVG_LAUNCH(WritePastShared, {.threads = 32}, nullptr, 9), "shared array small");
   EXPECT_DEATH(

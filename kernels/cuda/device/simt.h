@@ -30,6 +30,8 @@
 
 #include <cstdint>
 
+#include "core/check.h"
+#include "core/strings.h"
 #include "cuda/device/driver.h"
 #include "cuda/device/graph_recorder.h"
 
@@ -38,17 +40,28 @@ namespace kvgauge::cuda {
 // shared_bytes: what KVG_DYNAMIC_SHARED yields, at most kMostSharedBytes. warpgroups: the kernel is
 // for sm_90a alone; it may ask for kMostWarpgroupSharedBytes.
 struct LaunchShape {
-  int64_t grid_x = 1, grid_y = 1, grid_z = 1;  // x: any; y, z: below 65536
+  int64_t grid_x = 1, grid_y = 1, grid_z = 1;  // at most kMostBlocksX, kMostBlocksYZ
   int threads = 0;
   int64_t shared_bytes = 0;
   bool warpgroups = false;
 };
 
 inline constexpr int kWarp = 32;
+inline constexpr int64_t kMostBlocksX = INT32_MAX, kMostBlocksYZ = 65535;
 // Blocks of sm_80 and of sm_90 may both have so much, those of other devices less: 99 KiB of 8.6,
 // 8.9 and 12.0 (BlockSharedBytes).
 inline constexpr int64_t kMostSharedBytes = 163 * 1024;
 inline constexpr int64_t kMostWarpgroupSharedBytes = 227 * 1024;
+
+// Ends the program where a launch has more blocks than a grid: a device would say that something is
+// wrong, or take the low bits of their number.
+inline void CheckGrid(const char* kernel, const LaunchShape& shape) {
+  KVG_CHECK(shape.grid_x > 0 && shape.grid_x <= kMostBlocksX && shape.grid_y > 0 &&
+                shape.grid_y <= kMostBlocksYZ && shape.grid_z > 0 && shape.grid_z <= kMostBlocksYZ,
+            StrCat("cuda: kernel ", kernel, ": a grid of ", shape.grid_x, " x ", shape.grid_y,
+                   " x ", shape.grid_z, " blocks; expected at most ", kMostBlocksX, " x ",
+                   kMostBlocksYZ, " x ", kMostBlocksYZ));
+}
 
 }  // namespace kvgauge::cuda
 

@@ -321,11 +321,6 @@ void WaitForCopies(int pending) {
 
 void RunGrid(const char* kernel, const LaunchShape& shape, void (*body)(const void*),
              const void* arguments) {
-  constexpr int64_t kMostBlocksYZ = 65535;
-  KVG_CHECK(
-      shape.grid_x > 0 && shape.grid_x <= INT32_MAX && shape.grid_y > 0 &&
-          shape.grid_y <= kMostBlocksYZ && shape.grid_z > 0 && shape.grid_z <= kMostBlocksYZ,
-      StrCat("kernel ", kernel, ": grid ", shape.grid_x, " x ", shape.grid_y, " x ", shape.grid_z));
   KVG_CHECK(shape.threads > 0 && shape.threads <= kMostThreads && shape.threads % kWarp == 0,
             StrCat("kernel ", kernel, ": ", shape.threads, " threads a block"));
   KVG_CHECK(!shape.warpgroups || GivenWarpgroups() != Warpgroups::kNone,

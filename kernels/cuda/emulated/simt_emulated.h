@@ -115,6 +115,7 @@ template <class... P, class... A>
 void Launch(const char* name, void (*kernel)(P...), const LaunchShape& shape, Stream stream,
             A... args) {
   if (shape.grid_x == 0 || shape.grid_y == 0 || shape.grid_z == 0) return;
+  CheckGrid(name, shape);
   if (!Submits(stream, kernel, shape.grid_x, shape.grid_y, shape.grid_z, shape.threads,
                shape.shared_bytes, static_cast<P>(args)...)) {
     return;
