@@ -66,6 +66,29 @@ TEST(LayerDivision, TheTowerCountsWhereTheFirstLayerLies) {
   EXPECT_EQ((*DivideLayers(costs, std::vector<int64_t>{1000, 1000}))[0].tower_bytes, 0);
 }
 
+// What is free changes between a plan and the load, for which the plan was made.
+TEST(LayerDivision, ADecidedDivisionIsFollowedWhileItFits) {
+  LayerCosts costs = Alike(8, 10);
+  costs.tower_bytes = 400;
+  const std::vector<LayerShare> decided = *DivideLayers(costs, std::vector<int64_t>{1000, 1000});
+  const std::vector<int64_t> later = {440, 5000};
+  const auto other = *DivideLayers(costs, later);
+  EXPECT_FALSE(SameLayers(decided, other));
+  const auto kept = Follow(decided, costs, later);
+  ASSERT_TRUE(kept.has_value());
+  EXPECT_TRUE(SameLayers(*kept, decided));
+  EXPECT_EQ((*kept)[0].left_bytes(), 440 - 3 * 10 - 400);
+  EXPECT_EQ((*kept)[1].free_bytes, 5000);
+  EXPECT_FALSE(Follow(decided, costs, std::vector<int64_t>{420, 5000}).has_value());
+  EXPECT_FALSE(Follow(decided, costs, std::vector<int64_t>{1000, 1000, 1000}).has_value());
+  EXPECT_FALSE(Follow(decided, Alike(9, 10), later).has_value());
+  EXPECT_FALSE(Follow({}, costs, later).has_value());
+  // A tower that was left out stays so.
+  costs.tower_bytes = 2000;
+  const auto blind = *DivideLayers(costs, std::vector<int64_t>{1000, 1000});
+  EXPECT_EQ((*Follow(blind, costs, later))[0].tower_bytes, 0);
+}
+
 TEST(LayerDivision, ASmallDeviceHasFewLayers) {
   // Seven layers have room of 275 each there, six would leave the other two 240 each.
   EXPECT_EQ(EndsOf(Alike(8, 10), {2000, 500}), (std::vector<int64_t>{7, 8}));

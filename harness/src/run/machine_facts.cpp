@@ -81,13 +81,17 @@ Json MachineFacts(Ops& ops, int threads) {
   return facts;
 }
 
-std::string DivisionText(const std::vector<Ops*>& devices, const std::vector<LayerShare>& shares) {
+std::string DivisionText(const std::vector<Ops*>& devices, const std::vector<LayerShare>& shares,
+                         const std::vector<LayerShare>& planned) {
   std::vector<std::string> lines;
   for (size_t i = 0; i < devices.size(); ++i) {
     lines.push_back(StrCat(devices[i]->hardware, " ", i + 1, " of ", devices.size(), ": ",
                            Describe(shares[i])));
   }
-  return Join(lines, "; ");
+  const std::string text = Join(lines, "; ");
+  if (planned.empty() || SameLayers(planned, shares)) return text;
+  return StrCat(text, " (the plan's division no longer fits: ", DivisionText(devices, planned),
+                ")");
 }
 
 std::string ManyRowsText(const std::vector<Ops*>& devices) {

@@ -19,8 +19,10 @@ std::string SystemName();
 // system, processor, processors, memory_bytes, backend, isa, threads, and the name of the device
 // where there is one. For MachineRow::facts, as canonical JSON.
 Json MachineFacts(Ops& ops, int threads);
-// Which layers of a model lie on which of its devices.
-std::string DivisionText(const std::vector<Ops*>& devices, const std::vector<LayerShare>& shares);
+// Which layers of a model lie on which of its devices, and where that is not what was planned, what
+// was.
+std::string DivisionText(const std::vector<Ops*>& devices, const std::vector<LayerShare>& shares,
+                         const std::vector<LayerShare>& planned = {});
 // What was pinned for products of many rows while the weights of a model were packed: "cuBLASLt
 // 13.0.2: bf16 256 x 1088: 128 rows by algorithm 66, tile 20; ...". "" where no library does any.
 std::string ManyRowsText(const std::vector<Ops*>& devices);

@@ -368,8 +368,8 @@ Status Executor::TellDevices() {
   const std::string products = ManyRowsText(devices);
   if (!products.empty()) KVG_TRY(Event("products", products));
   if (devices.size() == 1) return {};
-  const std::string text =
-      StrCat(ModelOf().spec->name, ": ", DivisionText(devices, model_.model->shares()));
+  const std::string text = StrCat(ModelOf().spec->name, ": ",
+                                  DivisionText(devices, model_.model->shares(), ModelOf().shares));
   progress_.Note(text);
   return Event("layers", text);
 }

@@ -539,6 +539,7 @@ Result<LoadedModel> LoadPlanned(const RunPlan& plan, size_t model, size_t prefil
   const Pipeline pipeline = MakePipeline(method);
   options.prepare = pipeline.prepare.get();
   options.mla_latent = KeepsModelLatents(method, planned.shape);
+  options.shares = planned.shares;
   // Rows of all prefills that run on these weights.
   std::vector<size_t> contenders;
   for (const PlanPrefill& other : planned.prefills) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -42,9 +43,18 @@ struct LayerShare {
 // a text needs none, and the plan of a run with pictures counts it again.
 Result<std::vector<LayerShare>> DivideLayers(const LayerCosts& costs,
                                              std::span<const int64_t> free_bytes);
-// The same for a model on these devices, by what they have free now; one device has all layers.
+// A division that was decided before, with what is free now. None where it fits no more, or is of
+// another model or other devices.
+std::optional<std::vector<LayerShare>> Follow(std::span<const LayerShare> decided,
+                                              const LayerCosts& costs,
+                                              std::span<const int64_t> free_bytes);
+// Whether every device has the same layers in both.
+bool SameLayers(std::span<const LayerShare> a, std::span<const LayerShare> b);
+// The division for a model on these devices: the one that was decided, where it still fits, or one
+// by what they have free now. One device has all layers.
 Result<std::vector<LayerShare>> ShareLayers(const ModelConfig& config, const LayerCosts& costs,
-                                            std::span<Ops* const> devices);
+                                            std::span<Ops* const> devices,
+                                            std::span<const LayerShare> decided = {});
 // "layers 0 to 15, 7.5 GiB of weights, 1.2 GiB for the vision tower, 64.1 GiB free for caches and
 // work"
 std::string Describe(const LayerShare& share);

@@ -58,6 +58,9 @@ struct ModelOptions {
   TextSpeller spell = nullptr;
   // Encoders that tag tokens for methods; they run as drafters do.
   Taggers taggers = {};
+  // The layers' division over several devices, as a plan decided it. Load divides anew where it no
+  // longer fits.
+  std::vector<LayerShare> shares = {};
 };
 
 // The tensors that a config needs, in the order of the forward pass, and how many numbers they

@@ -12,6 +12,22 @@ namespace kvgauge {
 
 namespace {
 
+// What a device of so many has with a range of layers.
+LayerShare ShareOf(const LayerCosts& costs, std::span<const int64_t> free_bytes, size_t device,
+                   int64_t first, int64_t end) {
+  const bool begins = device == 0, ends = device + 1 == free_bytes.size();
+  LayerShare share = {
+      .first = first,
+      .end = end,
+      .weight_bytes = (begins ? costs.first_bytes : 0) + (ends ? costs.last_bytes : 0),
+      .tower_bytes = begins ? costs.tower_bytes : 0,
+      .free_bytes = free_bytes[device]};
+  for (int64_t layer = first; layer < end; ++layer) {
+    share.weight_bytes += costs.weight_bytes[static_cast<size_t>(layer)];
+  }
+  return share;
+}
+
 // With room for the tower, if there is one.
 Result<std::vector<LayerShare>> DivideWithTower(const LayerCosts& costs,
                                                 std::span<const int64_t> free_bytes) {
@@ -21,16 +37,7 @@ Result<std::vector<LayerShare>> DivideWithTower(const LayerCosts& costs,
         StrCat(devices, " devices for a model of ", layers, " layers: each takes one at least"));
   }
   const auto share_of = [&](int64_t device, int64_t first, int64_t end) {
-    LayerShare share = {.first = first,
-                        .end = end,
-                        .weight_bytes = (device == 0 ? costs.first_bytes : 0) +
-                                        (device + 1 == devices ? costs.last_bytes : 0),
-                        .tower_bytes = device == 0 ? costs.tower_bytes : 0,
-                        .free_bytes = free_bytes[static_cast<size_t>(device)]};
-    for (int64_t layer = first; layer < end; ++layer) {
-      share.weight_bytes += costs.weight_bytes[static_cast<size_t>(layer)];
-    }
-    return share;
+    return ShareOf(costs, free_bytes, static_cast<size_t>(device), first, end);
   };
   // What a device has left for the cache of each of its layers.
   const auto room_of = [&](int64_t device, int64_t first, int64_t end) {
@@ -93,12 +100,35 @@ Result<std::vector<LayerShare>> DivideLayers(const LayerCosts& costs,
   return DivideWithTower(text, free_bytes);
 }
 
+std::optional<std::vector<LayerShare>> Follow(std::span<const LayerShare> decided,
+                                              const LayerCosts& costs,
+                                              std::span<const int64_t> free_bytes) {
+  if (decided.size() != free_bytes.size()) return std::nullopt;
+  if (decided.back().end != std::ssize(costs.weight_bytes)) return std::nullopt;
+  LayerCosts own = costs;
+  own.tower_bytes = decided[0].tower_bytes;
+  std::vector<LayerShare> shares;
+  for (size_t device = 0; device < decided.size(); ++device) {
+    shares.push_back(ShareOf(own, free_bytes, device, decided[device].first, decided[device].end));
+    if (shares.back().left_bytes() < 0) return std::nullopt;
+  }
+  return shares;
+}
+
+bool SameLayers(std::span<const LayerShare> a, std::span<const LayerShare> b) {
+  return std::ranges::equal(a, b, {}, &LayerShare::end, &LayerShare::end);
+}
+
 Result<std::vector<LayerShare>> ShareLayers(const ModelConfig& config, const LayerCosts& costs,
-                                            std::span<Ops* const> devices) {
+                                            std::span<Ops* const> devices,
+                                            std::span<const LayerShare> decided) {
   if (devices.size() == 1) return std::vector{LayerShare{.end = config.layer_count()}};
   KVG_TRY(CheckLayered(config));
   std::vector<int64_t> free_bytes;
   for (const Ops* ops : devices) free_bytes.push_back(ops->memory->FreeBytes());
+  if (std::optional<std::vector<LayerShare>> kept = Follow(decided, costs, free_bytes)) {
+    return *std::move(kept);
+  }
   Result<std::vector<LayerShare>> shares = DivideLayers(costs, free_bytes);
   if (!shares.ok()) return shares.error().Wrap(config.path);
   return shares;

@@ -437,7 +437,8 @@ Result<std::unique_ptr<Model>> Model::Load(const std::string& directory,
   LayerCosts costs = CostsOfLayers(config, dtype, options.random_seed ? nullptr : source.get(),
                                    options.keep_blocks ? &ops : nullptr);
   if (devices.size() > 1) costs.tower_bytes = TowerBytesOf(directory, config, dtype);
-  KVG_ASSIGN(const std::vector<LayerShare> shares, ShareLayers(config, costs, devices));
+  KVG_ASSIGN(const std::vector<LayerShare> shares,
+             ShareLayers(config, costs, devices, options.shares));
   const ModelShape checkpoint_shape = ShapeOf(config, dtype);
   Reading reading(config.path, std::move(source));
   KVG_TRY(reading.Begin(config));
