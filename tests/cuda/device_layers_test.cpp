@@ -288,6 +288,26 @@ TEST_F(DeviceLayers, ADeviceThatIsTooSmallIsSaidBeforeTheRun) {
   EXPECT_THAT(plan.error().message, HasSubstr("device 2 of 2, which has layers 1 to 1, needs"));
 }
 
+// A plan decides the division, and a load may come when other memory is free.
+TEST_F(DeviceLayers, ALoadFollowsThePlansDivision) {
+  const std::unique_ptr<Ops> ops = OnFirst(2);
+  const auto load = [&](std::vector<LayerShare> planned) {
+    ModelOptions options;
+    options.shares = std::move(planned);
+    auto model = LoadTinyModel(*ops, "gqa", options, 6);
+    EXPECT_TRUE(model.ok()) << model.error().message;
+    return std::vector<int64_t>{(*model)->shares()[0].end, (*model)->shares()[1].end};
+  };
+  EXPECT_EQ(load({}), (std::vector<int64_t>{3, 6}));
+  // As if the first device had been fuller when the plan was made.
+  EXPECT_EQ(load({{.first = 0, .end = 2}, {.first = 2, .end = 6}}), (std::vector<int64_t>{2, 6}));
+  // The second device has room for one or two layers now.
+  cuda::emulated::SetCapacity(cuda::emulated::AllocatedBytes(1) + 600'000, 1);
+  const std::vector<int64_t> divided = load({});
+  EXPECT_NE(divided[0], 1);
+  EXPECT_EQ(load({{.first = 0, .end = 1}, {.first = 1, .end = 6}}), divided);
+}
+
 // A device that has no more memory in the middle: that is the result of the cells that lack it, and
 // the others' answers are what they are.
 TEST_F(DeviceLayers, AnyAllocationOfTheSecondDeviceMayFail) {
