@@ -76,6 +76,7 @@ std::unique_ptr<Ops> MakeOpsOn(int device, std::vector<std::unique_ptr<Ops>> oth
   ops->variant = StrCat("sm_", info.major, info.minor);
   ops->hardware = info.name;
   ops->device = Device::kCuda;
+  ops->device_number = device;
   // Destroyed last, and the context with it.
   ops->memory = MakeCudaMemory(context, std::move(others));
   ops->tasks = std::make_unique<InOrder>();

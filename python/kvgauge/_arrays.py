@@ -7,7 +7,7 @@ import numpy as np
 
 from . import _kvgauge
 
-_HOST, _CUDA = (1, 0), (2, 0)  # DLPack's processor, and its first CUDA device
+_HOST, _CUDA = (1, 0), 2  # DLPack's processor, and its kind of CUDA devices
 
 
 def _versioned(max_version):
@@ -49,10 +49,11 @@ class DeviceArray:
     copies the array to it.
     """
 
-    __slots__ = ("_owner", "shape", "dtype")
+    __slots__ = ("_owner", "_device", "shape", "dtype")
 
-    def __init__(self, owner, shape, dtype):
+    def __init__(self, owner, shape, dtype, device):
         self._owner, self.shape, self.dtype = owner, shape, dtype
+        self._device = (_CUDA, device)
 
     @property
     def ndim(self):
@@ -74,15 +75,16 @@ class DeviceArray:
         # Its numbers are there on every stream: the program has waited for them.
         if dl_device is not None and tuple(dl_device) == _HOST and copy is not False:
             return self.host().__dlpack__(max_version=max_version)
-        if dl_device is not None and tuple(dl_device) != _CUDA:
-            raise BufferError(f"the array is on CUDA device 0, {_CUDA}, not on {tuple(dl_device)}")
+        if dl_device is not None and tuple(dl_device) != self._device:
+            raise BufferError(f"the array is on CUDA device {self._device[1]}, {self._device}, not "
+                              f"on {tuple(dl_device)}")
         if copy:
             raise BufferError("copies on the device are made by the library that takes the array, "
                               "such as tensor.clone()")
         return _kvgauge.export_device_array(self._owner, _versioned(max_version))
 
     def __dlpack_device__(self):
-        return _CUDA
+        return self._device
 
     def __repr__(self):
         return f"DeviceArray(shape={self.shape}, dtype={self.dtype})"

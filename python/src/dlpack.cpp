@@ -73,15 +73,17 @@ bool OnHost(const DlDevice& device) {
 // Whether it is the device that computes.
 bool OnDeviceOf(const Ops& ops, const DlDevice& device) {
   return ops.device == Device::kCuda &&
-         (device.type == kCudaManaged || (device.type == kDlCuda && device.id == 0));
+         (device.type == kCudaManaged ||
+          (device.type == kDlCuda && device.id == ops.device_number));
 }
 
 void CheckDevice(const Ops& ops, const DlDevice& device, const std::string& what) {
   if (OnHost(device) || OnDeviceOf(ops, device)) return;
-  throw py::type_error(StrCat(what, ": an array in the memory of ", DeviceName(device),
-                              ops.device == Device::kCuda
-                                  ? "; expected CUDA device 0 or host memory, such as tensor.cpu()"
-                                  : "; expected host memory, such as tensor.cpu()"));
+  throw py::type_error(
+      StrCat(what, ": an array in the memory of ", DeviceName(device), "; expected ",
+             ops.device == Device::kCuda ? StrCat("CUDA device ", ops.device_number, " or ")
+                                         : std::string(),
+             "host memory, such as tensor.cpu()"));
 }
 
 // pybind11 reads a type's size where NumPy 1 has it; NumPy itself knows better.
@@ -342,7 +344,8 @@ py::capsule ExportArray(const py::array& array, bool versioned, bool copied) {
                   (array.writeable() ? 0 : kReadOnly) | (copied ? kCopied : 0));
 }
 
-py::capsule ExportTensor(const Tensor& tensor, const py::object& owner, bool versioned) {
+py::capsule ExportTensor(const Ops& ops, const Tensor& tensor, const py::object& owner,
+                         bool versioned) {
   auto exported = std::make_unique<Exported>();
   exported->owner = owner;
   const auto rank = static_cast<size_t>(tensor.rank);
@@ -350,7 +353,7 @@ py::capsule ExportTensor(const Tensor& tensor, const py::object& owner, bool ver
   exported->strides.assign(tensor.stride.begin(), tensor.stride.begin() + rank);
   DlTensor described = {};
   described.data = tensor.data;
-  described.device = {kDlCuda, 0};
+  described.device = {kDlCuda, ops.device_number};
   described.type = TypeOfTensor(tensor.dtype);
   return ExportAs(versioned, described, std::move(exported), kReadOnly);
 }

@@ -16,14 +16,15 @@ namespace kvgauge::python {
 
 namespace py = pybind11;
 
-// DLPack's number of a CUDA device; the program's is its first.
+// DLPack's number of the kind; which of these devices it is says Ops::device_number.
 inline constexpr int32_t kDlCuda = 2;
 
-// A capsule with the memory of an array, or of a read-only tensor on the device that lives as long
-// as `owner`. With `versioned` it is one of DLPack 1, which says whether it is read-only or, with
-// `copied`, the consumer's alone.
+// A capsule with the memory of an array, or of a read-only tensor on the device of `ops` that lives
+// as long as `owner`. With `versioned` it is one of DLPack 1, which says whether it is read-only
+// or, with `copied`, the consumer's alone.
 py::capsule ExportArray(const py::array& array, bool versioned, bool copied);
-py::capsule ExportTensor(const Tensor& tensor, const py::object& owner, bool versioned);
+py::capsule ExportTensor(const Ops& ops, const Tensor& tensor, const py::object& owner,
+                         bool versioned);
 
 // What a stage returned as an array: itself, or the memory of any object with __dlpack__, without a
 // copy but for bfloat16, which NumPy has no type for, and for memory of the device of `ops`, which

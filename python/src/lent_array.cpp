@@ -126,6 +126,7 @@ uint64_t SumOf(const Lent& lent) {
   const Tensor& tensor = lent.tensor;
   if (tensor.empty()) return 0;
   if (tensor.device == Device::kHost) return SumOfBytes(tensor, tensor.data);
+  lent.ops->memory->TakeBack();
   uint64_t sum = 0;
   if (tensor.dtype == DType::kF32 && tensor.rank > 1 && tensor.IsContiguous() &&
       tensor.SizeBytes() > kSmallBytes && SumOfRows(*lent.ops, tensor, &sum)) {
@@ -167,7 +168,7 @@ Lent& OnLoan(const py::object& owner) {
 py::capsule ExportDeviceArray(const py::object& owner, bool versioned) {
   Lent& lent = OnLoan(owner);
   NoteExport(lent);
-  return ExportTensor(lent.tensor, owner, versioned);
+  return ExportTensor(*lent.ops, lent.tensor, owner, versioned);
 }
 
 py::array CopyDeviceArray(const py::object& owner) {
@@ -192,7 +193,7 @@ py::object LendArray(const Tensor& tensor, Ops& ops, py::object& owner) {
   const py::module_ arrays = py::module_::import("kvgauge._arrays");
   if (tensor.device != Device::kHost) {
     return arrays.attr("DeviceArray")(owner, py::tuple(py::cast(layout.shape)),
-                                      NumpyType(tensor.dtype));
+                                      NumpyType(tensor.dtype), ops.device_number);
   }
   // An array without entries may have no memory, which NumPy would take for a wish to get some.
   static char nothing = 0;

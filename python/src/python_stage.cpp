@@ -126,9 +126,11 @@ LentView BoundDefinition::Look(LayerView& view) const {
   return LentView(std::make_shared<StageView>(view, needs_, definition_.name()));
 }
 
-py::object BoundDefinition::Call(const char* function, const py::args& args) const {
+py::object BoundDefinition::Call(const Ops& ops, const char* function, const py::args& args) const {
   const auto functions = definition_.functions.cast<py::dict>();
-  return functions[function](*args, **py::reinterpret_borrow<py::dict>(params_));
+  py::object result = functions[function](*args, **py::reinterpret_borrow<py::dict>(params_));
+  ops.memory->TakeBack();  // torch.cuda.set_device, for one
+  return result;
 }
 
 void BoundDefinition::Close(StageView& view) const {

@@ -42,8 +42,9 @@ class BoundDefinition {
   bool has(const char* function) const;
 
   LentView Look(LayerView& view) const;
-  // Calls a function of the stage with its parameters by name. The lock is held.
-  py::object Call(const char* function, const py::args& args) const;
+  // Calls a function of the stage with its parameters by name. The lock is held. What comes after
+  // it goes to the devices of `ops`, whichever the function chose.
+  py::object Call(const Ops& ops, const char* function, const py::args& args) const;
   // Ends the calls that looked at `view`. Precondition: their results were copied and let go.
   void Close(StageView& view) const;
 

@@ -149,8 +149,8 @@ class PythonScorer final : public Scorer {
   void Score(LayerView& view, Tensor out) const override {
     WithPython(bound_.definition(), [&] {
       const auto seen = bound_.Look(view);
-      const auto taken =
-          TakeScores(bound_.Call("score", py::make_tuple(seen.object())), *seen, "scores");
+      const auto taken = TakeScores(bound_.Call(view.ops(), "score", py::make_tuple(seen.object())),
+                                    *seen, "scores");
       bound_.Close(*seen);
       PutScores(view.ops(), taken, out);
     });
@@ -159,9 +159,9 @@ class PythonScorer final : public Scorer {
   void Age(LayerView& view, Tensor scores) const override {
     WithPython(bound_.definition(), [&] {
       const auto seen = bound_.Look(view);
-      const auto taken =
-          TakeScores(bound_.Call("age", py::make_tuple(seen.object(), seen->Borrow(scores))), *seen,
-                     "aged scores");
+      const auto taken = TakeScores(
+          bound_.Call(view.ops(), "age", py::make_tuple(seen.object(), seen->Borrow(scores))),
+          *seen, "aged scores");
       // Those that were lent may change from here on.
       bound_.Close(*seen);
       PutScores(view.ops(), taken, scores);
@@ -202,7 +202,8 @@ class PythonAllocator final : public Allocator {
       scores = py::list();
       Allocation allocation;
       {
-        const py::object result = bound_.Call("allocate", py::make_tuple(request));
+        const py::object result =
+            bound_.Call(input.views[0]->ops(), "allocate", py::make_tuple(request));
         allocation = Take(result, input);
       }
       request = py::none();
@@ -265,7 +266,7 @@ class PythonReducer final : public Reducer {
         const std::vector<int64_t> allotted(input.allocated.begin(), input.allocated.end());
         const py::object result =
             ToRows(view.ops(),
-                   bound_.Call("reduce",
+                   bound_.Call(view.ops(), "reduce",
                                py::make_tuple(seen.object(), seen->Borrow(input.scores), allotted)),
                    "plans");
         if (py::len(result) != allotted.size()) {
@@ -419,7 +420,8 @@ class PythonReader final : public Reader {
     return WithPython(bound_.definition(), [&] {
       auto index = std::make_unique<Index>();
       const auto seen = bound_.Look(view);
-      index->object = bound_.Call("begin", py::make_tuple(seen.object())).release().ptr();
+      index->object =
+          bound_.Call(view.ops(), "begin", py::make_tuple(seen.object())).release().ptr();
       bound_.Close(*seen);
       Count(*index);
       return std::unique_ptr<State>(std::move(index));
@@ -432,8 +434,8 @@ class PythonReader final : public Reader {
       const auto seen = bound_.Look(view);
       {
         const std::vector<int64_t> from(first.begin(), first.end());
-        const py::object next =
-            bound_.Call("append", py::make_tuple(seen.object(), py::handle(index.object), from));
+        const py::object next = bound_.Call(
+            view.ops(), "append", py::make_tuple(seen.object(), py::handle(index.object), from));
         if (!next.is_none()) {
           Py_XDECREF(index.object);
           index.object = py::object(next).release().ptr();
@@ -450,8 +452,9 @@ class PythonReader final : public Reader {
       const auto seen = bound_.Look(view);
       bool chose = true;
       {
-        const py::object result = bound_.Call(
-            "select", py::make_tuple(seen.object(), py::handle(index.object), seen->Borrow(q)));
+        const py::object result =
+            bound_.Call(view.ops(), "select",
+                        py::make_tuple(seen.object(), py::handle(index.object), seen->Borrow(q)));
         chose = !result.is_none();
         if (chose) Mark(view, result, words);
       }

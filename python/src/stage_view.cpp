@@ -35,6 +35,7 @@ LayerView& StageView::view() const {
                                     " uses a view after its call; a view lives as long as the call "
                                     "it was given to"));
   }
+  view_->ops().memory->TakeBack();
   return *view_;
 }
 

@@ -156,7 +156,7 @@ def positions(view):
 
 # --- stages
 
-seen, kept = [], []
+seen, kept, seen_on = [], [], []
 
 
 @kvgauge.score(needs={"window": 8})
@@ -241,6 +241,35 @@ class Everything:
         assert queries.shape == (view.query_heads, view.key_dim)
         assert np.array_equal(Taken(queries).numbers(), queries.host())
         return computed([np.arange(n) for n in index["lengths"]])
+
+
+@kvgauge.score(any_time=True)
+def elsewhere(view):
+    """Another library computes on a device of its own in the middle."""
+    keys = view.keys(0)
+    device.choose(1)
+    Taken(keys)
+    device.choose(1)
+    scores = positions(view)
+    device.choose(1)
+    return scores
+
+
+@kvgauge.score(any_time=True)
+def on_second(view):
+    """As a library would that computes on the device where the array says it is."""
+    keys = view.keys(0)
+    seen_on.append((keys.__dlpack_device__(), Taken(keys).device))
+    return computed(positions(view), on=keys.__dlpack_device__())
+
+
+@kvgauge.reduce
+def keeps_elsewhere(view, scores, allotted):
+    """What is kept goes to the device before the call is closed."""
+    numbers = scores.host()
+    device.choose(1)
+    return [np.argsort(-numbers[head, :view.lengths[head]], kind="stable")[:count]
+            for head, count in enumerate(allotted)]
 
 
 @kvgauge.score
@@ -354,6 +383,32 @@ class Equal(Same):
     def test_what_was_taken_is_given_back(self):
         self.assertGreater(len(Computed.exported), 0)
         self.assertEqual(Computed.given_back, len(Computed.exported))
+
+
+class AnotherDevice(Same):
+    """Stages that leave another device current do not send the program's work there."""
+
+    def test_answers(self):
+        found = samples_of(*(kvgauge.method(name, score=name) for name in ("elsewhere", "recency")),
+                           kvgauge.method("kept", score="recency", reduce="keeps_elsewhere"),
+                           backend="cuda", samples=1, length=320)
+        self.same(found, "elsewhere", "recency")
+        self.same(found, "kept", "recency")
+
+
+class SecondDevice(Same):
+    """A run with --backend cuda:1 says so of its arrays."""
+
+    def test_arrays(self):
+        device.set_devices(2)
+        try:
+            found = samples_of(*(kvgauge.method(name, score=name)
+                                 for name in ("on_second", "recency")),
+                               backend="cuda:1", samples=1, length=128)
+        finally:
+            device.set_devices(1)
+        self.same(found, "on_second", "recency")
+        self.assertEqual(set(seen_on), {((2, 1), (2, 1))})
 
 
 class Faults(Same):

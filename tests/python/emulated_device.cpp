@@ -41,4 +41,6 @@ PYBIND11_MODULE(emulated_device, module) {
   module.def("read", &Read);
   module.def("write", &Write);
   module.def("allocate", &Allocate);  // for the rest of the process
+  module.def("set_devices", &cuda::emulated::SetDevices);
+  module.def("choose", &cuda::emulated::ChooseForThread);
 }

@@ -113,6 +113,7 @@ struct Ops {
   std::string variant;        // what runs inside, e.g. "avx512_bf16"
   std::string hardware = {};  // the name of a device; "" on the host
   Device device = Device::kHost;
+  int device_number = 0;  // among those that CUDA shows to this process
 
   std::unique_ptr<MemoryOps> memory;
   std::unique_ptr<TaskOps> tasks;
