@@ -35,6 +35,14 @@ TEST(AxisTest, LinearTicksAreRoundAndHoldTheRange) {
   EXPECT_DOUBLE_EQ(axis.Reversed().Place(25), 0.75);
 }
 
+// A model has no layer half way between two.
+TEST(AxisTest, WholeNumbersHaveNoTickBetweenThem) {
+  EXPECT_THAT(Axis::Linear(0, 1, Unit::kWhole, 2).ticks(), ElementsAre(0, 1));
+  EXPECT_THAT(Axis::Linear(0, 3, Unit::kWhole, 8).ticks(), ElementsAre(0, 1, 2, 3));
+  EXPECT_THAT(Axis::Linear(0, 19, Unit::kWhole, 8).ticks(), ElementsAre(0, 5, 10, 15, 20));
+  EXPECT_EQ(FormatTick(1000, Unit::kWhole), "1,000");
+}
+
 TEST(AxisTest, ScoresEndAtTheirBounds) {
   const Axis axis = Axis::Linear(71, 100, Unit::kNumber, 4, 0, 100);
   EXPECT_EQ(axis.high(), 100);

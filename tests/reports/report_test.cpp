@@ -364,6 +364,23 @@ TEST(ReportTest, ABareStoreGivesAPage) {
   const std::string html = Must(RenderReport(*store));
   EXPECT_THAT(CheckHtml(html).faults, IsEmpty());
   EXPECT_TRUE(Holds(html, "The full cache was not run"));
+  EXPECT_TRUE(Holds(html, "<summary>Protocol: 1 signature</summary>"));
+}
+
+TEST(ReportTest, CommandsStandInTheOrderInWhichTheyRan) {
+  const ScratchDirectory scratch;
+  auto store = MustOpen(scratch.File("runs.db"));
+  RunRow first = TestRun("first"), second = TestRun("second");
+  first.command = "kvgauge run mine.json";
+  second.command = "kvgauge bench capacity DIR";
+  const int64_t run = Must(store->AddRun(first));
+  Must(store->AddRun(second));
+  const int64_t cell = Must(store->AddCell(TestCell(1)));
+  Must(store->Write(TestSample(cell, run, 1, 0)));
+  const std::string html = Must(RenderReport(*store));
+  EXPECT_TRUE(Holds(html,
+                    "<dt>Command</dt><dd><code>kvgauge run mine.json</code><code>kvgauge "
+                    "bench capacity DIR</code>"));
 }
 
 TEST(ComparisonTest, SaysWhatGotWorse) {

@@ -12,6 +12,7 @@ namespace {
 
 double NiceStep(double rough, Unit unit) {
   if (unit == Unit::kBytes) return std::exp2(std::ceil(std::log2(rough) - 1e-9));
+  if (unit == Unit::kWhole) rough = std::max(std::ceil(rough - 1e-9), 1.0);
   const double power = std::pow(10.0, std::floor(std::log10(rough)));
   for (const double factor : {1.0, 2.0, 2.5, 5.0}) {
     if (rough <= factor * power * (1 + 1e-9)) return factor * power;

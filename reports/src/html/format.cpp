@@ -86,6 +86,8 @@ std::string Format(double value, Unit unit) {
   switch (unit) {
     case Unit::kNumber:
       return Significant(value);
+    case Unit::kWhole:
+      return Commas(value);
     case Unit::kPercent:
       return Decimals(100 * value, 1) + "%";
     case Unit::kPoints: {

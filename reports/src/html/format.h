@@ -10,6 +10,7 @@ namespace kvgauge::report {
 
 enum class Unit {
   kNumber,    // 1234.5 -> "1,235"; three significant digits below 1,000
+  kWhole,     // 12; an axis has a tick at no fraction
   kPercent,   // a fraction: 0.123 -> "12.3%"
   kPoints,    // a signed fraction, in points of a hundred: -0.012 -> "−1.2"
   kBytes,     // "12.8 B", "1.5 KiB"

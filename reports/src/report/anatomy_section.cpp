@@ -163,9 +163,10 @@ class Section {
       DepthMap(depths, method, r);
     }
     if (!heads.empty()) {
-      body.Put(R"(<div class="part maps{}"><h3 class="sub">Entries kept, by layer and head</h3>)"
-               R"(<div class="figures tight">{}</div></div>)",
-               {few ? Markup(" few") : Markup(""), heads});
+      body.Put(
+          R"(<div class="part maps{}"><h3 class="sub">Entries kept, in %, by layer and head</h3>)"
+          R"(<div class="figures tight">{}</div></div>)",
+          {few ? Markup(" few") : Markup(""), heads});
     }
     if (!depths.empty()) {
       body.Put(R"(<div class="part maps"><h3 class="sub">Places kept, by layer and depth of the )"
@@ -305,7 +306,7 @@ class Section {
     if (chart.series.empty() && kl.empty()) return;
     body.Put(R"(<div class="part"><h3 class="sub">Fidelity</h3><div class="figures">)");
     if (!chart.series.empty()) {
-      chart.x = Axis::Linear(0, static_cast<double>(layers), Unit::kNumber,
+      chart.x = Axis::Linear(0, static_cast<double>(layers), Unit::kWhole,
                              static_cast<int>(std::clamp<int64_t>(layers, 2, 8)));
       chart.y = Axis::Linear(0, most, Unit::kNumber, 4);
       body.Put(

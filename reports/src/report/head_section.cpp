@@ -211,12 +211,15 @@ Html RowLink(const BoardRow& row) {
 
 Html RunFacts(const std::vector<StoredRun>& runs) {
   Html html;
-  std::set<std::string> machines, commands;
+  std::set<std::string> machines;
+  std::vector<std::string> commands;  // as they were run
   std::string first, last;
   bool open = false;
   for (const StoredRun& run : runs) {
     machines.insert(Scalars(run.run.machine.facts));
-    commands.insert(run.run.command);
+    if (std::ranges::find(commands, run.run.command) == commands.end()) {
+      commands.push_back(run.run.command);
+    }
     if (first.empty() || run.run.started_at < first) first = run.run.started_at;
     last = std::max(last, run.run.finished_at);
     open = open || run.run.finished_at.empty();

@@ -77,7 +77,8 @@ Html ReproduceSection(const PageData& data, const std::string& path, int64_t lay
   for (const auto& [fingerprint, name] : models) {
     html.Put("<div><dt>{}</dt><dd><code>{}</code></dd></div>", {name, fingerprint});
   }
-  html.Put("</dl><details><summary>Protocol: {} signatures</summary>", {signatures.size()});
+  html.Put("</dl><details><summary>Protocol: {}</summary>",
+           {Plural(std::ssize(signatures), "signature", "signatures")});
   for (const auto& [key, signature] : signatures) {
     html.Put(R"(<h4><code>{}</code></h4><p class="soft">{}</p><pre class="code">{}</pre>)",
              {key, Join({signature.second.begin(), signature.second.end()}, ", "),
