@@ -29,9 +29,10 @@ the times and sizes of their abstracts; scores are in packs alone.
     kvgauge reproduce snapkv --model DIR                # plan, run, compare; repeat to go on
     kvgauge reproduce snapkv --from results/reproduce-snapkv.db
 
-The third command prints the plan with the time and memory on this machine, runs it as
-`kvgauge run` does (Ctrl-C stops it, the same command continues, `--limit 20` takes the first 20
-samples of each task), and prints ours beside theirs. `--json` gives the same for programs.
+The second command needs the data of the pack's tasks, which `scripts/fetch_data` gets. The third
+one prints the plan with the time and memory on this machine, runs it as `kvgauge run` does (Ctrl-C
+stops it, the same command continues, `--limit 20` takes the first 20 samples of each task), and
+prints ours beside theirs. `--json` gives the same for programs.
 
 - **agrees**: the 95% interval of our score lies within 1 point (`--margin`) of theirs.
 - **differs**: theirs lies outside that interval by more than its rounding, and the p-value,
