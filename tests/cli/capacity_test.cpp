@@ -270,7 +270,8 @@ TEST_F(CapacityRunTest, AnInterruptionIsNoSuccess) {
   kill(child, SIGINT);
   const Outcome outcome = Wait(child);
   EXPECT_EQ(outcome.exit_code, 130);
-  EXPECT_THAT(outcome.err, HasSubstr(" of 100000 cases\n"));
+  EXPECT_THAT(outcome.err, AllOf(HasSubstr("stopping: what is being measured is given up"),
+                                 HasSubstr(" of 100000 cases\n")));
   EXPECT_THAT(outcome.out, HasSubstr("32 of 32")) << "what was measured is shown";
 }
 
@@ -346,6 +347,16 @@ TEST_F(CapacityRunTest, DraftsAreRecorded) {
     EXPECT_EQ(rows[0].method.variant, "score.window=32");
     for (const SpeculationRow& row : rows) EXPECT_EQ(row.prompt_tokens, 80);
     EXPECT_EQ(store->Runs()->size(), 2u);
+    // The parts of a token's time are medians as the whole is, of both prompts and repetitions.
+    for (size_t i = 0; i < 2; ++i) {
+      std::vector<double> draft_s;
+      for (const SpeculationRow& row : rows) {
+        if (row.form == again[i]["form"]) draft_s.push_back(row.draft_s / 5);
+      }
+      ASSERT_EQ(draft_s.size(), 4u);
+      std::sort(draft_s.begin(), draft_s.end());
+      EXPECT_DOUBLE_EQ(again[i]["draft_token_s"].get<double>(), (draft_s[1] + draft_s[2]) / 2);
+    }
   }
   const Outcome board = Do("leaderboard r.db");
   ASSERT_EQ(board.exit_code, 0) << board.err;

@@ -14,19 +14,30 @@ namespace {
 std::atomic<int> came = 0;
 std::atomic<bool> live_line =
     false;  // standard error is a terminal: a line may be unfinished there
-std::atomic<bool> silent = false;
-static_assert(std::atomic<int>::is_always_lock_free && std::atomic<bool>::is_always_lock_free);
+std::atomic<InterruptOf> interrupted = InterruptOf::kRun;
+static_assert(std::atomic<int>::is_always_lock_free && std::atomic<bool>::is_always_lock_free &&
+              std::atomic<InterruptOf>::is_always_lock_free);
+
+// What cannot be said is no reason to stop otherwise.
+template <size_t N>
+void Say(const char (&text)[N]) {
+  const int error = errno;
+  const size_t begin = live_line ? 0 : 1;
+  if (write(STDERR_FILENO, text + begin, N - 1 - begin) < 0) errno = 0;
+  errno = error;
+}
 
 void OnSignal(int number) {
   if (came.exchange(number) != 0) _exit(128 + number);
-  if (silent) return;
-  static constexpr char kText[] =
-      "\nstopping: samples that are running are finished first; once more leaves at once\n";
-  const int error = errno;
-  const size_t begin = live_line ? 0 : 1;
-  // What cannot be said is no reason to stop otherwise.
-  if (write(STDERR_FILENO, kText + begin, sizeof(kText) - 1 - begin) < 0) errno = 0;
-  errno = error;
+  switch (interrupted) {
+    case InterruptOf::kRun:
+      return Say(
+          "\nstopping: samples that are running are finished first; once more leaves at once\n");
+    case InterruptOf::kBench:
+      return Say("\nstopping: what is being measured is given up; once more leaves at once\n");
+    case InterruptOf::kWorker:
+      return;
+  }
 }
 
 void Install(void (*handler)(int)) {
@@ -39,12 +50,12 @@ void Install(void (*handler)(int)) {
 
 }  // namespace
 
-InterruptGuard::InterruptGuard(bool worker) {
+InterruptGuard::InterruptGuard(InterruptOf whose) {
   came = 0;
-  silent = worker;
+  interrupted = whose;
   live_line = isatty(STDERR_FILENO) == 1;
   Install(OnSignal);
-  if (worker) std::signal(SIGINT, SIG_IGN);
+  if (whose == InterruptOf::kWorker) std::signal(SIGINT, SIG_IGN);
 }
 
 InterruptGuard::~InterruptGuard() { Install(SIG_DFL); }

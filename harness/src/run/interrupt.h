@@ -5,12 +5,17 @@
 
 namespace kvgauge {
 
+enum class InterruptOf {
+  kRun,     // finishes the samples that it has begun
+  kWorker,  // of a run that another process leads and interrupts (SIGTERM). It says nothing, and
+            // Ctrl-C, which a terminal sends to both, is the other one's
+  kBench,   // gives up what it is measuring
+};
+
 // Handlers are in place while it lives. One at a time.
 class InterruptGuard {
  public:
-  // `worker`: of a run that another process leads and interrupts (SIGTERM). It says nothing, and
-  // Ctrl-C, which a terminal sends to both, is the other one's.
-  explicit InterruptGuard(bool worker = false);
+  explicit InterruptGuard(InterruptOf whose);
   ~InterruptGuard();
   InterruptGuard(const InterruptGuard&) = delete;
   InterruptGuard& operator=(const InterruptGuard&) = delete;

@@ -585,7 +585,7 @@ Result<int> ExecuteRunCommand(const RunOptions& asked) {
     KVG_TRY(RunPlanCommand(options));
     return kExitOk;
   }
-  const InterruptGuard interrupt(work != nullptr);
+  const InterruptGuard interrupt(work != nullptr ? InterruptOf::kWorker : InterruptOf::kRun);
   RunProgress progress(options.quiet, work != nullptr ? &work->counters() : nullptr);
   if (!options.quiet) {
     progress.Note(StrCat("run ", config.name, ": ", Counted(std::ssize(config.models), "model"),

@@ -650,7 +650,7 @@ Result<int> RunBenchCapacity(const BenchCapacityOptions& options) {
   if (!options.save_trace.empty()) KVG_TRY(WriteFile(options.save_trace, WriteTrace(run.trace)));
   CapacityBench bench(options, run);
   KVG_TRY(bench.Start());
-  const InterruptGuard guard;
+  const InterruptGuard guard(InterruptOf::kBench);
   KVG_TRY(bench.Run(guard));
   KVG_TRY(bench.Finish(guard));
   if (options.json) {

@@ -49,8 +49,8 @@ struct DraftMeasure {
   int64_t gamma = 0;
   int64_t checks = 0, drafted = 0, accepted = 0, tokens = 0;
   std::vector<int64_t> drafted_at, accepted_at;
-  std::vector<double> token_s, full_token_s, speedups;  // one a prompt and repetition
-  double draft_s = 0, check_s = 0, other_s = 0;
+  // One a prompt and repetition: of a token, and of it the draft's steps, the checks and the rest.
+  std::vector<double> token_s, full_token_s, speedups, draft_s, check_s, other_s;
   int64_t judge_bytes = 0, draft_bytes = 0, held_bytes = 0;  // of the first prompt
   int64_t not_engaged = 0;
   std::string not_engaged_because;
@@ -411,9 +411,9 @@ class SpeculateBench {
     m.token_s.push_back(row.seconds() / steps);
     m.full_token_s.push_back(row.full_s / steps);
     m.speedups.push_back(row.full_s / row.seconds());
-    m.draft_s += row.draft_s;
-    m.check_s += row.check_s;
-    m.other_s += row.other_s;
+    m.draft_s.push_back(row.draft_s / steps);
+    m.check_s.push_back(row.check_s / steps);
+    m.other_s.push_back(row.other_s / steps);
     if (row.repetition > 0) return;
     m.checks += row.checks;
     m.drafted += row.drafted;
@@ -450,16 +450,14 @@ void SpeculateBench::Print() const {
   std::vector<std::vector<std::string>> table;
   for (const DraftMeasure& m : all_) {
     const ChosenMethod& chosen = m.line->chosen;
-    const auto times = static_cast<double>(m.token_s.size());
-    const auto steps = static_cast<double>(std::max<int64_t>(1, options_.answer_tokens - 1));
     table.push_back(
         {m.line->form.empty() ? chosen.method.id : StrCat(m.line->form, ": ", chosen.method.id),
          chosen.budget.ToString(), StrCat(m.gamma), Fixed(100 * m.acceptance(), 1),
          Fixed(m.tokens_per_check(), 2), Fixed(1e3 * MedianSpeculated(m.token_s), 2),
          Fixed(1e3 * MedianSpeculated(m.full_token_s), 2), Fixed(MedianSpeculated(m.speedups), 2),
-         StrCat(Fixed(1e3 * m.draft_s / times / steps, 2), " / ",
-                Fixed(1e3 * m.check_s / times / steps, 2), " / ",
-                Fixed(1e3 * m.other_s / times / steps, 2)),
+         StrCat(Fixed(1e3 * MedianSpeculated(m.draft_s), 2), " / ",
+                Fixed(1e3 * MedianSpeculated(m.check_s), 2), " / ",
+                Fixed(1e3 * MedianSpeculated(m.other_s), 2)),
          HumanBytes(m.draft_bytes), HumanBytes(m.held_bytes)});
   }
   PrintTable({"draft", "budget", "drafted", "accepted %", "tokens a check", "token ms",
@@ -501,6 +499,9 @@ Json SpeculateBench::ToJson() const {
                     {"accepted_at", m.accepted_at},
                     {"token_s", MedianSpeculated(m.token_s)},
                     {"full_token_s", MedianSpeculated(m.full_token_s)},
+                    {"draft_token_s", MedianSpeculated(m.draft_s)},
+                    {"check_token_s", MedianSpeculated(m.check_s)},
+                    {"other_token_s", MedianSpeculated(m.other_s)},
                     {"speedup", MedianSpeculated(m.speedups)},
                     {"speedups", m.speedups},
                     {"judge_bytes", m.judge_bytes},
@@ -528,7 +529,7 @@ Result<int> RunBenchSpeculate(const BenchSpeculateOptions& options) {
   }
   SpeculateBench bench(options);
   KVG_TRY(bench.Start());
-  const InterruptGuard guard;
+  const InterruptGuard guard(InterruptOf::kBench);
   KVG_TRY(bench.Run(guard));
   KVG_TRY(bench.Finish(guard));
   if (options.json) {
