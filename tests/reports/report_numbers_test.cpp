@@ -133,6 +133,7 @@ TEST_F(ReportNumbers, ExperimentalMethodsAreMarkedAndTheMarkIsExplained) {
   const std::string html = Page();
   EXPECT_TRUE(Holds(RowOf(html, "untried"), kMark));
   EXPECT_FALSE(Holds(RowOf(html, "method1"), kMark));
+  EXPECT_TRUE(Holds(html, " * marks an experimental method: no independent implementation"));
   EXPECT_TRUE(Holds(html, "<dt>*</dt><dd>Experimental: no independent implementation"));
 }
 

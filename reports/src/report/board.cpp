@@ -319,6 +319,12 @@ std::string ScoreRule(const Board& board) {
   std::string rule =
       "Scores are of 100, with the 95% interval of the mean below; differences to the full cache "
       "are of the same samples.";
+  if (std::ranges::any_of(board.rows,
+                          [](const BoardRow& row) { return row.method.experimental; })) {
+    rule.append(
+        " * marks an experimental method: no independent implementation has confirmed what it "
+        "does.");
+  }
   for (const LeaderboardTable* table : board.groups) {
     if (table->digits < 0) continue;
     rule.append(
