@@ -32,6 +32,35 @@ void Hide(LayerView& view, int64_t head, int64_t first, QueryRows rows, int64_t 
   ops.Combine(logits, hidden, Binary::kAdd, logits);
 }
 
+// `n` times a number. A graph of a device repeats this for other numbers, which are sent with the
+// step.
+Tensor Everywhere(LayerView& view, float number, int64_t n) {
+  if (Repeating(view) == nullptr) return Filled(view, n, number);
+  return Spread(view, Upload(view, std::span<const float>(&number, 1)), n)[0];
+}
+
+// The same of one row of queries, for each `run` of entries by its last one. Columns behind the
+// last run mean nothing.
+void HideRuns(LayerView& view, int64_t head, int64_t first, int64_t run, int64_t last_hidden,
+              const Tensor& scores) {
+  Ops& ops = view.ops();
+  const int64_t runs = scores.shape[1], count = view.lengths()[head] - first;
+  RepeatingView* const repeating = Repeating(view);
+  const Tensor all =
+      repeating != nullptr ? repeating->RoomyPositions(head, first) : view.Positions(head, first);
+  std::vector<int32_t> last;
+  for (int64_t r = 0; r < runs; ++r) {
+    last.push_back(static_cast<int32_t>(std::min((r + 1) * run, count) - 1));
+  }
+  const Tensor ends = view.Scratch(DType::kI32, {runs}), seen = view.Scratch(DType::kF32, {runs});
+  const Tensor limit = Everywhere(view, static_cast<float>(last_hidden), runs);
+  ops.select->Gather(AsColumn(all), Upload(view, last), AsColumn(ends));
+  ops.rows->Convert(ends, seen);
+  ops.rows->Combine(limit, seen, Binary::kLess, seen);  // 1: seen
+  ops.rows->Activate(seen, Activation::kLog, seen);     // 0, or -inf
+  ops.rows->Combine(scores, seen, Binary::kAdd, scores);
+}
+
 // The first `count` columns of logits become -inf. A graph of a device repeats this for other
 // counts, which are sent with the step; Scratch is 0 behind them.
 void HideFirst(LayerView& view, int64_t count, const Tensor& roomy) {
@@ -73,6 +102,8 @@ void Shares(LayerView& view, const Tensor& roomy, int64_t count, float scale, in
   if (window > 0 && rows.apart == 0 && AreInOrder(view, head)) {
     const int64_t last = LastHidden(view, rows.position, window);
     HideFirst(view, std::clamp<int64_t>(last + 1 - first, 0, count), roomy);
+  } else if (window > 0 && count > 0 && rows.apart == 0 && Repeating(view) != nullptr) {
+    HideRuns(view, head, first, 1, LastHidden(view, rows.position, window), roomy);
   } else if (window > 0) {
     Hide(view, head, first, rows, window, products);
   }
@@ -124,34 +155,22 @@ void HideFromNewest(LayerView& view, int64_t head, int64_t first, int64_t run, i
                     const Tensor& scores) {
   const int64_t window = HidingWindow(view, QueryRows::Newest(view), 1);
   if (window == 0 || count == 0) return;
-  if (!AreInOrder(view, head)) return HideFromNewest(view, head, first, run, First(scores, count));
+  const int64_t last = LastHidden(view, view.tokens() - 1, window);
+  if (!AreInOrder(view, head)) {
+    const bool roomy = Repeating(view) != nullptr;
+    return HideRuns(view, head, first, run, last, roomy ? scores : First(scores, count));
+  }
   // Runs whose last entries are so many are hidden; the last run may be of fewer.
-  const int64_t entries = view.lengths()[head] - first;
-  const int64_t hidden = LastHidden(view, view.tokens() - 1, window) + 1 - first;
+  const int64_t entries = view.lengths()[head] - first, hidden = last + 1 - first;
   const int64_t runs = hidden >= entries ? count : std::max<int64_t>(hidden, 0) / run;
   HideFirst(view, std::min(runs, count), scores);
 }
 
 void HideFromNewest(LayerView& view, int64_t head, int64_t first, int64_t run,
                     const Tensor& scores) {
-  const int64_t runs = scores.shape[1];
   const int64_t window = HidingWindow(view, QueryRows::Newest(view), 1);
-  if (window == 0 || runs == 0) return;
-  Ops& ops = view.ops();
-  const Tensor all = view.Positions(head, first);
-  const int64_t count = all.shape[0];
-  std::vector<int32_t> last;
-  for (int64_t r = 0; r < runs; ++r) {
-    last.push_back(static_cast<int32_t>(std::min((r + 1) * run, count) - 1));
-  }
-  const Tensor ends = view.Scratch(DType::kI32, {runs});
-  const Tensor seen = view.Scratch(DType::kF32, {runs}), limit = view.Scratch(DType::kF32, {runs});
-  ops.select->Gather(AsColumn(all), Upload(view, last), AsColumn(ends));
-  ops.rows->Convert(ends, seen);
-  ops.rows->Fill(static_cast<float>(LastHidden(view, view.tokens() - 1, window)), limit);
-  ops.rows->Combine(limit, seen, Binary::kLess, seen);  // 1: seen
-  ops.rows->Activate(seen, Activation::kLog, seen);     // 0, or -inf
-  ops.rows->Combine(scores, seen, Binary::kAdd, scores);
+  if (window == 0 || scores.shape[1] == 0) return;
+  HideRuns(view, head, first, run, LastHidden(view, view.tokens() - 1, window), scores);
 }
 
 }  // namespace kvgauge

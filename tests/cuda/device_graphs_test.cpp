@@ -169,6 +169,16 @@ TEST_F(DeviceGraphs, StepsOfReadersBehindWindowsAreReplayed) {
   check("sparq", {"read.tokens=32", "read.rank=8", "read.local=8"});
 }
 
+// The same where a head has lost entries, so that the window hides others than its first.
+TEST_F(DeviceGraphs, StepsOfReadersOfWhatIsLeftBehindWindowsAreReplayed) {
+  const RepeatedWork::Counts counts =
+      ExpectSameBits("gemma", {"rocketkv"}, {Sample(200, 8, 40)}, nullptr, {"read.tokens=24"});
+  EXPECT_GE(counts.recorded, 1);
+  if (!cuda::kComparesMembers) return;
+  EXPECT_LE(counts.recorded, 3);
+  EXPECT_GE(counts.replayed, 34);
+}
+
 // A choice is held for some steps: there are steps of two kinds, and of more where the page of some
 // heads begins between two choices.
 TEST_F(DeviceGraphs, StepsThatHoldAChoiceAreReplayed) {
@@ -240,9 +250,31 @@ TEST_F(DeviceGraphs, StepsThatReadWhatAnotherChoseAreReplayed) {
   }
 }
 
+// Sequences of other lengths, which choose at other times and end earlier.
+TEST_F(DeviceGraphs, StepsThatReadWhatAnotherChoseHaveCompany) {
+  const auto check = [](const char* kind, const char* id,
+                        const std::vector<std::string>& settings) {
+    SCOPED_TRACE(StrCat(kind, " ", id));
+    const RepeatedWork::Counts counts = ExpectSameBits(
+        kind, {id, id}, {Sample(120, 8, 30), Sample(70, 9, 20)}, nullptr, settings, false);
+    EXPECT_GT(counts.recorded, 0);
+  };
+  const std::vector<std::string> kivi = {"store.id=kivi", "store.group=16", "store.residual=16"};
+  const auto coded = [&](std::vector<std::string> settings) {
+    settings.insert(settings.end(), kivi.begin(), kivi.end());
+    return settings;
+  };
+  check("gqa", "recycled_attention", coded({"read.tokens=40", "read.stride=4"}));
+  check("gqa", "loopserve", coded({"read.tokens=40", "read.steps=4"}));
+  check("gqa", "a2ats", coded({"read.share=0.2"}));
+  check("gemma", "loopserve", {"read.tokens=40", "read.steps=5"});
+  check("gemma", "a2ats", {"read.share=0.2"});
+  check("gqa", "rekv", {});
+}
+
 // Pictures join what is read of a text.
 TEST_F(DeviceGraphs, StepsThatPicturesJoinAreReplayed) {
-  for (const char* kind : {"gqa", "three_axes"}) {
+  for (const char* kind : {"gqa", "three_axes", "gemma"}) {
     const RepeatedWork::Counts counts = ExpectSameBits(kind, {"calibquant"}, {VisualSample(8, 30)});
     EXPECT_GE(counts.recorded, 1) << kind;
     if (!cuda::kComparesMembers) continue;

@@ -73,17 +73,15 @@ TEST_F(DeviceMemory, WhatIsLackingIsTheResultOfTheCellsThatLackIt) {
 
 // Wherever in a run it is that a few allocations in a row find no room: the run goes on, and a cell
 // has the answer it has otherwise, or the lack of memory as its result.
-TEST_F(DeviceMemory, AnyAllocationMayFail) {
-  const Budget half = {Budget::Kind::kFraction, 0.5};
-  const Method h2o = LoadShipped("h2o"), kivi = LoadShipped("kivi_2bit"),
-               quest = LoadShipped("quest");
-  const std::vector<EngineSample> samples = {Sample(96, 8, 4)};
+void ExpectAnyAllocationMayFail(const std::vector<const Method*>& methods,
+                                const std::vector<EngineSample>& samples) {
   constexpr int64_t kRefused = 4;
   const auto run = [&](int64_t granted) {
     const TinyModel tiny = MakeTinyModel("gqa");  // with scratch of its own
-    const std::vector<Contender> contenders = {{&h2o, half, tiny.model.get()},
-                                               {&kivi, {}, tiny.model.get()},
-                                               {&quest, {}, tiny.model.get()}};
+    std::vector<Contender> contenders;
+    for (const Method* method : methods) {
+      contenders.push_back({method, HalfBudget(*method), tiny.model.get()});
+    }
     if (granted >= 0) RefuseAllocations(granted, kRefused);
     return RunContenders(contenders, samples);
   };
@@ -110,6 +108,20 @@ TEST_F(DeviceMemory, AnyAllocationMayFail) {
   }
   EXPECT_GT(failed, 5);
   EXPECT_GT(mixed, 0);
+}
+
+TEST_F(DeviceMemory, AnyAllocationMayFail) {
+  const Method h2o = LoadShipped("h2o"), kivi = LoadShipped("kivi_2bit"),
+               quest = LoadShipped("quest");
+  ExpectAnyAllocationMayFail({&h2o, &kivi, &quest}, {Sample(96, 8, 4)});
+}
+
+// Steps that found no memory choose as they would have; sequences join those that have begun.
+TEST_F(DeviceMemory, AnyAllocationMayFailWhereReadersHoldChoices) {
+  const Method loopserve = LoadShipped("loopserve", {"read.tokens=16", "read.steps=1"}),
+               recycled = LoadShipped("recycled_attention", {"read.tokens=16", "read.stride=2"}),
+               a2ats = LoadShipped("a2ats", {"read.share=0.1"});
+  ExpectAnyAllocationMayFail({&loopserve, &recycled, &a2ats}, {Sample(90, 8, 8), Sample(60, 9, 3)});
 }
 
 TEST_F(DeviceMemory, WeightsThatFindNoRoomAreAnError) {

@@ -19,6 +19,9 @@ class RepeatingView {
   virtual Tensor Filled(KvSide side, int64_t head, int64_t first, int64_t rows) = 0;
   // The newest entry's key before rotation: [1, key_dim].
   virtual Tensor NewestRawKey(int64_t head) = 0;
+  // As LayerView::Positions, with numbers behind them that mean nothing, so that as many come until
+  // the head begins another 64 entries.
+  virtual Tensor RoomyPositions(int64_t head, int64_t first) = 0;
   // As LayerView::Keys, with rows behind them that mean nothing, so that as many come until a head
   // begins another 64 entries. They lie where those of the head before lay.
   virtual Tensor RoomyKeys(int64_t head, int64_t first) = 0;

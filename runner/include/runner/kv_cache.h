@@ -231,6 +231,8 @@ class KvCache {
   // Copies the positions of entries [first, first + n) into [n] i32 on the cache's device, without
   // waiting.
   void ReadPositions(int64_t layer, int64_t head, int64_t first, Tensor out) const;
+  // The same from `first` on, where out may be longer: what comes behind the entries means nothing.
+  void ReadRoomyPositions(int64_t layer, int64_t head, int64_t first, Tensor out) const;
   std::vector<float> LogWeights(int64_t layer, int64_t head) const;  // 0 if none are stored
 
   // The bytes of this sequence as if it were alone: blocks that forks share count in full.

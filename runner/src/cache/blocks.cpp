@@ -83,9 +83,9 @@ bool BlockList::OwnsFrom(int64_t first) {
   return true;
 }
 
-Tensor EntryArray::view() const {
+Tensor EntryArray::First(int64_t count) const {
   if (size_ == 0) return {};
-  Tensor view = pool_->Bytes(memory_[0], size_);
+  Tensor view = pool_->Bytes(memory_[0], count);
   view.dtype = dtype_;
   return view;
 }

@@ -156,7 +156,9 @@ class EntryArray {
 
   bool empty() const { return size_ == 0; }
   int64_t size() const { return size_; }
-  Tensor view() const;
+  Tensor view() const { return First(size_); }
+  // With the room behind the numbers, where anything may stand.
+  Tensor roomy_view() const { return First(room_); }
   template <class T>
   const T* data() const {
     return size_ == 0 ? nullptr : static_cast<const T*>(memory_[0]);
@@ -192,6 +194,7 @@ class EntryArray {
   int64_t allocated_bytes() const { return memory_.allocated_bytes(); }
 
  private:
+  Tensor First(int64_t count) const;
   void AppendBits(const void* numbers, int64_t count);
   Status AssignBits(const void* numbers, int64_t count);
   void Fetch(void* out) const;

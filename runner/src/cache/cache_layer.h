@@ -105,6 +105,9 @@ class CacheLayer {
   // The positions of entries [first, first + n): where the cache lies, or, where an entry's place
   // is its position, in `memory` on the host.
   Tensor PositionsOf(int64_t head, int64_t first, int64_t n, std::vector<int32_t>* memory) const;
+  // The same, where some of the n may lie behind the last entry: those of them that have memory.
+  Tensor RoomyPositionsOf(int64_t head, int64_t first, int64_t n,
+                          std::vector<int32_t>* memory) const;
   // Which position each entry's key turns by, where keys are raw.
   Tensor RotationsOf(int64_t head, int64_t first, int64_t n, std::vector<int32_t>* memory) const;
   std::vector<int32_t> Positions(int64_t head) const { return entries_.Positions(head); }

@@ -27,6 +27,14 @@ Tensor CacheLayer::PositionsOf(int64_t head, int64_t first, int64_t n,
                            : Counted(first, n, memory);
 }
 
+Tensor CacheLayer::RoomyPositionsOf(int64_t head, int64_t first, int64_t n,
+                                    std::vector<int32_t>* memory) const {
+  const HeadEntries& one = entries_.heads[static_cast<size_t>(head)];
+  if (!one.has_positions) return Counted(first, n, memory);
+  const Tensor all = one.positions.roomy_view();
+  return all.Slice(first, std::min(first + n, all.shape[0]));
+}
+
 void CacheLayer::Read(KvSide side, int64_t head, int64_t first, Tensor rows) const {
   const int64_t n = rows.shape[0], dim = entries_.HeadDim(side);
   KVG_CHECK(first >= 0 && first + n <= length(head), "entries outside the head");

@@ -527,6 +527,13 @@ void KvCache::ReadPositions(int64_t layer, int64_t head, int64_t first, Tensor o
   ops(layer).memory->Copy(layers_[layer]->PositionsOf(head, first, out.shape[0], &counted), out);
 }
 
+void KvCache::ReadRoomyPositions(int64_t layer, int64_t head, int64_t first, Tensor out) const {
+  KVG_CHECK(first >= 0 && first < length(layer, head), "entries outside the head");
+  std::vector<int32_t> counted;
+  const Tensor held = layers_[layer]->RoomyPositionsOf(head, first, out.shape[0], &counted);
+  ops(layer).memory->Copy(held, out.Slice(0, held.shape[0]));
+}
+
 std::vector<float> KvCache::LogWeights(int64_t layer, int64_t head) const {
   return layers_[layer]->LogWeights(head);
 }

@@ -301,6 +301,13 @@ Tensor CacheView::NewestRawKey(int64_t head) {
   return key;
 }
 
+Tensor CacheView::RoomyPositions(int64_t head, int64_t first) {
+  const int64_t count = RoundedToPages(first + Count(head, first)) - first;
+  const Tensor out = EntryRows(DType::kI32, {count});
+  source_.cache->ReadRoomyPositions(layer_, head, first, out);
+  return out;
+}
+
 Tensor CacheView::RoomyKeys(int64_t head, int64_t first) {
   const int64_t rows = RoundedToPages(first + Count(head, first)) - first;
   const int64_t dim = source_.cache->format(layer_).key_dim;

@@ -120,6 +120,7 @@ class CacheView final : public LayerView, public RepeatingView {
   Tensor Keys(int64_t head, int64_t first) override;
   Tensor Filled(KvSide side, int64_t head, int64_t first, int64_t rows) override;
   Tensor NewestRawKey(int64_t head) override;
+  Tensor RoomyPositions(int64_t head, int64_t first) override;
   Tensor RoomyKeys(int64_t head, int64_t first) override;
   Tensor RoomyValues(int64_t head, int64_t first) override;
   bool InOrder(int64_t head) const override;
