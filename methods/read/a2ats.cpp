@@ -405,7 +405,9 @@ class A2ats final : public Reader, public RepeatingReader {
         ops.select->Gather(AsColumn(products[g]), codes,
                            AsColumn(order[g].Slice(first, first + room)));
       }
-      ops.rows->FillColumns(kForcedScore, length - last, length, order);
+      if (Repeating(view) != nullptr) {  // others have no room to write over the last ones
+        ops.rows->FillColumns(kForcedScore, length - last, length, order);
+      }
     }
     const int64_t read = first + last + picks;
     const std::vector<int32_t> counts(static_cast<size_t>(group), static_cast<int32_t>(read));

@@ -112,17 +112,23 @@ class LoopServeReads final : public Reader, public CopiedReader, public Repeatin
       MarkChosenAndLater(view, entries, prompt, view.lengths()[head], of_head);
     }
     if (chooses) progress.chosen_at = taken;
-    // A device repeats this for the next step, whose place is sent with it.
-    const auto place = static_cast<int32_t>(taken % steps_);
-    const int64_t numbers = shape.query_heads * shape.key_dim;
-    const Tensor row = view.Scratch(DType::kF32, {shape.query_heads, shape.key_dim});
-    view.ops().rows->Convert(q, row);
-    view.ops().select->Scatter(row.Reshape({1, numbers}), Upload(view, std::span(&place, 1)),
-                               ring.Reshape({steps_, numbers}));
+    KeepQuery(view, q, taken % steps_, ring);
     return chosen;
   }
 
  private:
+  // A device repeats this for the next step, whose place is sent with it.
+  void KeepQuery(LayerView& view, const Tensor& q, int64_t at, const Tensor& ring) const {
+    Ops& ops = view.ops();
+    if (Repeating(view) == nullptr) return ops.rows->Convert(q, ring[at]);
+    const auto place = static_cast<int32_t>(at);
+    const int64_t heads = ring.shape[1], numbers = heads * ring.shape[2];
+    const Tensor row = view.Scratch(DType::kF32, {heads, ring.shape[2]});
+    ops.rows->Convert(q, row);
+    ops.select->Scatter(row.Reshape({1, numbers}), Upload(view, std::span(&place, 1)),
+                        ring.Reshape({steps_, numbers}));
+  }
+
   // For as many of the prompt as are read.
   void AllocateEntries(LayerView& view, Progress& progress) const {
     int64_t all = 0;
