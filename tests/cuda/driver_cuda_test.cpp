@@ -22,7 +22,7 @@ using kvgauge::StrCat;
 int current = 0;  // device, of the only thread
 int full = -1;    // the device without room for a context
 bool lost = false;
-bool no_capture = false;
+bool no_begin = false, no_capture = false;
 bool unloading = false;  // the runtime, as the process ends
 int no_launch = 0;       // launches of graphs to come that find no room
 int live_graphs = 0, launches = 0;
@@ -113,7 +113,9 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) { return Note("wait", str
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
   return Note(StrCat("wait for ", NumberOf(event), " in").c_str(), stream);
 }
-cudaError_t cudaStreamBeginCapture(cudaStream_t, cudaStreamCaptureMode) { return cudaSuccess; }
+cudaError_t cudaStreamBeginCapture(cudaStream_t, cudaStreamCaptureMode) {
+  return no_begin ? cudaErrorIllegalState : cudaSuccess;
+}
 cudaError_t cudaStreamEndCapture(cudaStream_t, cudaGraph_t* graph) {
   *graph = no_capture ? nullptr : Handle<cudaGraph_t>(1);
   return no_capture ? cudaErrorStreamCaptureInvalidated : cudaSuccess;
@@ -346,6 +348,34 @@ TEST(DriverOnCuda, AGraphThatIsNotLaunchedIsCountedAsNone) {
   no_launch = 0;
   for (int i = 0; i < 80; ++i) recorder.Run(body);
   EXPECT_EQ(recorder.counts().recorded, 3);
+}
+
+// A capture that does not begin leaves no graph whose work nobody knows any more.
+TEST(DriverOnCuda, AGraphIsGivenUpWhereItsCaptureDoesNotBegin) {
+  const Stream stream = BegunStream(0);
+  void* const data = Malloc(8, stream);
+  Recorder recorder(stream);
+  int64_t size_bytes = 4;
+  const auto body = [&] {
+    if (size_bytes > 0) Fill(data, 0, size_bytes, stream);
+  };
+  const int before = live_graphs;
+  for (int i = 0; i < 2; ++i) recorder.Run(body);
+  size_bytes = 6;
+  recorder.Run(body);
+  EXPECT_EQ(recorder.counts().recorded, 2);
+  EXPECT_EQ(live_graphs, before + 2);
+  no_begin = true;
+  size_bytes = 8;
+  recorder.Run(body);
+  no_begin = false;
+  EXPECT_EQ(recorder.counts().plain, 2);
+  EXPECT_EQ(live_graphs, before + 1);
+  size_bytes = 0;
+  recorder.Run(body);
+  EXPECT_EQ(recorder.counts().replayed, 0);
+  Free(data);
+  Called();
 }
 
 // Objects of static lifetime may go when the runtime is already gone.

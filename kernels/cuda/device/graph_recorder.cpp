@@ -97,7 +97,10 @@ Recorder::Outcome Recorder::Compare(const std::function<void()>& body) {
 Recorder::Outcome Recorder::Try(Mode mode, const std::function<void()>& body) {
   if (mode == Mode::kRecord) {
     recordings_[0].log.clear();
-    if (!BeginCapture(stream_)) return Outcome::kNotRecordable;
+    if (!BeginCapture(stream_)) {
+      DropGraph();  // which the log no longer tells of
+      return Outcome::kNotRecordable;
+    }
   }
   mode_ = mode;
   compared_ = 0;
