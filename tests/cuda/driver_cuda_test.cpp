@@ -378,6 +378,37 @@ TEST(DriverOnCuda, AGraphIsGivenUpWhereItsCaptureDoesNotBegin) {
   Called();
 }
 
+// What a call gave up that came to nothing goes once, and makes room for the work that is done
+// instead.
+TEST(DriverOnCuda, WhatAComparisonFreesGoesBeforeTheWork) {
+  const Stream stream = BegunStream(0);
+  void* const kept = Malloc(4, stream);
+  Recorder recorder(stream);
+  void* old = nullptr;
+  bool waits = false;
+  const auto body = [&] {
+    Fill(kept, 0, 4, stream);
+    Free(std::exchange(old, nullptr));
+    if (waits) Wait(stream);
+  };
+  for (int i = 0; i < 2; ++i) recorder.Run(body);
+  ASSERT_EQ(recorder.counts().recorded, 1);
+  old = Malloc(4, stream);
+  Called();
+  recorder.Run(body);
+  EXPECT_EQ(recorder.counts().replayed, 1);
+  EXPECT_THAT(Called(),
+              ElementsAre("reach 4", "graph 1 on 0", "record 4 in 1 on 0", "give 1 on 0"));
+  waits = true;
+  old = Malloc(4, stream);
+  Called();
+  recorder.Run(body);
+  EXPECT_EQ(recorder.counts().plain, 2);
+  EXPECT_THAT(Called(), ElementsAre("reach 4", "give 1 on 0", "fill 1 on 0", "wait 1 on 0"));
+  Free(kept);
+  Called();
+}
+
 // Objects of static lifetime may go when the runtime is already gone.
 TEST(DriverOnCuda, NothingIsAskedOfARuntimeThatIsGone) {
   const Stream stream = BegunStream(0);

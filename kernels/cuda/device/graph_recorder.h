@@ -51,7 +51,9 @@ class Recorder {
 
   // Calls `body` until it is submitted: once or, where a graph has to be made or given up, more
   // often, and then nothing came of the calls before the last. Its sends and launches go to this
-  // recorder's stream, its buffers are older than it, and it does not call Run.
+  // recorder's stream, its buffers are older than it, and it does not call Run. What a call frees
+  // is freed once: behind the graph or, where none is launched, before the last call, which
+  // does not have it: its owner gave it up.
   void Run(const std::function<void()>& body);
 
   const Counts& counts() const { return counts_; }
