@@ -76,15 +76,20 @@
     return to;
   };
 
-  // What scrolls can be scrolled by keys. Asked only of what is laid out: to ask the others would
-  // lay out the whole page at once.
-  const reach = new IntersectionObserver(entries => {
-    for (const {target, isIntersecting} of entries) {
-      if (!isIntersecting) continue;
-      const scrolls = target.scrollWidth > target.clientWidth + 1 || target.scrollHeight > target.clientHeight + 1;
-      if (scrolls && !target.querySelector('a,button,[tabindex="0"]')) target.tabIndex = 0;
-    }
-  }, {rootMargin: '1000000px'});
+  // What scrolls can be scrolled by keys, by a single pixel too. Windows become narrow, columns come
+  // and go: each change of a size asks anew. What is not laid out has no size, and asks when it is.
+  const reach = node => {
+    const scrolls = node.scrollWidth > node.clientWidth || node.scrollHeight > node.clientHeight;
+    if (scrolls && !node.querySelector('a,button,[tabindex="0"]')) node.tabIndex = 0;
+    else if (node !== document.activeElement) node.removeAttribute('tabindex');
+  };
+  const scrollers = '.scroll,pre.code,.pictures';
+  const sizes = new ResizeObserver(entries =>
+    new Set(entries.map(entry => entry.target.closest(scrollers))).forEach(reach));
+  const reachable = node => {
+    sizes.observe(node);
+    if (node.firstElementChild) sizes.observe(node.firstElementChild);
+  };
 
   // Rows and the marks that stand for them.
   const marks = new Map();
@@ -100,7 +105,7 @@
       if (!marks.has(id)) marks.set(id, []);
       marks.get(id).push(mark);
     }
-    all('.scroll,pre.code', part).forEach(node => reach.observe(node));
+    all('.scroll,pre.code', part).forEach(reachable);
   };
   equip(document);
 
@@ -510,7 +515,7 @@
     }
     if (shows) {
       node.append(whose, pictures);
-      reach.observe(pictures);
+      reachable(pictures);
     }
     node.append(make('table', {class: 'plain answers'}, make('thead', {}, make('tr', {}, ...head)), body));
     return node;
