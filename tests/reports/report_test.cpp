@@ -13,6 +13,7 @@
 #include "core/json.h"
 #include "core/rng.h"
 #include "reports/html_check.h"
+#include "reports/leaderboard_fixture.h"
 #include "reports/report_scene.h"
 #include "reports/store_fixture.h"
 #include "src/html/format.h"
@@ -92,6 +93,50 @@ TEST(ReportTest, SaysWhatTheStoreSays) {
   EXPECT_TRUE(Holds(html, "✕ no"));  // it was not engaged
   EXPECT_TRUE(Holds(html, "kvgauge run configs/runs/leaderboard.json"));
   EXPECT_TRUE(Holds(html, "out of memory: the pool of 64 MiB is full"));
+}
+
+// Two moments of compression rank two methods in other orders, and a draft comes of the second.
+TEST(ReportTest, AMethodHasOneSignOnAPage) {
+  Board board;
+  for (const std::string at : {"context", "prompt"}) {
+    const auto add = [&](const std::string& method, const std::string& budget,
+                         const std::function<Given(int)>& give) {
+      CellRow cell = Cell(method, budget);
+      cell.identity += at;
+      cell.compress_at = at;
+      board.Add(cell, 8, give);
+    };
+    add("full", "none", Half);
+    add("h2o", "10%", Losing(at == "context" ? 0 : 3));
+    add("tova", "10%", Losing(at == "context" ? 3 : 0));
+  }
+  SpeculationRow draft = TestSpeculation(1, 2, 0, 0);
+  draft.model = Cell("full").model;
+  draft.method = Cell("tova").method;
+  MustOk(board.get().WriteSpeculation(Must(board.get().AddRun(TestRun("drafts"))), draft));
+  const std::string html = Must(RenderReport(board.get()));
+  const auto signs_of = [](const std::string& part, const std::string& begin) {
+    std::set<std::string> signs;
+    for (size_t at = part.find(begin); at != std::string::npos; at = part.find(begin, at + 1)) {
+      const std::string mark = part.substr(at, part.find("</svg>", at) - at);
+      const size_t sign = mark.find("#v-");
+      signs.insert(sign == std::string::npos ? "none" : mark.substr(sign, 4));
+    }
+    return signs;
+  };
+  std::map<std::string, std::set<std::string>> signs;
+  const std::string begin = "<span class=\"one\">";
+  for (size_t at = html.find(begin); at != std::string::npos; at = html.find(begin, at + 1)) {
+    const std::string entry = html.substr(at, html.find("</span>", at) - at);
+    signs[entry.substr(entry.find("</svg>") + 7)].merge(signs_of(entry, begin));
+  }
+  ASSERT_EQ(signs["h2o"].size(), 1u);
+  ASSERT_EQ(signs["tova"].size(), 1u);
+  EXPECT_NE(signs["h2o"], signs["tova"]);
+  const size_t section = html.find("<section id=\"speculation\"");
+  ASSERT_NE(section, std::string::npos);
+  const std::string drafts = html.substr(section, html.find("</section>", section) - section);
+  EXPECT_EQ(signs_of(drafts, "class=\"pt "), signs["tova"]);
 }
 
 TEST(ReportTest, ScoresByWhatTheDataSaysAreMeansOfItsParts) {

@@ -192,15 +192,12 @@ bool Board::InSweep(const MethodRow& method) const {
   });
 }
 
-size_t Board::Variety(const std::string& method) const {
-  const auto found =
-      std::ranges::find_if(rows, [&](const BoardRow& row) { return row.method.name == method; });
-  if (found == rows.end()) return 0;
-  std::set<std::string_view> before;
-  for (auto row = rows.begin(); row != found; ++row) {
-    if (row->method.family == found->method.family) before.insert(row->method.name);
-  }
-  return before.size();
+size_t MethodVarieties::Of(const MethodRow& method) {
+  std::vector<std::string>& known = names_[method.family];
+  const auto found = std::ranges::find(known, method.name);
+  const auto number = static_cast<size_t>(found - known.begin());
+  if (found == known.end()) known.push_back(method.name);
+  return number;
 }
 
 Html Board::Legend(bool sweeps) const {
@@ -296,6 +293,9 @@ Result<PageData> GatherPage(ResultStore& store, const LeaderboardOptions& option
       if (place == index.end()) continue;
       board.rows[place->second].cells.push_back(cell.id);
       data.row_of_cell[cell.id] = {b, place->second};
+    }
+    for (const BoardRow& row : board.rows) {
+      board.varieties[row.method.name] = data.varieties.Of(row.method);
     }
     AddMeans(board);
     KVG_TRY(AddTimes(store, board));

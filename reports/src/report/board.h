@@ -51,6 +51,17 @@ struct BoardRow {
   const RowTimes* TimesAt(int64_t context_tokens) const;  // null: not timed
 };
 
+// Which of its family's methods each one is: figures tell them apart by it. A method has one number
+// on a page, whatever board or figure it stands in.
+class MethodVarieties {
+ public:
+  // A method not yet known comes behind those of its family.
+  size_t Of(const MethodRow& method);
+
+ private:
+  std::map<std::string, std::vector<std::string>> names_;  // by family
+};
+
 struct Board {
   std::string model, fingerprint, compress_at;
   std::string model_facts;
@@ -72,8 +83,8 @@ struct Board {
   // Is it one of several settings of its method? Figures of methods show the plain ones alone;
   // a method that was run in one setting only is shown in that.
   bool InSweep(const MethodRow& method) const;
-  // Which of its family's methods one is, by the order of rows: figures tell them apart by it.
-  size_t Variety(const std::string& method) const;
+  std::map<std::string, size_t> varieties;  // of its rows' methods
+  size_t Variety(const std::string& method) const { return varieties.at(method); }
   // Names the methods of its rows; without `sweeps` only those that InSweep leaves.
   Html Legend(bool sweeps) const;
   // A sentence on the methods that figures leave out; nothing where there are none.
@@ -91,6 +102,7 @@ struct PageData {
   std::vector<StoredRun> runs;
   std::vector<StoredCell> cells;
   std::vector<Board> boards;
+  MethodVarieties varieties;  // by the order of boards and their rows
   // For each fact that tasks report by, beside the tables of by_group and by_task.
   std::vector<KeySplits> group_splits, task_splits;
   std::vector<DrawTable> draws;                              // beside the tables of by_task

@@ -98,7 +98,7 @@ Result<std::string> RenderReport(ResultStore& store, const ReportOptions& option
                     capacity_table = report::CapacityTable(capacities),
                     speculation_table = report::SpeculationTable(speculations);
   Html capacity = report::CapacitySection(data, capacities);
-  Html speculation = report::SpeculationSection(speculations);
+  Html speculation = report::SpeculationSection(data, speculations);
   const auto with = [](Html& section, const ReportTable& table) {
     if (!section.empty()) section.Put(report::DownloadButton(table));
   };

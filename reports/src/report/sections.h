@@ -45,7 +45,7 @@ Html ScalingSection(const Board& board);
 // What a memory holds and serves with each method, against scores.
 Html CapacitySection(const PageData& data, const std::vector<CapacityBoard>& capacities);
 // How fast the full cache is with each method's drafts.
-Html SpeculationSection(const std::vector<SpeculationBoard>& speculations);
+Html SpeculationSection(const PageData& data, const std::vector<SpeculationBoard>& speculations);
 Result<Html> SamplesSection(const std::vector<SamplePair>& pairs, const PageData& data,
                             Queries& queries, const ReportOptions& options, ReportCounts& counts);
 // `layer_samples`: as AnatomyInput::samples.

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How fast the full cache is with each method's drafts, and how many of them it accepts.
 #include <algorithm>
-#include <map>
 
 #include "core/strings.h"
 #include "src/chart/xy_chart.h"
@@ -33,23 +32,19 @@ std::string DraftTip(const SpeculationEntry& entry) {
                 Format(entry.speedup.median, Unit::kRatio), " the full cache alone");
 }
 
-Html SpeculationFigure(const SpeculationBoard& board, const SpeculationAxis& axis) {
+Html SpeculationFigure(const SpeculationBoard& board, const SpeculationAxis& axis,
+                       MethodVarieties& varieties) {
   // Lines in the order of entries: the fastest first.
   std::vector<XySeries> all;
-  std::map<std::string, std::vector<std::string>> methods;  // by family
   int64_t longest = 1, shortest = board.entries.front().row.gamma;
   double top = axis.speed ? 1 : 0, bottom = axis.speed ? 1 : 0;
   for (const SpeculationEntry& entry : board.entries) {
     const std::string name = entry.Name();
     auto series = std::ranges::find(all, name, &XySeries::name);
     if (series == all.end()) {
-      std::vector<std::string>& of_family = methods[entry.row.method.family];
-      const auto known = std::ranges::find(of_family, entry.row.method.name);
-      const auto variety = static_cast<size_t>(known - of_family.begin());
-      if (known == of_family.end()) of_family.push_back(entry.row.method.name);
       all.push_back({.name = name,
                      .family = entry.row.method.family,
-                     .variety = variety,
+                     .variety = varieties.Of(entry.row.method),
                      .named = all.size() < kDraftNames});
       series = all.end() - 1;
     }
@@ -136,8 +131,9 @@ Html SpeculationTableOf(const SpeculationBoard& board) {
 
 }  // namespace
 
-Html SpeculationSection(const std::vector<SpeculationBoard>& speculations) {
+Html SpeculationSection(const PageData& data, const std::vector<SpeculationBoard>& speculations) {
   Html html;
+  MethodVarieties varieties = data.varieties;
   if (speculations.empty()) return html;
   html.Put(
       R"(<p class="lead">A method's cache drafts some tokens, and the full cache checks them in )"
@@ -150,7 +146,7 @@ Html SpeculationSection(const std::vector<SpeculationBoard>& speculations) {
     const SpeculationBoard& board = speculations[i];
     Html figures, body;
     for (const SpeculationAxis& axis : kSpeculationAxes) {
-      figures.Put(SpeculationFigure(board, axis));
+      figures.Put(SpeculationFigure(board, axis, varieties));
     }
     body.Put(R"(<div class="figures">{}</div>)", {figures});
     if (board.random_prompts()) {
