@@ -85,10 +85,11 @@ Html SpeculationFigure(const SpeculationBoard& board, const SpeculationAxis& axi
       {axis.speed ? "Speed" : "Acceptance", Render(chart)});
 }
 
-std::string RangedText(double value, const Interval& range, Unit unit) {
-  if (range.low == range.high) return Format(value, unit);
-  return StrCat(Format(value, unit), " [", Format(range.low, unit), ", ", Format(range.high, unit),
-                "]");
+Html RangedText(double value, const Interval& range, Unit unit) {
+  Html html;
+  html.Text(Format(value, unit));
+  if (range.low == range.high) return html;
+  return html.Put("<small>[{}, {}]</small>", {Format(range.low, unit), Format(range.high, unit)});
 }
 
 Html SpeculationTableOf(const SpeculationBoard& board) {
@@ -115,7 +116,7 @@ Html SpeculationTableOf(const SpeculationBoard& board) {
     }
     html.Put(
         "<tr><td>{}{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td>"
-        "<td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>\n",
+        "<td>{}</td><td>{}</td><td>{}</td><td class=\"said\">{}</td></tr>\n",
         {entry.Name(), row.method.experimental ? " *" : "", row.gamma,
          RangedText(entry.speedup.median, entry.speedup.range, Unit::kRatio),
          RangedText(entry.tokens_per_s.median, entry.tokens_per_s.range, Unit::kNumber),
