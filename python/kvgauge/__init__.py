@@ -23,8 +23,11 @@ import pathlib as _pathlib
 _HERE = _pathlib.Path(__file__).resolve().parent
 # Both are read when the library is loaded: where the shipped configs and models lie, and that
 # threads which wait leave the processor to the interpreter.
-if (_HERE / "share" / "configs").is_dir():
-    _os.environ.setdefault("KVGAUGE_HOME", str(_HERE / "share"))
+# A wheel has them beside this file, a build tree above it.
+for _home in (_HERE / "share", *_HERE.parents):
+    if (_home / "configs" / "methods").is_dir():
+        _os.environ.setdefault("KVGAUGE_HOME", str(_home))
+        break
 _os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 from ._arrays import Array, DeviceArray  # noqa: E402

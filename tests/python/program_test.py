@@ -25,6 +25,15 @@ def program(*arguments):
                           text=True)
 
 
+class BuildTree(unittest.TestCase):
+    def test_shipped_files_are_found_from_anywhere(self):
+        environment = {name: value for name, value in os.environ.items() if name != "KVGAUGE_HOME"}
+        done = subprocess.run([sys.executable, "-m", "kvgauge", "methods", "snapkv"], cwd="/",
+                              env=environment, capture_output=True, text=True)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("SnapKV", done.stdout)
+
+
 RUN = f"""
 import io, sys, kvgauge
 SETUP
