@@ -98,7 +98,8 @@ TEST_F(CalibrateTest, ChangesWeightsByWhatItSaw) {
   EXPECT_THAT(other.err, AllOf(HasSubstr(R"({"group":2})"), HasSubstr(R"({"group":1})")));
 }
 
-// The printed flags are all that it takes, whatever the stage needs to read the file.
+// The printed flags are all that it takes, as a shell takes them, whatever the stage needs to read
+// the file.
 TEST_F(CalibrateTest, PrintsTheFlagsThatUseTheFile) {
   const std::string mark = "use ";
   for (const auto& [id, sets] : std::vector<std::pair<std::string, std::string>>{
@@ -109,7 +110,7 @@ TEST_F(CalibrateTest, PrintsTheFlagsThatUseTheFile) {
            {"residual_vq", "--set store.key_bits=2 --set store.value_bits=2"},
            {"leank", ""},
            {"kvquant", ""}}) {
-    const Outcome made = Calibrate(id, "made.safetensors", sets);
+    const Outcome made = Calibrate(id, "'made here.safetensors'", sets);
     ASSERT_EQ(made.exit_code, 0) << id << ": " << made.err;
     const size_t line = made.out.rfind(mark);
     ASSERT_NE(line, std::string::npos) << made.out;

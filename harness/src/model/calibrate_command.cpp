@@ -80,6 +80,7 @@ std::string UsageOf(const CalibrateOptions& options, const StageChoice& asked) {
     if (!again) sets.push_back(given);
   }
   for (const auto& [param, value] : own) sets.push_back(param + value);
+  for (std::string& set : sets) set = ShellWord(set);
   return StrCat("--set ", Join(sets, " --set "));
 }
 
