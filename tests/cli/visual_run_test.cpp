@@ -444,6 +444,25 @@ TEST_F(VisualRunTest, ReducedPicturesAreAPrefillOfTheirOwn) {
             rows.at("random_see").memory[0].logical_bytes());
 }
 
+// A prefill of its own says which setting of its method it is of.
+TEST_F(VisualRunTest, PrefillsOfOneMethodAreToldApart) {
+  Write("mine.json", Seeing(R"("visionzip", {"method": "random_see",
+      "sweep": {"see.share": [0.5, 0.25, 0.125]}})"));
+  const Outcome planned = Run({"plan", Path("mine.json"), "--db", Path("r.db"), "--json"});
+  ASSERT_EQ(planned.exit_code, 0) << planned.err;
+  std::vector<std::string> prefills;
+  std::set<std::string> groups;
+  const Json plan = *ParseJson(planned.out, "out");
+  for (const Json& group : plan["groups"]) {
+    prefills.push_back(group["prefill"]);
+    groups.insert(group["group"].get<std::string>());
+  }
+  EXPECT_EQ(prefills, (std::vector<std::string>{"shared", "visionzip", "random_see (see.share=0.5)",
+                                                "random_see (see.share=0.25)",
+                                                "random_see (see.share=0.125)"}));
+  EXPECT_EQ(groups.size(), prefills.size());
+}
+
 // What is left of a prompt against the full cache of the whole one, on that cache's own words; and
 // alone, beside the full cache on the same prompt.
 TEST_F(VisualRunTest, ReducedPicturesAreMeasuredAgainstWholeOnes) {

@@ -114,6 +114,15 @@ void FindPrefills(const RunConfig& config, PlanModel& model, std::vector<PlanRef
     }
     model.prefills[at].contenders.push_back(i);
   }
+  // Settings of one method that change prefills each have their own.
+  std::map<std::string, int> named;
+  for (const PlanPrefill& prefill : model.prefills) ++named[prefill.name];
+  for (PlanPrefill& prefill : model.prefills) {
+    const std::string& variant = config.contenders[prefill.contenders[0]].variant;
+    if (named[prefill.name] > 1 && !variant.empty()) {
+      prefill.name.append(" (").append(variant).append(")");
+    }
+  }
 }
 
 // Metrics that need files say so before anything is run.

@@ -23,7 +23,9 @@ namespace kvgauge {
 // one kind, pictures reduced alike, and the same rows that leave. Where prompts are read in chunks,
 // those among them that reduce prompts have one each (OwnPrefills).
 struct PlanPrefill {
-  std::string name;          // "shared", or the id of the method that changes it
+  // "shared", or the id of the method that changes it, with its variant where several of them do:
+  // "fastv (thin.drop=0.5)".
+  std::string name;
   std::string weights = {};  // equal for prefills that run on the same loaded model
   std::optional<StageChoice> see = {};
   std::vector<size_t> contenders = {};
