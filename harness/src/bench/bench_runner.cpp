@@ -196,8 +196,10 @@ Status RunBenchRunner(const BenchRunnerOptions& options) {
       const std::string name = std::filesystem::path(path).stem().string();
       const auto record = [&](Result<Measurement> measured) -> Status {
         KVG_ASSIGN(Measurement m, std::move(measured));
-        std::fprintf(stderr, "%s %s %s: %s tokens/s\n", name.c_str(), dtype.c_str(), m.cell.c_str(),
-                     Fixed(m.median(), 1).c_str());
+        const std::string speed =
+            m.tokens_per_s.empty() ? "contended" : StrCat(Fixed(m.median(), 1), " tokens/s");
+        std::fprintf(stderr, "%s %s %s: %s\n", name.c_str(), dtype.c_str(), m.cell.c_str(),
+                     speed.c_str());
         cells.push_back(std::move(m));
         return {};
       };
