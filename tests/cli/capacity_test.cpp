@@ -85,6 +85,10 @@ TEST_F(CapacityRunTest, TellsOfCachesThatHadToGo) {
                     HasSubstr(" lay on the host\n"),
                     HasSubstr("full none, recompute, batch 6: a running cache had to go "),
                     Not(HasSubstr("fcfs, batch 6: a running"))));
+  const Outcome planned = Do(bench + " --estimate");
+  ASSERT_EQ(planned.exit_code, 0) << planned.err;
+  EXPECT_THAT(planned.out,
+              AllOf(HasSubstr(" are planned for the host\n"), Not(HasSubstr("lay on the host"))));
 }
 
 // Tokens of other numbers are other tokens: they are no fault, and stand on boards of their own.

@@ -350,7 +350,7 @@ TEST(DriverOnCuda, AGraphThatIsNotLaunchedIsCountedAsNone) {
   EXPECT_EQ(recorder.counts().recorded, 3);
 }
 
-// A capture that does not begin leaves no graph whose work nobody knows any more.
+// A capture that does not begin leaves no graph behind: its record is gone with it.
 TEST(DriverOnCuda, AGraphIsGivenUpWhereItsCaptureDoesNotBegin) {
   const Stream stream = BegunStream(0);
   void* const data = Malloc(8, stream);

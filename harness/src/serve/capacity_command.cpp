@@ -261,13 +261,14 @@ std::string BatchText(const CapacityMeasured& m) {
 }
 
 // "": none had to go.
-std::string PreemptedText(const CapacityResult& r) {
+std::string PreemptedText(const CapacityResult& r, bool estimate) {
   const int64_t times = r.metrics.preemptions;
   if (times == 0) return "";
   std::string text =
       StrCat("a running cache had to go ", WithCommas(times), times == 1 ? " time" : " times");
   if (r.outcome.host_peak_bytes > 0) {
-    text += StrCat(", at most ", HumanBytes(r.outcome.host_peak_bytes), " lay on the host");
+    text += StrCat(", at most ", HumanBytes(r.outcome.host_peak_bytes),
+                   estimate ? " are planned for the host" : " lay on the host");
   }
   return text;
 }
@@ -320,7 +321,7 @@ void PrintCapacity(const CapacityRun& run, const std::vector<CapacityMeasured>& 
                    ", and no figure counts them; ", whose, first["reason"].get<std::string>(),
                    "\n"));
     }
-    if (const std::string preempted = PreemptedText(r); !preempted.empty()) {
+    if (const std::string preempted = PreemptedText(r, estimate); !preempted.empty()) {
       Print(StrCat("\n", name, ", batch ", BatchText(m), ": ", preempted, "\n"));
     }
     if (r.not_engaged > 0) {
