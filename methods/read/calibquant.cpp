@@ -6,6 +6,7 @@
 // with all rows of pictures, from the least to the largest, are mapped evenly to [least, largest -
 // lower] before the softmax over them and the text. Rows of the prompt attend as ever.
 #include <algorithm>
+#include <limits>
 
 #include "methods/attention.h"
 #include "methods/joining_reader.h"
@@ -29,8 +30,10 @@ class LoweredPictures final : public JoiningReader, public RepeatingReader {
     int64_t length = 0;  // when the texts were found; what came since is text
     int64_t count = 0;   // of texts
     Buffer texts;        // [count] i32, ascending
+    Buffer pictures;     // [length - count] i32: the others
 
     Tensor Texts() const { return texts.As(DType::kI32, {count}); }
+    Tensor Pictures() const { return pictures.As(DType::kI32, {length - count}); }
   };
 
   struct Index final : State {
@@ -38,7 +41,7 @@ class LoweredPictures final : public JoiningReader, public RepeatingReader {
 
     int64_t bytes() const override {
       int64_t sum = 0;
-      for (const Head& head : heads) sum += head.texts.size_bytes();
+      for (const Head& head : heads) sum += head.texts.size_bytes() + head.pictures.size_bytes();
       return sum;
     }
   };
@@ -56,9 +59,11 @@ class LoweredPictures final : public JoiningReader, public RepeatingReader {
       ops.rows->ReduceRows(text, Reduction::kSum, sum);
       head.count = static_cast<int64_t>(Fetch(ops, sum)[0]);
       shows = shows || head.count < head.length;
-      if (head.count == 0) continue;
-      head.texts = ops.memory->Allocate(head.count * SizeOf(DType::kI32));
-      ops.memory->Copy(Best(view, text, head.count), head.Texts());
+      if (head.count > 0) {
+        head.texts = ops.memory->Allocate(head.count * SizeOf(DType::kI32));
+        ops.memory->Copy(Best(view, text, head.count), head.Texts());
+      }
+      FindPictures(view, head);
     }
     if (!shows) index->heads.clear();
     return index;
@@ -79,6 +84,7 @@ class LoweredPictures final : public JoiningReader, public RepeatingReader {
       KVG_TRY(fields.Number("texts of a head's prompt", 0, head.length, &head.count));
       KVG_TRY(fields.Indices("texts of a head's prompt", view.ops(), head.count, head.length,
                              &head.texts));
+      FindPictures(view, head);
     }
     return {};
   }
@@ -108,9 +114,7 @@ class LoweredPictures final : public JoiningReader, public RepeatingReader {
       const Head& head = index.heads[static_cast<size_t>(h)];
       if (head.count == head.length) continue;
       const int64_t length = view.lengths()[static_cast<size_t>(h)];
-      Tensor pictures = head.count == 0 ? Numbers(view, head.length)
-                                        : Complement(view, head.Texts(), head.length);
-      pictures = pictures.Reshape({1, head.length - head.count});
+      Tensor pictures = head.Pictures().Reshape({1, head.length - head.count});
       pictures.shape[0] = group;
       pictures.stride[0] = 0;
       view.ops().select->MarkRuns(
@@ -147,19 +151,25 @@ class LoweredPictures final : public JoiningReader, public RepeatingReader {
   static constexpr float kFar = 1e30f;  // beyond every score
   static constexpr float kLeastRange = 1e-8f;
 
+  static void FindPictures(LayerView& view, Head& head) {
+    if (head.count == head.length) return;
+    MemoryOps& memory = *view.ops().memory;
+    head.pictures = memory.Allocate((head.length - head.count) * SizeOf(DType::kI32));
+    memory.Copy(
+        head.count == 0 ? Numbers(view, head.length) : Complement(view, head.Texts(), head.length),
+        head.Pictures());
+  }
+
   // 0 for entries of pictures that the newest token sees, -inf for others. [room], of which the
   // first are those of entries
   static Tensor Hidden(LayerView& view, int64_t h, const Head& head, int64_t room) {
     Ops& ops = view.ops();
-    const Tensor hidden = view.Scratch(DType::kF32, {1, room});
-    ops.rows->FillColumns(1.0f, 0, head.length, hidden);
-    if (head.count > 0) {
-      ops.select->Scatter(view.Scratch(DType::kF32, {head.count, 1}), head.Texts(),
-                          AsColumn(hidden[0]));
-    }
-    ops.rows->Activate(hidden, Activation::kLog, hidden);
-    HideFromNewest(view, h, 0, 1, view.lengths()[static_cast<size_t>(h)], hidden);
-    return hidden[0];
+    const Tensor hidden = Filled(view, room, -std::numeric_limits<float>::infinity());
+    ops.select->Scatter(view.Scratch(DType::kF32, {head.length - head.count, 1}), head.Pictures(),
+                        AsColumn(hidden));
+    HideFromNewest(view, h, 0, 1, view.lengths()[static_cast<size_t>(h)],
+                   hidden.Reshape({1, room}));
+    return hidden;
   }
 
   // Maps the scores of each row that are not hidden; the others become -inf. logits: [rows, count
@@ -200,7 +210,7 @@ KVG_REGISTER_STAGE({
     .id = "calibquant",
     .paper = "arXiv:2502.14882",
     .summary = "reads everything, and lowers the highest scores of pictures",
-    .bytes = "4 a text entry of the prompt and head, beside the cache",
+    .bytes = "4 an entry of the prompt and head, beside the cache",
     .params = {RealParam("lower", 3, 0, 1000, "by so much the highest score of a picture falls")},
     .make = Make<LoweredPictures>(),
 });

@@ -204,20 +204,24 @@ const LinearKernels& LinearKernelsOf() {
 #undef KVG_ALL_BLOCK_KERNELS
 #undef KVG_BLOCK_KERNELS
 
+template <class Set>
+void ForBlockFormats(Set set) {
+  set.template operator()<BlockFormat::kQ80>();
+  set.template operator()<BlockFormat::kQ40>();
+  set.template operator()<BlockFormat::kQ4K>();
+  set.template operator()<BlockFormat::kQ6K>();
+}
+
 // The next two turn the kernels of one instruction set into those of another whose vectors are the
 // same: the rest need not be compiled again.
 template <class Panels>
 void SetBf16Products(LinearKernels& kernels) {
   constexpr auto kBf16 = static_cast<size_t>(DType::kBF16);
   kernels.multiply[kBf16] = Multiply<Panels, typename Panels::Bf16>;
-  const auto set = [&]<BlockFormat kFormat>() {
+  ForBlockFormats([&]<BlockFormat kFormat>() {
     kernels.multiply_blocks[static_cast<size_t>(kFormat)][kBf16] =
         MultiplyBlocks<Panels, DType::kBF16, kFormat>;
-  };
-  set.template operator()<BlockFormat::kQ80>();
-  set.template operator()<BlockFormat::kQ40>();
-  set.template operator()<BlockFormat::kQ4K>();
-  set.template operator()<BlockFormat::kQ6K>();
+  });
   kernels.bf16_left = sizeof(typename Panels::Bf16::A) == 2;
   kernels.grouped_k = GroupedK<typename Panels::Bf16>();
   kernels.blocks_by_column = kTakesColumns<Panels>;
@@ -225,13 +229,9 @@ void SetBf16Products(LinearKernels& kernels) {
 
 template <class V>
 void SetCodedProducts(LinearKernels& kernels) {
-  const auto set = [&]<BlockFormat kFormat>() {
+  ForBlockFormats([&]<BlockFormat kFormat>() {
     kernels.multiply_coded[static_cast<size_t>(kFormat)] = MultiplyCoded<V, kFormat>;
-  };
-  set.template operator()<BlockFormat::kQ80>();
-  set.template operator()<BlockFormat::kQ40>();
-  set.template operator()<BlockFormat::kQ4K>();
-  set.template operator()<BlockFormat::kQ6K>();
+  });
 }
 
 }  // namespace
