@@ -242,7 +242,7 @@ TEST_F(DeviceGraphs, StepsThatReadWhatAnotherChoseAreReplayed) {
     EXPECT_LE(counts.recorded, 8);
     EXPECT_GE(counts.replayed, 25);
   };
-  for (const char* kind : {"gqa", "gemma"}) {
+  for (const char* kind : {"gqa", "gemma", "hybrid"}) {
     check(kind, "recycled_attention", {"read.tokens=40", "read.stride=4"});
     check(kind, "livevlm", {});
     check(kind, "rekv", {});

@@ -440,8 +440,9 @@ struct ModelConfig {
   int64_t StateNumbers(int64_t layer) const;  // of one that has a state
   // Bytes of the states of one sequence, however long it is.
   int64_t StateBytes() const;
-  int64_t CacheOf(int64_t layer) const;  // which cache a layer attends to
-  int64_t LayerOf(int64_t cache) const;  // which layer has it
+  int64_t CacheOf(int64_t layer) const;      // which cache a layer attends to
+  int64_t CachesBelow(int64_t layer) const;  // of layers before this one
+  int64_t LayerOf(int64_t cache) const;      // which layer has it
   // `reads` of all layers, each its own number or that of an earlier layer which reads its own, or
   // of a later one where prompt_passes is more than 1; that of a layer that does not attend is its
   // own. An error names the layer and changes nothing.

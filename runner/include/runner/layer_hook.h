@@ -1,5 +1,6 @@
-// SPDX-License-Identifier: Apache-2.0 Interface of captures, readers and observers, which see a
-// sequence's attention while the model runs.
+// SPDX-License-Identifier: Apache-2.0
+// Interface of captures, readers and observers, which see a sequence's attention while the model
+// runs.
 #pragma once
 
 #include <cstdint>
@@ -8,9 +9,10 @@
 
 namespace kvgauge {
 
-// Called for one sequence of a Forward call, layer by layer, in order; hooks of different sequences
-// may be called side by side. Views are valid during the call only; rows may be strided. A hook may
-// change which entries heads read (KvCache::SetRead) and nothing else.
+// Called for one sequence of a Forward call, layer by layer, in order; layers are numbered among
+// those that have a cache. Hooks of different sequences may be called side by side. Views are valid
+// during the call only; rows may be strided. A hook may change which entries heads read
+// (KvCache::SetRead) and nothing else.
 class LayerHook {
  public:
   virtual ~LayerHook() = default;

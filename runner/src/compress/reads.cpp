@@ -134,6 +134,7 @@ void StepReads::AllocateCounts() {
 
 void StepReads::BeginPass(int64_t first, int64_t end, bool again) {
   if (repeating_ == nullptr || states_.empty()) return;
+  KVG_CHECK(end <= std::ssize(states_), "a layer that has no cache");
   for (int64_t layer = first; layer < end; ++layer) {
     Reader::State& state = *states_[static_cast<size_t>(layer)];
     again ? repeating_->UndoStep(state) : repeating_->BeginStep(state);

@@ -153,11 +153,7 @@ std::vector<FamilyInfo> ModelFamilies() {
   return families;
 }
 
-int64_t ModelConfig::cache_count() const {
-  int64_t count = 0;
-  for (int64_t layer = 0; layer < layer_count(); ++layer) count += HasCache(layer) ? 1 : 0;
-  return count;
-}
+int64_t ModelConfig::cache_count() const { return CachesBelow(layer_count()); }
 
 int64_t ModelConfig::block_layer_count() const {
   return std::ranges::find_if(layers, &LayerConfig::in_block) - layers.begin();
@@ -208,10 +204,13 @@ int64_t ModelConfig::StateBytes() const {
 }
 
 int64_t ModelConfig::CacheOf(int64_t layer) const {
-  const int64_t owner = HasCache(layer) ? layer : layers[static_cast<size_t>(layer)].reads;
-  int64_t cache = 0;
-  for (int64_t other = 0; other < owner; ++other) cache += HasCache(other) ? 1 : 0;
-  return cache;
+  return CachesBelow(HasCache(layer) ? layer : layers[static_cast<size_t>(layer)].reads);
+}
+
+int64_t ModelConfig::CachesBelow(int64_t layer) const {
+  int64_t count = 0;
+  for (int64_t other = 0; other < layer; ++other) count += HasCache(other) ? 1 : 0;
+  return count;
 }
 
 int64_t ModelConfig::LayerOf(int64_t cache) const {

@@ -658,7 +658,8 @@ Tensor Model::Forward(std::span<const SequenceStep> steps) {
     const auto pass = [&] {
       for (const SequenceStep& step : steps) {
         if (!decodes || step.hook == nullptr) continue;
-        step.hook->BeginPass(section.first_layer, section.end_layer, again);
+        step.hook->BeginPass(config_.CachesBelow(section.first_layer),
+                             config_.CachesBelow(section.end_layer), again);
       }
       again = true;
       ForwardPass rows(config_, dtype_, section, *weights_, steps, from);
