@@ -1,5 +1,5 @@
-// SPDX-License-Identifier: Apache-2.0 KVG_CHECK: an assertion about the program that release builds
-// check too; not for inner loops.
+// SPDX-License-Identifier: Apache-2.0
+// KVG_CHECK: an assertion about the program that release builds check too; not for inner loops.
 #pragma once
 
 #include <string_view>

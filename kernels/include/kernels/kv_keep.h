@@ -1,5 +1,6 @@
-// SPDX-License-Identifier: Apache-2.0 Device-side eviction of uncoded entries. The host knows only
-// how many entries each head keeps, not which.
+// SPDX-License-Identifier: Apache-2.0
+// Device-side eviction of uncoded entries. The host knows only how many entries each head keeps,
+// not which.
 #pragma once
 
 #include <array>

@@ -1,6 +1,6 @@
-// SPDX-License-Identifier: Apache-2.0 Matrix products of the device vendor's library. Only
-// measurements use it, to compare our own products and attention with what the machine reaches; the
-// order of its sums is not fixed.
+// SPDX-License-Identifier: Apache-2.0
+// Matrix products of the device vendor's library. Only measurements use it, to compare our own
+// products and attention with what the machine reaches; the order of its sums is not fixed.
 #pragma once
 
 #include <memory>

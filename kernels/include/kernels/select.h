@@ -1,6 +1,7 @@
-// SPDX-License-Identifier: Apache-2.0 Choosing and moving entries: top-k, gather, scatter, pooling,
-// successors, ranges of channels. Tensors are f32 unless said otherwise; rows of matrices may be
-// strided. An index or count out of range is a broken precondition; on the host it is checked.
+// SPDX-License-Identifier: Apache-2.0
+// Choosing and moving entries: top-k, gather, scatter, pooling, successors, ranges of channels.
+// Tensors are f32 unless said otherwise; rows of matrices may be strided. An index or count out of
+// range is a broken precondition; on the host it is checked.
 #pragma once
 
 #include <cstdint>

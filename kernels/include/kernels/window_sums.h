@@ -1,5 +1,5 @@
-// SPDX-License-Identifier: Apache-2.0 Sums over windows of rows, composed of operations that every
-// backend has.
+// SPDX-License-Identifier: Apache-2.0
+// Sums over windows of rows, composed of operations that every backend has.
 #pragma once
 
 #include <cstdint>

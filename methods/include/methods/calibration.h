@@ -1,5 +1,6 @@
-// SPDX-License-Identifier: Apache-2.0 Tables that a stage learns from text before anything is
-// measured: once for each model, stored in a side-file that method files name.
+// SPDX-License-Identifier: Apache-2.0
+// Tables that a stage learns from text before anything is measured: once for each model, stored in
+// a side-file that method files name.
 #pragma once
 
 #include <cstdint>

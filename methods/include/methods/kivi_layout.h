@@ -1,5 +1,5 @@
-// SPDX-License-Identifier: Apache-2.0 KIVI's layout of codes, which other stores use with their own
-// number of bits.
+// SPDX-License-Identifier: Apache-2.0
+// KIVI's layout of codes, which other stores use with their own number of bits.
 #pragma once
 
 #include <cstdint>

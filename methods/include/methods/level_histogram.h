@@ -1,5 +1,5 @@
-// SPDX-License-Identifier: Apache-2.0 Levels of a codebook, from the weighted frequencies of
-// numbers.
+// SPDX-License-Identifier: Apache-2.0
+// Levels of a codebook, from the weighted frequencies of numbers.
 #pragma once
 
 #include <array>

@@ -1,6 +1,6 @@
-// SPDX-License-Identifier: Apache-2.0 Scores of a set that are not the mean of its samples: corpus
-// BLEU, a perplexity over all tokens. Each sample records its contribution to a vector of sums, and
-// a function computes the score.
+// SPDX-License-Identifier: Apache-2.0
+// Scores of a set that are not the mean of its samples: corpus BLEU, a perplexity over all tokens.
+// Each sample records its contribution to a vector of sums, and a function computes the score.
 #pragma once
 
 #include <cstddef>

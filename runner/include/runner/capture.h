@@ -1,5 +1,5 @@
-// SPDX-License-Identifier: Apache-2.0 Signals that a pass over a sequence records for methods; only
-// those that some method needs.
+// SPDX-License-Identifier: Apache-2.0
+// Signals that a pass over a sequence records for methods; only those that some method needs.
 //
 // A capture belongs to one sequence and one thread; it copies what it keeps. Its tensors live on
 // the device of the model and are valid as long as it is.

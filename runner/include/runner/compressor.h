@@ -1,5 +1,6 @@
-// SPDX-License-Identifier: Apache-2.0 Executes a method on the cache of one sequence: the stages
-// decide, the compressor acts and records what it did.
+// SPDX-License-Identifier: Apache-2.0
+// Executes a method on the cache of one sequence: the stages decide, the compressor acts and
+// records what it did.
 #pragma once
 
 #include <array>

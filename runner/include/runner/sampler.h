@@ -1,5 +1,5 @@
-// SPDX-License-Identifier: Apache-2.0 Draws the next token from logits. Model::BestTokens gives the
-// likeliest one.
+// SPDX-License-Identifier: Apache-2.0
+// Draws the next token from logits. Model::BestTokens gives the likeliest one.
 #pragma once
 
 #include <cstdint>

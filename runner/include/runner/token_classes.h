@@ -1,5 +1,5 @@
-// SPDX-License-Identifier: Apache-2.0 The classes of the tokens of a vocabulary. Immutable, safe to
-// share.
+// SPDX-License-Identifier: Apache-2.0
+// The classes of the tokens of a vocabulary. Immutable, safe to share.
 #pragma once
 
 #include <cstdint>
