@@ -94,6 +94,25 @@ TEST_F(SpeculateTest, TokensAreTheFullCaches) {
   EXPECT_GT(rejected, 50);
 }
 
+// Hooks number the layers that have a cache, of which such a model has fewer.
+TEST_F(SpeculateTest, LayersMayReadTheCachesOfOthers) {
+  const Method shares = Shipped("cla"), snapkv = Shipped("snapkv", {"score.window=8"});
+  const Pipeline pipeline = MakePipeline(shares);
+  ModelOptions options;
+  options.prepare = pipeline.prepare.get();
+  const TinyModel tiny = MakeTinyModel("gqa", 1, options, 4);
+  ASSERT_EQ(tiny.model->shape().layers, 2);
+  const Budget budget = *Budget::Parse("20%");
+  ASSERT_TRUE(CheckDraft(snapkv, tiny.model->shape(), budget, kPrompt).ok());
+  Speculation speculation(*tiny.model, snapkv, budget, Prompt::FromTokens(ids_), kTokens);
+  ASSERT_TRUE(speculation.Read().ok());
+  const Result<SpeculationResult> alone = speculation.Answer(0, kTokens);
+  const Result<SpeculationResult> drafted = speculation.Answer(3, kTokens);
+  ASSERT_TRUE(alone.ok() && drafted.ok());
+  EXPECT_EQ(drafted->tokens, alone->tokens);
+  EXPECT_GT(drafted->drafted(), drafted->accepted());
+}
+
 // The draft ends as a row of a run does that is fed the same tokens one by one: what it evicted,
 // coded, scored and read because of rejected tokens is undone.
 TEST_F(SpeculateTest, RejectedTokensLeaveNoTrace) {

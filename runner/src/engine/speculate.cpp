@@ -271,7 +271,7 @@ Status Speculation::Read() {
     const bool apart = other_.apart();
     judge_ = std::make_unique<KvCache>(model_.NewCache(prompt_.size() + most_tokens_ + 1, pools_));
     const Needs needs = NeedsOf(method_.needs(), draft_prompt_);
-    PrefillCapture capture(model_.config(), *judge_, apart ? Needs() : needs, prompt_.size(),
+    PrefillCapture capture(model_.cache_config(), *judge_, apart ? Needs() : needs, prompt_.size(),
                            &prompt_);
     KVG_ASSIGN(first_, ReadInto(model_, prompt_, *judge_, capture));
     prefill_s_ = NowSeconds() - begin_s;
@@ -281,7 +281,8 @@ Status Speculation::Read() {
     int32_t next = first_;
     if (apart) {
       own.emplace(draft_model_.NewCache(draft_prompt_.size() + most_tokens_ + 1, pools_));
-      own_capture.emplace(draft_model_.config(), *own, needs, draft_prompt_.size(), &draft_prompt_);
+      own_capture.emplace(draft_model_.cache_config(), *own, needs, draft_prompt_.size(),
+                          &draft_prompt_);
       KVG_ASSIGN(next, ReadInto(draft_model_, draft_prompt_, *own, *own_capture));
       draft_prefill_s_ = NowSeconds() - begin_s - prefill_s_;
     }
