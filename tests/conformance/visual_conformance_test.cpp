@@ -215,6 +215,22 @@ TEST(VisualPrompts, ThatAStageCannotReadAreTheCellsResult) {
   EXPECT_GE(methods, 2);
 }
 
+// Layers of two_sizes have 2 KV heads and 1.
+TEST(VisualPrompts, AreCountedByTheHeadsOfEachLayer) {
+  const TinyModel tiny = MakeTinyModelOn(MakeHostOps("cpu", 1), "two_sizes");
+  const Method full = LoadShipped("full");
+  const Outcomes outcomes = RunContenders({{&full, {}, tiny.model.get()}}, {VisualSample(2)});
+  const CellResult& cell = outcomes.at({0, 0}).cell;
+  ASSERT_TRUE(cell.status.ok()) << cell.status.error().message;
+  ASSERT_EQ(cell.record.modalities.size(), 2u);
+  for (const size_t layer : {0, 1}) {
+    const ModalityRecord& shown =
+        cell.record.modalities[layer][static_cast<size_t>(Modality::kImage)];
+    EXPECT_EQ(shown.entries_before, layer == 0 ? 2 * 72 : 72) << layer;
+    EXPECT_EQ(shown.entries_after, shown.entries_before) << layer;
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Methods, VisualConformance, ::testing::ValuesIn(AllMethods()),
                          [](const auto& method) { return TestNameOf(method.param); });
 

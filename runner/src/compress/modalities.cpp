@@ -16,8 +16,8 @@ void ModalityCounts::Begin(const KvCache& cache, const Prompt& prompt,
                            const PrefillCapture* capture, Ops& ops, bool thinned) {
   layers_.clear();
   if (prompt.spans.empty()) return;
-  const int64_t heads = cache.kv_heads();
   for (int64_t l = 0; l < cache.layer_count(); ++l) {
+    const int64_t heads = cache.kv_heads(l);
     Layer& layer = layers_.emplace_back();
     std::vector<float> row;
     int64_t query_heads = 0, width = 0;
