@@ -74,10 +74,11 @@ TEST_F(DeviceMemory, WhatIsLackingIsTheResultOfTheCellsThatLackIt) {
 // Wherever in a run it is that a few allocations in a row find no room: the run goes on, and a cell
 // has the answer it has otherwise, or the lack of memory as its result.
 void ExpectAnyAllocationMayFail(const std::vector<const Method*>& methods,
-                                const std::vector<EngineSample>& samples) {
+                                const std::vector<EngineSample>& samples,
+                                const std::string& kind = "gqa") {
   constexpr int64_t kRefused = 4;
   const auto run = [&](int64_t granted) {
-    const TinyModel tiny = MakeTinyModel("gqa");  // with scratch of its own
+    const TinyModel tiny = MakeTinyModel(kind);  // with scratch of its own
     std::vector<Contender> contenders;
     for (const Method* method : methods) {
       contenders.push_back({method, HalfBudget(*method), tiny.model.get()});
@@ -122,6 +123,13 @@ TEST_F(DeviceMemory, AnyAllocationMayFailWhereReadersHoldChoices) {
                recycled = LoadShipped("recycled_attention", {"read.tokens=16", "read.stride=2"}),
                a2ats = LoadShipped("a2ats", {"read.share=0.1"});
   ExpectAnyAllocationMayFail({&loopserve, &recycled, &a2ats}, {Sample(90, 8, 8), Sample(60, 9, 3)});
+}
+
+// States that have seen a pass's rows do not see them again.
+TEST_F(DeviceMemory, AnyAllocationMayFailBetweenLayersOfStates) {
+  const Method full = LoadShipped("full"),
+               recycled = LoadShipped("recycled_attention", {"read.tokens=16", "read.stride=2"});
+  ExpectAnyAllocationMayFail({&full, &recycled}, {Sample(60, 8, 4), Sample(40, 9, 3)}, "hybrid");
 }
 
 TEST_F(DeviceMemory, WeightsThatFindNoRoomAreAnError) {

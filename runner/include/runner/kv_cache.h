@@ -163,6 +163,10 @@ class KvCache {
   // a cache's own entries.
   int64_t state_count() const;
   Tensor State(int64_t index) const;
+  // A pass says so before it writes a state from what that was, and when it is through. One that
+  // found no memory in between cannot be begun again: some layers have seen its rows.
+  void SetStatesMidway(bool midway);
+  bool states_midway() const;
   int64_t StateBytes() const;
 
   // Rows of an encoder that has read what comes before the sequence's tokens, [n, width] f32,

@@ -353,6 +353,10 @@ void KvCache::SetRead(int64_t layer, const Tensor& words, const Tensor& bias,
 
 int64_t KvCache::state_count() const { return states_ ? states_->count() : 0; }
 Tensor KvCache::State(int64_t index) const { return states_->View(index); }
+void KvCache::SetStatesMidway(bool midway) {
+  if (states_) states_->SetMidway(midway);
+}
+bool KvCache::states_midway() const { return states_ && states_->midway(); }
 std::shared_ptr<EncodedRows> KvCache::NoEncodedRows() const {
   return std::make_shared<EncodedRows>(setup_->format.dtype, encoder_width_,
                                        setup_->pools->of(Tier::kDevice));

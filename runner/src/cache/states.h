@@ -29,6 +29,9 @@ class SequenceStates {
   Status Own();
   // Its numbers as f32. Precondition: Own was called since the last copy.
   Tensor View(int64_t index) const;
+  // Whether a pass has written some of them and is not through.
+  void SetMidway(bool midway) { midway_ = midway; }
+  bool midway() const { return midway_; }
 
   void Serialize(std::string& out) const;
   // From untrusted bytes, which are taken from the front.
@@ -42,6 +45,7 @@ class SequenceStates {
   std::vector<int64_t> numbers_;
   BlockPool* pool_;
   BlockList blocks_;  // one for each, or none before the first row
+  bool midway_ = false;
 };
 
 }  // namespace kvgauge

@@ -13,6 +13,7 @@
 #include "kernels/block_products.h"
 #include "methods/tensors.h"
 #include "src/model/forward_pass.h"
+#include "src/model/states_of_pass.h"
 
 namespace kvgauge {
 namespace {
@@ -638,9 +639,9 @@ Tensor ForwardPass::Run() {
 
 Tensor Model::Forward(std::span<const SequenceStep> steps) {
   KVG_CHECK(!steps.empty(), "nothing to run");
-  // The host decides whose rows join an entry, what rows of several passes see and which decoder
-  // has a row, and looks up the tokens of which keys are made anew, so such passes are not
-  // repeated.
+  const StatesOfPass states(steps);
+  // The host decides whose rows join an entry, what rows of several passes see, which decoder has a
+  // row and of which tokens keys are made anew, so such passes are not repeated.
   const bool decodes =
       !config_.means && config_.prompt_passes == 1 && !config_.made_keys && !config_.blocks &&
       std::all_of(steps.begin(), steps.end(), [](const SequenceStep& step) {

@@ -246,6 +246,8 @@ void ForwardPass::PutInBlocks(int64_t layer, int64_t index, const Tensor& keys,
   };
   const BlockRows::Part &first = sequence.parts.front(), &last = sequence.parts.back();
   if (first.begin > 0) {
+    // Rows of a later block take the place of these.
+    if (sequence.parts.size() > 1) sequence.cache->SetStatesMidway(true);
     const Tensor before = state.Slice(0, first.begin);
     write(first, 0, HeadsIn(before, 0, heads, format.key_dim),
           HeadsIn(before, key_columns, heads, format.value_dim));

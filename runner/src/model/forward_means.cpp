@@ -115,6 +115,7 @@ void ForwardPass::MeanRows(int64_t layer, const Tensor& q, const Tensor& keys,
   for (const SequenceStep& step : steps_) {
     const int64_t begin = row, rows = step.end - step.begin;
     row += rows;
+    step.cache->SetStatesMidway(true);
     const Tensor state = step.cache->State(at);
     const int64_t key_numbers_kept = past * heads * keys.shape[2];
     const int64_t kept_numbers = key_numbers_kept + past * heads * values.shape[2];

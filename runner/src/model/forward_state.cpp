@@ -33,6 +33,7 @@ void ForwardPass::ForStates(int64_t layer,
   std::vector<int64_t> first;
   int64_t row = 0;
   for (size_t i = 0; i < steps_.size(); ++i) {
+    steps_[i].cache->SetStatesMidway(true);
     all.push_back(i);
     first.push_back(row);
     row += steps_[i].end - steps_[i].begin;
