@@ -310,16 +310,16 @@ TEST_F(DeviceLayers, ALoadFollowsThePlansDivision) {
 
 // A device that has no more memory in the middle: that is the result of the cells that lack it, and
 // the others' answers are what they are.
-TEST_F(DeviceLayers, AnyAllocationOfTheSecondDeviceMayFail) {
-  const Method h2o = LoadShipped("h2o"), kivi = LoadShipped("kivi_2bit"),
-               quest = LoadShipped("quest");
-  const std::vector<EngineSample> samples = {Sample(96, 8, 4)};
+void ExpectAnyAllocationOfTheSecondDeviceMayFail(const std::vector<const Method*>& methods,
+                                                 const EngineSample& sample) {
+  const std::vector<EngineSample> samples = {sample};
   constexpr int64_t kRefused = 4;
   const auto run = [&](int64_t granted) {
     const TinyModel tiny = MakeTinyModelOn(OnFirst(2), "gqa");  // with scratch of its own
-    const std::vector<Contender> contenders = {{&h2o, HalfBudget(h2o), tiny.model.get()},
-                                               {&kivi, {}, tiny.model.get()},
-                                               {&quest, {}, tiny.model.get()}};
+    std::vector<Contender> contenders;
+    for (const Method* method : methods) {
+      contenders.push_back({method, HalfBudget(*method), tiny.model.get()});
+    }
     if (granted >= 0) cuda::emulated::RefuseAllocations(granted, kRefused, 1);
     return RunContenders(contenders, samples);
   };
@@ -342,6 +342,21 @@ TEST_F(DeviceLayers, AnyAllocationOfTheSecondDeviceMayFail) {
     if (over) break;
   }
   EXPECT_GT(failed, 5);
+}
+
+TEST_F(DeviceLayers, AnyAllocationOfTheSecondDeviceMayFail) {
+  const Method h2o = LoadShipped("h2o"), kivi = LoadShipped("kivi_2bit"),
+               quest = LoadShipped("quest");
+  ExpectAnyAllocationOfTheSecondDeviceMayFail({&h2o, &kivi, &quest}, Sample(96, 8, 4));
+}
+
+// The first device's readers have then chosen in the step that is begun again.
+TEST_F(DeviceLayers, AnyAllocationOfTheSecondDeviceMayFailWhereReadersHoldChoices) {
+  const Method loopserve =
+                   LoadShipped("full", {"read.id=loopserve", "read.tokens=16", "read.steps=1"}),
+               recycled = LoadShipped("recycled_attention", {"read.tokens=16", "read.stride=2"}),
+               a2ats = LoadShipped("a2ats", {"read.share=0.1"});
+  ExpectAnyAllocationOfTheSecondDeviceMayFail({&loopserve, &recycled, &a2ats}, Sample(90, 8, 8));
 }
 
 TEST_F(DeviceLayers, WhatCannotBeDividedIsRefused) {
