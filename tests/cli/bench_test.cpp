@@ -3,8 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <filesystem>
+#include <thread>
 
 #include "cli/program.h"
 #include "core/files.h"
@@ -14,6 +16,7 @@
 namespace kvgauge {
 namespace {
 
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 
 class BenchCliTest : public ProgramTest {};
@@ -117,6 +120,30 @@ TEST_F(BenchCliTest, BenchKernelsNamesItsAims) {
     EXPECT_EQ(rate["aim"].is_null(), rate["operation"] != "prefill attention bf16");
   }
   EXPECT_EQ(Run("bench kernels --entries 100").exit_code, 2);
+}
+
+// A measurement of which no repetition is clean has no speed, least of all 0 tokens/s.
+TEST_F(BenchCliTest, BenchRunnerSaysThatAMeasurementIsContended) {
+  std::atomic<bool> done = false;
+  std::thread other([&done] {
+    while (!done) continue;
+  });
+  const std::string command =
+      StrCat("bench runner --model ", KVG_SOURCE_DIR,
+             "/models/ref-gqa --dtype f32 --prefill 1024 --depth -1 --repetitions 1 --threads 1 "
+             "--max-others 0 ");
+  const Outcome table = Run(command);
+  const Outcome json = Run(command + "--json");
+  done = true;
+  other.join();
+  ASSERT_EQ(table.exit_code, 0) << table.err;
+  EXPECT_EQ(table.err, "ref-gqa f32 pp1024: contended\n");
+  EXPECT_THAT(table.out, ContainsRegex("pp1024 +- +contended +0 +10\n"));
+  ASSERT_EQ(json.exit_code, 0) << json.err;
+  const Json cell = Json::parse(json.out)["cells"][0];
+  EXPECT_EQ(cell["tokens_per_s"], Json::array());
+  EXPECT_TRUE(cell["median_tokens_per_s"].is_null()) << cell.dump();
+  EXPECT_EQ(cell["dropped"], 10);
 }
 
 TEST_F(BenchCliTest, BenchVisionMeasuresATower) {

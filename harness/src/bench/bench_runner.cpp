@@ -25,7 +25,8 @@ struct Measurement {
   std::vector<double> tokens_per_s;  // clean repetitions, ascending
   int dropped = 0;
 
-  double median() const { return tokens_per_s.empty() ? 0 : tokens_per_s[tokens_per_s.size() / 2]; }
+  bool contended() const { return tokens_per_s.empty(); }
+  double median() const { return tokens_per_s[tokens_per_s.size() / 2]; }  // unless contended
 };
 
 class RunnerBench {
@@ -165,7 +166,7 @@ class RunnerBench {
 };
 
 std::string RangeText(const Measurement& m) {
-  if (m.tokens_per_s.empty()) return "contended";
+  if (m.contended()) return "contended";
   return StrCat(Fixed(m.tokens_per_s.front(), 1), " .. ", Fixed(m.tokens_per_s.back(), 1));
 }
 
@@ -197,7 +198,7 @@ Status RunBenchRunner(const BenchRunnerOptions& options) {
       const auto record = [&](Result<Measurement> measured) -> Status {
         KVG_ASSIGN(Measurement m, std::move(measured));
         const std::string speed =
-            m.tokens_per_s.empty() ? "contended" : StrCat(Fixed(m.median(), 1), " tokens/s");
+            m.contended() ? "contended" : StrCat(Fixed(m.median(), 1), " tokens/s");
         std::fprintf(stderr, "%s %s %s: %s\n", name.c_str(), dtype.c_str(), m.cell.c_str(),
                      speed.c_str());
         cells.push_back(std::move(m));
@@ -211,14 +212,14 @@ Status RunBenchRunner(const BenchRunnerOptions& options) {
       }
       for (const Measurement& m : cells) {
         rows.push_back({name, dtype, loaded.ops->variant, m.cell,
-                        m.tokens_per_s.empty() ? "-" : Fixed(m.median(), 1), RangeText(m),
+                        m.contended() ? "-" : Fixed(m.median(), 1), RangeText(m),
                         StrCat(m.tokens_per_s.size()), StrCat(m.dropped)});
         json.push_back({{"model", name},
                         {"dtype", dtype},
                         {"product_rows", NameOf(loaded.model->product_rows())},
                         {"variant", loaded.ops->variant},
                         {"cell", m.cell},
-                        {"median_tokens_per_s", m.median()},
+                        {"median_tokens_per_s", m.contended() ? Json() : Json(m.median())},
                         {"tokens_per_s", m.tokens_per_s},
                         {"dropped", m.dropped}});
       }

@@ -256,9 +256,9 @@ std::string ShowInterval(const LeaderboardTable& table, const Interval& interval
 
 std::string ShowSeconds(double seconds) {
   if (seconds >= 100) return Fixed(seconds, 0) + " s";
-  // From here on milliseconds would round to 1000 of them.
+  // From here on the smaller unit would round to 1000 of them.
   if (seconds >= 0.9995) return Fixed(seconds, 2) + " s";
-  if (seconds >= 1e-3) return Fixed(1e3 * seconds, seconds >= 0.1 ? 0 : 2) + " ms";
+  if (seconds >= 0.9995e-3) return Fixed(1e3 * seconds, seconds >= 0.1 ? 0 : 2) + " ms";
   return Fixed(1e6 * seconds, 0) + " us";
 }
 
