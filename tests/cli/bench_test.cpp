@@ -122,6 +122,34 @@ TEST_F(BenchCliTest, BenchKernelsNamesItsAims) {
   EXPECT_EQ(Run("bench kernels --entries 100").exit_code, 2);
 }
 
+// Every command that measures shapes finds them by name, and says which there are.
+TEST_F(BenchCliTest, ShapesHaveNames) {
+  const std::pair<const char*, const char*> commands[] = {
+      {"bench runner --prefill 0 --depth -1 --dtype bf16 --threads 1 --model ", ""},
+      {"bench capacity ", " --estimate --batches 1 --requests 1"},
+  };
+  for (const auto& [before, after] : commands) {
+    const Outcome wrong = Run(StrCat(before, "smolvlm-256n", after));
+    EXPECT_EQ(wrong.exit_code, 2) << before;
+    EXPECT_THAT(wrong.err, HasSubstr("model 'smolvlm-256n' is neither a path nor a shipped shape"));
+    EXPECT_THAT(wrong.err, HasSubstr("did you mean 'smolvlm-256m'"));
+    const Outcome outcome = Run(StrCat(before, "smolvlm-256m", after));
+    EXPECT_EQ(outcome.exit_code, 0) << before << outcome.err;
+  }
+  for (const char* command : {"bench lockstep --model ", "bench vision --model "}) {
+    const Outcome wrong = Run(StrCat(command, "bench-ss"));
+    EXPECT_EQ(wrong.exit_code, 2) << command;
+    EXPECT_THAT(wrong.err, HasSubstr("did you mean 'bench-s'")) << command;
+  }
+  const Outcome named = Run("bench capacity bench-s --estimate --batches 1 --requests 1 --json");
+  ASSERT_EQ(named.exit_code, 0) << named.err;
+  EXPECT_EQ(Json::parse(named.out)["model"], "bench-s");
+  // What lies there goes before what is shipped.
+  Write("bench-s", "{}");
+  const Outcome own = Run("bench capacity bench-s --estimate --batches 1 --requests 1");
+  EXPECT_EQ(own.exit_code, 2);
+}
+
 // A measurement of which no repetition is clean has no speed, least of all 0 tokens/s.
 TEST_F(BenchCliTest, BenchRunnerSaysThatAMeasurementIsContended) {
   std::atomic<bool> done = false;

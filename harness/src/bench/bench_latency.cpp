@@ -52,22 +52,6 @@ class Models {
   std::map<std::string, LoadedModel> loaded_;
 };
 
-// "llama-3.1-8b" is the shape of that name under configs/models.
-Result<std::string> ShapeOrPath(const std::string& model) {
-  namespace fs = std::filesystem;
-  std::error_code failed;
-  if (model.find('/') != std::string::npos || fs::exists(model, failed)) return model;
-  KVG_ASSIGN(const std::string shipped, FindConfigFile("models/bench-s.json"));
-  std::vector<std::string> names;
-  for (const auto& file : fs::directory_iterator(fs::path(shipped).parent_path(), failed)) {
-    names.push_back(file.path().stem().string());
-    if (names.back() == model) return file.path().string();
-  }
-  std::sort(names.begin(), names.end());
-  return BadInput(StrCat("model ", Quoted(model), " is neither a path nor a shipped shape",
-                         DidYouMean(model, names), ", expected one of ", Join(names, ", ")));
-}
-
 struct BenchContender {
   ChosenMethod chosen;
   std::string budget = "none";  // as it was written

@@ -291,10 +291,7 @@ void PrintCellsJson(const BenchLockstepOptions& options, const std::string& mode
 
 Status RunBenchLockstep(const BenchLockstepOptions& options) {
   ModelFlags flags;
-  flags.model = options.model;
-  if (flags.model.empty()) {
-    KVG_ASSIGN(flags.model, FindConfigFile("models/bench-s.json"));
-  }
+  KVG_ASSIGN(flags.model, ShapeOrPath(options.model.empty() ? "bench-s" : options.model));
   flags.dtype = options.dtype;
   flags.weights = "random:1";
   flags.backend = options.backend;

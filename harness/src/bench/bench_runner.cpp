@@ -174,11 +174,10 @@ std::string RangeText(const Measurement& m) {
 
 Status RunBenchRunner(const BenchRunnerOptions& options) {
   std::vector<std::string> models = options.models;
-  if (models.empty()) {
-    for (const char* name : {"models/bench-s.json", "models/bench-l.json"}) {
-      KVG_ASSIGN(const std::string path, FindConfigFile(name));
-      models.push_back(path);
-    }
+  if (models.empty()) models = {"bench-s", "bench-l"};
+  // A wrong name is an error before anything is measured.
+  for (std::string& model : models) {
+    KVG_ASSIGN(model, ShapeOrPath(model));
   }
   Json json = Json::array();
   std::vector<std::vector<std::string>> rows;

@@ -177,9 +177,9 @@ Result<VisionCell> MeasureTower(const std::string& path, const std::string& dtyp
 
 Status RunBenchVision(const BenchVisionOptions& options) {
   std::vector<std::string> models = options.models;
-  if (models.empty()) {
-    KVG_ASSIGN(const std::string path, FindConfigFile("models/smolvlm-256m.json"));
-    models.push_back(path);
+  if (models.empty()) models = {"smolvlm-256m"};
+  for (std::string& model : models) {
+    KVG_ASSIGN(model, ShapeOrPath(model));
   }
   KVG_ASSIGN(const std::unique_ptr<Ops> ops,
              MakeOps(options.backend, MakeThreadSettings(options.threads)));

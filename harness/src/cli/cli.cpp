@@ -68,13 +68,22 @@ void AddBenchLoad(CLI::App& bench, CommandTable& table) {
   table.Add(command, [options] { return RunBenchLoad(*options); });
 }
 
+constexpr std::string_view kOrShape = ", or the name of a shape under configs/models";
+
+// Shapes have no weights, so the commands that take their names are those that need none.
+void AddShapeFlags(CLI::App& command, ModelFlags& flags) {
+  AddModelFlags(command, flags);
+  CLI::Option& model = *command.get_option("model");
+  model.description(StrCat(model.get_description(), kOrShape));
+}
+
 void AddBenchVision(CLI::App& bench, CommandTable& table) {
   auto options = std::make_shared<BenchVisionOptions>();
   CLI::App* command = bench.add_subcommand(
       "vision", "Vision towers of random weights against the machine's rate of products");
   SearchShipped(command->add_option(
       "--model", options->models,
-      "config.json or directory, repeatable; default: the shipped SmolVLM shape"));
+      StrCat("config.json or directory", kOrShape, ", repeatable; default: smolvlm-256m")));
   command->add_option("--dtype", options->dtypes, "weights")->delimiter(',')->capture_default_str();
   command->add_option("--pictures", options->pictures, "how many are encoded together")
       ->delimiter(',')
@@ -92,8 +101,9 @@ void AddBenchLockstep(CLI::App& bench, CommandTable& table) {
   auto options = std::make_shared<BenchLockstepOptions>();
   CLI::App* command = bench.add_subcommand(
       "lockstep", "Many method rows at once against one full row, and against one at a time");
-  SearchShipped(command->add_option("--model", options->model,
-                                    "config.json or directory; default: the shipped bench shape"));
+  SearchShipped(
+      command->add_option("--model", options->model,
+                          StrCat("config.json or directory", kOrShape, "; default: bench-s")));
   command->add_option("--dtype", options->dtype, "weights and cache")->capture_default_str();
   command->add_option("--methods", options->methods, "method ids; default: eight cheap selectors")
       ->delimiter(',');
@@ -128,7 +138,7 @@ void AddBenchLatency(CLI::App& bench, CommandTable& table) {
   auto options = std::make_shared<BenchLatencyOptions>();
   CLI::App* command = bench.add_subcommand(
       "latency", "Time and memory of methods, each alone and beside the full cache");
-  AddModelFlags(*command, options->model);
+  AddShapeFlags(*command, options->model);
   command
       ->add_option("--beside", options->beside,
                    "other models in the same rounds, paths or shipped shapes, with the full cache "
@@ -219,7 +229,7 @@ void AddBenchCapacity(CLI::App& bench, CommandTable& table) {
   auto options = std::make_shared<BenchCapacityOptions>();
   CLI::App* command = bench.add_subcommand(
       "capacity", "How many sequences fit into a memory with each method, and how fast they go");
-  AddModelFlags(*command, options->model);
+  AddShapeFlags(*command, options->model);
   command->add_option("--methods", options->methods, "method ids")
       ->delimiter(',')
       ->capture_default_str();
@@ -341,7 +351,7 @@ void AddBench(CommandTable& table) {
       "runner", "Prefill and decode speed of models; contended repetitions are redone");
   SearchShipped(command->add_option(
       "--model", options->models,
-      "config.json or directory, repeatable; default: the shipped bench shapes"));
+      StrCat("config.json or directory", kOrShape, ", repeatable; default: bench-s and bench-l")));
   command
       ->add_option("--weights", options->weights,
                    "random:SEED, or file: those of a directory or a GGUF file, in blocks as it has "

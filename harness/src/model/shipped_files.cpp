@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "src/model/shipped_files.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <system_error>
 #include <vector>
 
 #include "core/files.h"
@@ -51,6 +53,22 @@ std::string FindShipped(const std::string& path) {
   const std::string shipped =
       (fs::path(*known).parent_path().parent_path().parent_path() / path).string();
   return FileExists(shipped) || DirectoryExists(shipped) ? shipped : path;
+}
+
+Result<std::string> ShapeOrPath(const std::string& model) {
+  if (model.find('/') != std::string::npos || FileExists(model) || DirectoryExists(model)) {
+    return model;
+  }
+  KVG_ASSIGN(const std::string shipped, FindConfigFile("models/bench-s.json"));
+  std::vector<std::string> names;
+  std::error_code failed;
+  for (const auto& file : fs::directory_iterator(fs::path(shipped).parent_path(), failed)) {
+    names.push_back(file.path().stem().string());
+    if (names.back() == model) return file.path().string();
+  }
+  std::ranges::sort(names);
+  return BadInput(StrCat("model ", Quoted(model), " is neither a path nor a shipped shape",
+                         DidYouMean(model, names), ", expected one of ", Join(names, ", ")));
 }
 
 }  // namespace kvgauge

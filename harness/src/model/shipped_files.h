@@ -16,4 +16,7 @@ Result<std::string> FindConfigFile(const std::string& relative);
 // As given when it is there, else below the directory that holds configs/.
 std::string FindShipped(const std::string& path);
 
+// A path as given, or that of a shape under configs/models by its name: "bench-s".
+Result<std::string> ShapeOrPath(const std::string& model);
+
 }  // namespace kvgauge

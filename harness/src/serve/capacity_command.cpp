@@ -649,7 +649,9 @@ Result<int> RunBenchCapacity(const BenchCapacityOptions& options) {
   KVG_ASSIGN(const CapacityRun run, MakeCapacityRun(options));
   KVG_TRY(CheckPlaces(options, run));
   if (!options.save_trace.empty()) KVG_TRY(WriteFile(options.save_trace, WriteTrace(run.trace)));
-  CapacityBench bench(options, run);
+  BenchCapacityOptions found = options;
+  KVG_ASSIGN(found.model.model, ShapeOrPath(options.model.model));
+  CapacityBench bench(found, run);
   KVG_TRY(bench.Start());
   const InterruptGuard guard(InterruptOf::kBench);
   KVG_TRY(bench.Run(guard));
