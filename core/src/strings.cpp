@@ -65,7 +65,8 @@ std::string HumanBytes(int64_t bytes) {
   constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
   double value = static_cast<double>(bytes);
   int unit = 0;
-  while (value >= 1024.0 && unit < 5) {
+  // With one decimal, 1023.95 is 1024.0 of a unit, which is 1.0 of the next.
+  while (value >= (unit == 0 ? 1024.0 : 1023.95) && unit < 5) {
     value /= 1024.0;
     ++unit;
   }

@@ -57,6 +57,9 @@ TEST(Strings, TheLastNumberOfAName) {
 
 TEST(Strings, Helpers) {
   EXPECT_EQ(HumanBytes(1536), "1.5 KiB");
+  EXPECT_EQ(HumanBytes(1023), "1023 B");
+  EXPECT_EQ(HumanBytes(1023 * 1024 + 900), "1023.9 KiB");
+  EXPECT_EQ(HumanBytes(1024 * 1024 - 1), "1.0 MiB");
   EXPECT_EQ(WithCommas(-1234567), "-1,234,567");
   EXPECT_EQ(WithCommas(999), "999");
   EXPECT_EQ(Split("a,,b", ','), (std::vector<std::string>{"a", "", "b"}));

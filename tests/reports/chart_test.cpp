@@ -109,8 +109,11 @@ TEST(FormatTest, NumbersAsPeopleReadThem) {
   EXPECT_EQ(Format(0.0123, Unit::kPoints), "+1.2");
   EXPECT_EQ(Format(-0.0001, Unit::kPoints), "0.0");
   EXPECT_EQ(Format(12.8, Unit::kBytes), "12.8 B");
-  EXPECT_EQ(Format(1536, Unit::kBytes), "1.50 KiB");
-  EXPECT_EQ(Format(1023.9, Unit::kBytes), "1.00 KiB");
+  EXPECT_EQ(Format(8, Unit::kBytes), "8 B");
+  EXPECT_EQ(Format(-8, Unit::kBytes), "−8 B");
+  EXPECT_EQ(Format(1536, Unit::kBytes), "1.5 KiB");
+  EXPECT_EQ(Format(1023.9, Unit::kBytes), "1023.9 B");
+  EXPECT_EQ(Format(1023.96, Unit::kBytes), "1.0 KiB");
   EXPECT_EQ(Format(0.0123, Unit::kSeconds), "12.3 ms");
   EXPECT_EQ(Format(0.9999, Unit::kSeconds), "1.00 s");
   EXPECT_EQ(Format(99.9, Unit::kSeconds), "99.9 s");
@@ -122,8 +125,18 @@ TEST(FormatTest, NumbersAsPeopleReadThem) {
   EXPECT_EQ(Format(std::nan(""), Unit::kBytes), "–");
   EXPECT_EQ(FormatTick(0.125, Unit::kPercent), "12.5%");
   EXPECT_EQ(FormatTick(1536, Unit::kBytes), "1.5 KiB");
+  EXPECT_EQ(FormatTick(1280 << 20, Unit::kBytes), "1.25 GiB");
   EXPECT_EQ(Plural(1, "row", "rows"), "1 row");
   EXPECT_EQ(Plural(1200, "row", "rows"), "1,200 rows");
+}
+
+// The same result is the same text in a table of the terminal and on a page.
+TEST(FormatTest, BytesAreThoseOfTheTerminal) {
+  for (const int64_t bytes : {int64_t{0}, int64_t{1}, int64_t{1023}, int64_t{1024}, int64_t{1025},
+                              int64_t{10'000}, int64_t{123'456}, int64_t{1'000'000},
+                              int64_t{1'048'575}, int64_t{123'456'789}, int64_t{5'000'000'000}}) {
+    EXPECT_EQ(Format(static_cast<double>(bytes), Unit::kBytes), HumanBytes(bytes));
+  }
 }
 
 const Shade& InkNamed(std::string_view name) {

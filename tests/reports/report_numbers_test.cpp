@@ -109,7 +109,7 @@ TEST_F(ReportNumbers, BytesAndFidelityAreMeansOverAllTasks) {
   }
   const std::string html = Page();
   const std::string row = RowOf(html, "method1");
-  EXPECT_TRUE(Holds(CellOf(row, "resident"), ">2.00 B<")) << row;
+  EXPECT_TRUE(Holds(CellOf(row, "resident"), ">2 B<")) << row;
   EXPECT_TRUE(Holds(CellOf(row, "resident"), "Means over 2 of 2 tasks.")) << row;
   EXPECT_TRUE(Holds(CellOf(row, "kl"), ">0.250")) << row;
   // In the methods' own section, too, which says that they are means over tasks.
@@ -268,7 +268,7 @@ TEST_F(ReportNumbers, TablesGiveThePagesNumbers) {
   EXPECT_EQ(tables[2].id, "bytes");
   for (size_t r = 0; r < tables[2].rows.size(); ++r) {
     const bool full = cell(tables[2], r, "method").text == "method0";
-    EXPECT_EQ(cell(tables[2], r, "payload").text, full ? "8.00 B" : "2.00 B");
+    EXPECT_EQ(cell(tables[2], r, "payload").text, full ? "8 B" : "2 B");
   }
   EXPECT_EQ(tables[3].id, "times");
   for (size_t r = 0; r < tables[3].rows.size(); ++r) {

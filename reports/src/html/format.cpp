@@ -44,14 +44,14 @@ std::string Significant(double value) {
   return Decimals(value, digits);
 }
 
+// As the terminal shows them. Means have fractions of a byte, which count where bytes are few.
 std::string Bytes(double value) {
-  constexpr const char* kUnits[] = {" B", " KiB", " MiB", " GiB", " TiB"};
-  size_t unit = 0;
-  while (std::abs(value) >= 1023.5 && unit + 1 < std::size(kUnits)) {
-    value /= 1024;
-    ++unit;
-  }
-  return Significant(value) + kUnits[unit];
+  constexpr double kMost = 9e18;
+  const double size = std::min(std::abs(value), kMost);
+  const bool fraction = size < 1023.95 && size != std::floor(size);
+  const std::string text =
+      fraction ? Decimals(size, 1) + " B" : HumanBytes(static_cast<int64_t>(std::llround(size)));
+  return value < 0 && size > 0 ? kMinus + text : text;
 }
 
 std::string Seconds(double value) {
@@ -137,6 +137,15 @@ std::string FormatTick(double value, Unit unit) {
       text = Decimals(value, 6);
       TrimZeros(text);
       return text;
+    case Unit::kBytes: {
+      // Ticks may lie closer than one decimal tells.
+      constexpr const char* kUnits[] = {" B", " KiB", " MiB", " GiB", " TiB"};
+      size_t of = 0;
+      for (; std::abs(value) >= 1023.5 && of + 1 < std::size(kUnits); ++of) value /= 1024;
+      text = Significant(value);
+      TrimZeros(text);
+      return text + kUnits[of];
+    }
     default: {
       text = Format(value, unit);
       const size_t blank = text.find(' ');
