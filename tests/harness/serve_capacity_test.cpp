@@ -180,6 +180,40 @@ TEST_F(CapacityTest, PreemptedSequencesGoOnAsTheyWere) {
   }
 }
 
+// As many as fit whole would never grow into each other: the policies would say nothing of max.
+TEST_F(CapacityTest, AsManyBeginAsFitAtFirstWherePoliciesPreempt) {
+  GeneratedTrace mix = MixOf(40);
+  mix.prompts = *LengthMix::Parse("64", "--prompt-tokens");
+  mix.answers = *LengthMix::Parse("200", "--answer-tokens");
+  const Trace trace = GenerateTrace(mix);
+  const ChosenMethod full = ChooseFor("full", "none");
+  const Result<CapacityResult> whole = Measure(full, "fcfs", trace, 0, 900000);
+  ASSERT_TRUE(whole.ok()) << whole.error().message;
+  ExpectServed(*whole);
+  EXPECT_EQ(whole->metrics.preemptions, 0);
+  EXPECT_EQ(whole->planned_held, whole->max_batch);
+  EXPECT_LT(whole->max_batch, std::ssize(trace.requests));
+  for (const std::string policy : {"recompute", "swap", "queues"}) {
+    SCOPED_TRACE(policy);
+    const Result<CapacityResult> result = Measure(full, policy, trace, 0, 900000);
+    ASSERT_TRUE(result.ok()) << result.error().message;
+    ExpectServed(*result);
+    EXPECT_GT(result->max_batch, whole->max_batch);
+    EXPECT_LT(result->planned_held, result->max_batch);
+    EXPECT_GT(result->outcome.most_held, whole->outcome.most_held);
+    EXPECT_GT(result->metrics.preemptions, 0);
+    EXPECT_EQ(result->answers, whole->answers);
+  }
+  // There is room for a short answer from the beginning, so none has to go.
+  mix.answers = *LengthMix::Parse("64", "--answer-tokens");
+  const Trace brief = GenerateTrace(mix);
+  const Result<CapacityResult> fcfs = Measure(full, "fcfs", brief, 0, 900000);
+  const Result<CapacityResult> swap = Measure(full, "swap", brief, 0, 900000);
+  ASSERT_TRUE(fcfs.ok() && swap.ok());
+  EXPECT_EQ(swap->max_batch, fcfs->max_batch);
+  EXPECT_EQ(swap->metrics.preemptions, 0);
+}
+
 TEST_F(CapacityTest, SharedBeginningsAreReadOnceAndChangeNothing) {
   GeneratedTrace mix = MixOf(12);
   mix.shared_tokens = 200;

@@ -246,7 +246,8 @@ void AddBenchCapacity(CLI::App& bench, CommandTable& table) {
       ->capture_default_str();
   command
       ->add_option("--batches", options->batches,
-                   "the most sequences that decode together; max: as many as fit")
+                   "the most sequences that decode together; max: as many as fit, or as fit at "
+                   "first under recompute, swap and queues")
       ->delimiter(',')
       ->capture_default_str();
   command->add_option("--max-memory", options->max_memory,

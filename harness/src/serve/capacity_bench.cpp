@@ -163,13 +163,11 @@ class RoomForRequests {
   // Sequences as long as the longest that are held at once while a prompt is read; 0: not every
   // request fits.
   int64_t Held(int64_t batch, const RequestsThatFit& of) const {
-    const int64_t cache_bytes = CacheBytes(batch, of.longest.total);
-    if (of.most_bytes > cache_bytes) return 0;
-    const int64_t held = bytes_.held(of.longest.prefill, of.longest.total);
-    const int64_t reading = bytes_.Reading(of.longest.prefill, held);
-    // No request may ask for both lengths.
-    if (reading > cache_bytes) return 1;
-    return (cache_bytes - (reading - held)) / std::max<int64_t>(held, 1);
+    return HeldWith(batch, of, of.longest.total);
+  }
+  // Those of them that begin before one must go: more, where the policy admits by what is held now.
+  int64_t Begun(int64_t batch, const RequestsThatFit& of) const {
+    return HeldWith(batch, of, CoveredTokens(policy_, of.longest.prefill, of.longest.total));
   }
 
   // The error where no request fits. `limit`: what the memory is.
@@ -194,6 +192,17 @@ class RoomForRequests {
   struct Need {
     int64_t prompt = 0, total = 0, bytes = 0;
   };
+
+  // By what each holds with so many tokens.
+  int64_t HeldWith(int64_t batch, const RequestsThatFit& of, int64_t tokens) const {
+    const int64_t cache_bytes = CacheBytes(batch, of.longest.total);
+    if (of.most_bytes > cache_bytes) return 0;
+    const int64_t held = bytes_.held(of.longest.prefill, tokens);
+    const int64_t reading = bytes_.Reading(of.longest.prefill, held);
+    // No request may ask for both lengths.
+    if (reading > cache_bytes) return 1;
+    return (cache_bytes - (reading - held)) / std::max<int64_t>(held, 1);
+  }
 
   const ServePolicy& policy_;
   const PlannedContender& contender_;
@@ -311,7 +320,7 @@ Result<CapacityPlan> PlanCapacity(const CapacityCase& of, const Trace& trace,
   int64_t largest = of.max_batch > 0 ? batch : kMostBatch;
   while (plan.max_batch < largest) {
     const int64_t middle = (plan.max_batch + largest + 1) / 2;
-    if (room.Held(middle, *fitting) >= middle) {
+    if (room.Begun(middle, *fitting) >= middle) {
       plan.max_batch = middle;
     } else {
       largest = middle - 1;

@@ -31,6 +31,11 @@ int64_t ServeBytes::Reading(int64_t rows, int64_t held_bytes) const {
   return unchanged ? std::max(read, held_bytes) : read + held_bytes;
 }
 
+int64_t CoveredTokens(const ServePolicy& policy, int64_t tokens, int64_t total) {
+  return policy.preempt == ServePolicy::Preempt::kNone ? total
+                                                       : std::min(total, tokens + kAheadTokens);
+}
+
 int64_t NeedAlone(const ServeBytes& bytes, const ServePolicy& policy, int64_t prompt,
                   int64_t total) {
   // With a replay of all but the last token, if it comes to that.
@@ -238,9 +243,8 @@ void ServeLoop::Fail(int64_t r, const std::string& why) {
 }
 
 int64_t ServeLoop::CoverOf(const Sequence& s, int64_t r) const {
-  const int64_t total = s.prompt + RequestOf(r).answer_tokens;
-  if (policy_.preempt == ServePolicy::Preempt::kNone) return total;
-  return std::min(total, s.prompt + std::max(s.generated, s.fed) + kAheadTokens);
+  return CoveredTokens(policy_, s.prompt + std::max(s.generated, s.fed),
+                       s.prompt + RequestOf(r).answer_tokens);
 }
 
 int64_t ServeLoop::NeedOf(const Sequence& s, int64_t /*r*/, int64_t covers) const {

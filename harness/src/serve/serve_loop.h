@@ -42,6 +42,9 @@ struct ServeBytes {
   int64_t Reading(int64_t rows, int64_t held_bytes) const;
 };
 
+// Tokens that a sequence has room for when so many are there: all where none is preempted.
+int64_t CoveredTokens(const ServePolicy& policy, int64_t tokens, int64_t total);
+
 struct ServeLimits {
   int64_t cache_bytes = 0;  // for all sequences, prefixes included; 0: no limit
   int64_t max_batch = 64;   // sequences of a pass
