@@ -174,6 +174,48 @@ TEST_F(DeviceMemory, CompanyIsSmallerWhereWorkingMemoryIsShort) {
   for (const auto& [at, outcome] : outcomes) ExpectSame(outcome, alone);
 }
 
+// A reader's steps keep their working memory on a device from one to the next, for each sequence. A
+// plan counts it with the caches; what the reader knows of entries is no part of that.
+TEST_F(DeviceMemory, APlanCountsWhatReadersKeepFromStepToStep) {
+  for (const char* id : {"less", "loopserve", "omnikv", "quest"}) {
+    SCOPED_TRACE(id);
+    const auto subject = MakeSubject(id, "gqa");
+    ASSERT_NE(subject, nullptr);
+    Method bare = subject->method;
+    bare.read.reset();
+    const std::vector<EngineSample> samples = {Sample(400, 8, 5)};
+    const auto most = [&](const Method& method, size_t count) {
+      const std::vector<Contender> contenders(count, {&method, subject->budget, &subject->model()});
+      int64_t bytes = 0;
+      EngineOptions options;
+      options.on_token = [&](const EngineToken& token) {
+        // All of them have taken steps.
+        if (token.contender + 1 == std::ssize(contenders) && token.answer.size() >= 3) {
+          bytes = std::max(bytes, AllocatedBytes());
+        }
+        return true;
+      };
+      const CellResult cell = RunContenders(contenders, samples, options).at({0, 0}).cell;
+      EXPECT_TRUE(cell.status.ok()) << cell.status.error().message;
+      return bytes - std::ssize(contenders) * cell.record.reader_bytes;
+    };
+    // What one more sequence takes. The model's own working memory has grown before.
+    const auto kept = [&](const Method& method) {
+      const int64_t three = most(method, 3);
+      return (three - most(method, 1)) / 2;
+    };
+    const auto planned = [&](const Method& method) {
+      const Engine engine({{&method, subject->budget, &subject->model()}}, {});
+      const Result<MemoryPlan> plan = engine.PlanMemory(samples);
+      EXPECT_TRUE(plan.ok()) << plan.error().message;
+      return plan.ok() ? plan->lane_bytes : 0;
+    };
+    const int64_t kept_by_steps = kept(subject->method) - kept(bare);
+    EXPECT_GT(kept_by_steps, 0);
+    EXPECT_LE(kept_by_steps, planned(subject->method) - planned(bare));
+  }
+}
+
 TEST_F(DeviceMemory, APlanIsHeldAgainstWhatTheDeviceHas) {
   const TinyModel tiny = MakeTinyModel("gqa");
   const Method full = LoadShipped("full");

@@ -122,9 +122,9 @@ class Compressor::Impl final : public LayerHook {
   // A device takes a step at once if all memory is there: that of a reader's estimates, or of the
   // keys of a head, may be large.
   int64_t KeptStepBytes() const {
-    constexpr int64_t kEstimates = 4 << 20;
     const bool at_once = dynamic_cast<const RepeatingReader*>(pipeline_.read.get()) != nullptr;
-    return at_once && ops_.device != Device::kHost ? kEstimates : ViewMemory::kChunkBytes;
+    return at_once && ops_.device != Device::kHost ? ViewMemory::kMostKeptOnDevice
+                                                   : ViewMemory::kChunkBytes;
   }
   // What steps capture: gates have weights, which are held only where scores go on in decode.
   Needs StepNeeds() const {

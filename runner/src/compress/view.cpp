@@ -71,6 +71,16 @@ Tensor ViewMemory::Take(Ops& ops, DType dtype, std::initializer_list<int64_t> di
   return Tensor(piece.data, dtype, dims, piece.device);
 }
 
+int64_t ViewMemory::PlannedBytes(const ModelShape& shape, int64_t entries) {
+  constexpr int64_t kOfHeads = 3;                                        // positions, too
+  const int64_t rows = (entries / kKvPageEntries + 2) * kKvPageEntries;  // those of RoomyValues
+  const int64_t numbers = kOfHeads * shape.query_heads + shape.key_dim + shape.value_dim;
+  const int64_t taken = rows * numbers * SizeOf(DType::kF32);
+  // A piece that is kept may be rounded up to twice its size, or leave as much of the one before it
+  // free. Keys are one more piece, and values another.
+  return kChunkBytes + taken + std::min(taken, (kOfHeads + 2) * kMostKeptOnDevice);
+}
+
 template <class T, class Append>
 Tensor TokenMarks::Grown(Ops& ops, OnDevices& all_marks, int64_t size, Append append) {
   constexpr DType kType = std::is_same_v<T, float> ? DType::kF32 : DType::kI32;

@@ -21,10 +21,16 @@ namespace kvgauge {
 class ViewMemory {
  public:
   static constexpr int64_t kChunkBytes = 256 << 10;
+  // Of pieces that steps on a device keep, where each should find its memory there.
+  static constexpr int64_t kMostKeptOnDevice = 4 << 20;
   // Pieces larger than that are given back.
   explicit ViewMemory(int64_t most_kept_bytes = kChunkBytes) : most_kept_bytes_(most_kept_bytes) {}
   // The view before is gone.
   void Begin();
+  // What the views of a reader's steps leave allocated on a device, of sequences that hold so many
+  // entries a head: estimates and choices of all query heads, and keys and values of one head.
+  // Larger pieces than are kept stay until the sequence's next step.
+  static int64_t PlannedBytes(const ModelShape& shape, int64_t entries);
   enum class Contents { kZero, kAny };
   // Until the next Begin.
   Tensor Take(Ops& ops, DType dtype, std::initializer_list<int64_t> dims,

@@ -12,12 +12,14 @@
 #include "kernels/devices.h"
 #include "methods/absorbing_reader.h"
 #include "methods/encoding_thin.h"
+#include "methods/repeating_reader.h"
 #include "runner/chunk_prefill.h"
 #include "runner/reuse_texts.h"
 #include "runner/sequence_plan.h"
 #include "src/compress/draft_pass.h"
 #include "src/compress/probe_pass.h"
 #include "src/compress/question_rows.h"
+#include "src/compress/view.h"
 #include "src/engine/check_sample.h"
 #include "src/engine/engine_parts.h"
 #include "src/engine/pass_bytes.h"
@@ -271,6 +273,16 @@ int64_t EncodedBytes(const PlannedContender& contender, int64_t prompt_tokens) {
   return WholePages(end - begin) * shape.encoder_width * SizeOf(shape.cache_dtype);
 }
 
+// The working memory that a reader's steps keep where they are taken at once, which is on devices:
+// as much on each, as a plan for several counts a part of a lane for each of them.
+int64_t KeptStepBytes(const PlannedContender& contender, const Stage& reader, int64_t held) {
+  Ops& ops = *contender.model->ops;
+  if (ops.device == Device::kHost || dynamic_cast<const RepeatingReader*>(&reader) == nullptr) {
+    return 0;
+  }
+  return std::ssize(DevicesOf(ops)) * ViewMemory::PlannedBytes(contender.model->shape, held);
+}
+
 // The most of a device that a contender's sequence holds: its caches, and the attention of its
 // steps.
 int64_t LaneBytes(const PlannedContender& contender, const std::vector<StorePlan>& stores,
@@ -285,7 +297,7 @@ int64_t LaneBytes(const PlannedContender& contender, const std::vector<StorePlan
   const int64_t fresh = prompts ? 1 : length.total - length.prefill;
   const int64_t copies = options.compress_at == CompressAt::kContext ? 2 : 1;
   const Needs needs = contender.method->needs();
-  int64_t weights = 0;
+  int64_t weights = 0, steps = 0;
   for (const auto* gates : {&needs.gates, &needs.step_gates}) {
     for (const GateNeed& need : *gates) weights += need.gate->PlannedBytes(shape);
   }
@@ -293,6 +305,7 @@ int64_t LaneBytes(const PlannedContender& contender, const std::vector<StorePlan
     const std::unique_ptr<Stage> read = MakeStage(*contender.method->read);
     const auto* absorbing = dynamic_cast<const AbsorbingReader*>(read.get());
     if (absorbing != nullptr) weights += absorbing->WeightBytes(shape);
+    steps = KeptStepBytes(contender, *read, shape.EntriesOf(held));
   }
   // The last rows' queries, and their attention in one layer.
   int64_t attention = StepCapture::PlannedBytesOfLast(*contender.model->config, needs) +
@@ -310,7 +323,7 @@ int64_t LaneBytes(const PlannedContender& contender, const std::vector<StorePlan
   return copies * (LaneCacheBytes(*contender.method, shape, stores, kept, shape.EntriesOf(held),
                                   shape.EntriesOf(fresh)) -
                    PlacedBytes(contender, stores, held, fresh) + shape.state_bytes) +
-         EncodedBytes(contender, length.prefill) + attention;
+         EncodedBytes(contender, length.prefill) + attention + steps;
 }
 
 // The last prompt row's attention in all layers, which is recorded for pictures.
