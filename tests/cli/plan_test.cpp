@@ -250,5 +250,32 @@ TEST_F(RunTest, ShippedFilesAreRead) {
   EXPECT_GE(count, 6);
 }
 
+// Layers that keep a state have no entries whose attention is captured.
+TEST_F(RunTest, APlanCountsCapturesOfLayersThatHaveACache) {
+  const auto least = [&](int layers, const char* method) {
+    Write("config.json", StrCat(R"({"model_type": "bamba", "architectures": ["BambaForCausalLM"],
+      "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": )",
+                                layers, R"(, "attn_layer_indices": [1, 3],
+      "num_attention_heads": 6, "num_key_value_heads": 2, "partial_rotary_factor": 1.0,
+      "head_dim": 32, "mamba_n_heads": 8, "mamba_d_head": 16, "mamba_n_groups": 2,
+      "mamba_d_state": 16, "mamba_d_conv": 4, "mamba_expand": 2, "mamba_conv_bias": true,
+      "vocab_size": 1792, "max_position_embeddings": 2048, "rms_norm_eps": 1e-05,
+      "hidden_act": "silu", "tie_word_embeddings": false, "torch_dtype": "float32",
+      "rope_theta": 10000.0, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0})"));
+    Write("mine.json", StrCat(R"({"models": [{"path": ")", Path("config.json"),
+                              R"(", "name": "tiny", "weights": "random:5"}],
+      "tasks": [{"task": "passkey", "samples": 1, "source": {"lengths": "600"},
+                 "max_new_tokens": 6}],
+      "budgets": ["25%"], "methods": [")",
+                              method, R"("]})"));
+    const Outcome planned = Run({"plan", Path("mine.json"), "--json"});
+    EXPECT_EQ(planned.exit_code, 0) << planned.err;
+    return (*ParseJson(planned.out, "out"))["least_memory_bytes"].get<int64_t>();
+  };
+  const auto captured = [&](int layers) { return least(layers, "h2o") - least(layers, "random"); };
+  EXPECT_GT(captured(4), 0);
+  EXPECT_EQ(captured(4), captured(8));
+}
+
 }  // namespace
 }  // namespace kvgauge

@@ -25,6 +25,7 @@ TEST_F(EngineTest, RefusesWhatCannotFit) {
   const Model& model = *At(full_, 1).model;
   const PlannedModel planned = {
       .config = &model.config(),
+      .caches = &model.cache_config(),
       .shape = model.shape(),
       .checkpoint_shape = model.checkpoint_shape(),
       .weight_bytes = PlannedWeightBytes(model.config(), model.dtype(), model.dtype()),

@@ -42,7 +42,8 @@ namespace {
 class MemoryPlanner {
  public:
   MemoryPlanner(const RunPlan& plan, const PlanGroup& group, const PlannedEyes& eyes)
-      : model_(Planned(plan, group.model)) {
+      : caches_(plan.models[group.model].config.OfCaches()),
+        model_(Planned(plan.models[group.model], caches_, plan.ops.get())) {
     options_.compress_at = group.compress_at;
     options_.chunk_tokens = plan.config->chunk_tokens;
     options_.max_pool_lanes = kPoolLanes;
@@ -152,18 +153,19 @@ class MemoryPlanner {
     return options;
   }
 
-  static PlannedModel Planned(const RunPlan& plan, size_t model) {
-    const PlanModel& of = plan.models[model];
+  static PlannedModel Planned(const PlanModel& of, const ModelConfig& caches, Ops* ops) {
     return {.config = &of.config,
+            .caches = &caches,
             .shape = of.shape,
             .checkpoint_shape = of.shape,
             .weight_bytes = of.weight_bytes,
-            .ops = plan.ops.get(),
+            .ops = ops,
             .product_rows = of.product_rows,
             .shares = of.shares};
   }
 
   EngineOptions options_;
+  const ModelConfig caches_;
   const PlannedModel model_;
   PlannedModel original_;
   bool whole_beside_ = false;  // the full cache's prompt is another

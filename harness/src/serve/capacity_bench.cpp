@@ -344,7 +344,8 @@ CapacityResult RefusedCase(const CapacityCase& of, const std::string& why,
 
 Result<CapacityResult> MeasureCapacity(const CapacityCase& of, const Trace& trace, Model& model,
                                        const std::function<bool()>& cancelled) {
-  const PlannedModel planned = {.config = &model.cache_config(),
+  const PlannedModel planned = {.config = &model.config(),
+                                .caches = &model.cache_config(),
                                 .shape = model.shape(),
                                 .checkpoint_shape = model.checkpoint_shape(),
                                 .weight_bytes = model.weight_bytes(),

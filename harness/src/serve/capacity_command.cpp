@@ -404,6 +404,8 @@ class CapacityBench {
     KVG_ASSIGN(config_, ReadModelConfig(options_.model.model));
     dtype_ = model_options.dtype.value_or(config_->stored_dtype);
     planned_.config = &*config_;
+    caches_ = config_->OfCaches();
+    planned_.caches = &caches_;
     planned_.shape = ShapeFor(options_.model, *config_, model_options);
     planned_.checkpoint_shape = planned_.shape;
     KVG_ASSIGN(ops_, MakeOps(options_.model.backend, MakeThreadSettings(options_.model.threads)));
@@ -571,6 +573,7 @@ class CapacityBench {
   const CapacityRun& run_;
   std::unique_ptr<Ops> ops_;
   std::optional<ModelConfig> config_;
+  ModelConfig caches_;
   DType dtype_ = DType::kF32;
   PlannedModel planned_;
   int64_t longest_prompt_ = 0;

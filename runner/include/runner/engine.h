@@ -216,6 +216,7 @@ SampleLength LengthOf(const EngineSample& sample, CompressAt at);
 // The facts about a model that planning needs; its weights need not be loaded.
 struct PlannedModel {
   const ModelConfig* config = nullptr;
+  const ModelConfig* caches = nullptr;  // config->OfCaches()
   ModelShape shape = {};
   ModelShape checkpoint_shape = {};  // before a method prepares it: what budgets are of
   int64_t weight_bytes = 0;

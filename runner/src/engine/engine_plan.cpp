@@ -141,7 +141,7 @@ int64_t ChunkBytes(const PlannedContender& contender, const SampleLength& length
   const int64_t carried = shape.layers * held * 4 *
                           (columns * shape.query_heads + std::ssize(needs.gates) * shape.kv_heads);
   return cache + cache / shape.layers + shape.state_bytes +
-         PrefillCapture::PlannedBytes(*model.config, needs, held) + scores + carried;
+         PrefillCapture::PlannedBytes(*model.caches, needs, held) + scores + carried;
 }
 
 // Working memory of a model, and the longest prompt's snapshot: its cache, captures and scores.
@@ -198,7 +198,7 @@ void PlanPrefills(const PlannedModel& model, std::span<const PlannedContender> c
     int64_t probes = 0;
     for (const Scorer* scorer : probing) {
       if (scorer->ProbeRows(1) > 0) {
-        probes += ProbePass::PlannedBytes(*model.config, shape, length.prefill,
+        probes += ProbePass::PlannedBytes(*model.caches, shape, length.prefill,
                                           scorer->ProbeRows(length.prefill));
       }
       if (drafts.contains(scorer)) {
@@ -206,7 +206,7 @@ void PlanPrefills(const PlannedModel& model, std::span<const PlannedContender> c
                                  WholePages(length.prefill + scorer->AnswerTokens()));
       }
       if (scorer->DraftRows() > 0) {
-        probes += DraftPass::PlannedBytes(*model.config, shape,
+        probes += DraftPass::PlannedBytes(*model.caches, shape,
                                           std::min(length.prefill, scorer->DraftEntries()),
                                           scorer->DraftRows());
       }
@@ -214,20 +214,20 @@ void PlanPrefills(const PlannedModel& model, std::span<const PlannedContender> c
     int64_t reused = 0;
     for (const StageChoice* reuse : reusing) {
       reused =
-          std::max(reused, ReusePrefill::PlannedBytes(*reuse, *model.config, length.prefill + links,
+          std::max(reused, ReusePrefill::PlannedBytes(*reuse, *model.caches, length.prefill + links,
                                                       length.passages));
     }
     int64_t thinned = 0;
     for (const StageChoice* thin : thins) {
-      thinned = std::max(thinned, ThinPrefill::PlannedBytes(*thin, *model.config, length.prefill));
+      thinned = std::max(thinned, ThinPrefill::PlannedBytes(*thin, *model.caches, length.prefill));
     }
     const int64_t scores =
         static_cast<int64_t>(scorers.size()) * shape.layers * shape.kv_heads * length.prefill * 4;
     plan.snapshot_bytes = std::max(
         plan.snapshot_bytes,
         PagedCacheBytes(shape, length.prefill + links) + shape.state_bytes +
-            PrefillCapture::PlannedBytes(*model.config, needs, length.prefill) + scores + probes +
-            (attends ? SparsePrefill::PlannedBytes(*model.config, length.prefill) : 0) + reused +
+            PrefillCapture::PlannedBytes(*model.caches, needs, length.prefill) + scores + probes +
+            (attends ? SparsePrefill::PlannedBytes(*model.caches, length.prefill) : 0) + reused +
             thinned);
   }
   // The texts of the newest prompt lie in the store or beside it.
@@ -308,8 +308,8 @@ int64_t LaneBytes(const PlannedContender& contender, const std::vector<StorePlan
     steps = KeptStepBytes(contender, *read, shape.EntriesOf(held));
   }
   // The last rows' queries, and their attention in one layer.
-  int64_t attention = StepCapture::PlannedBytesOfLast(*contender.model->config, needs) +
-                      StepCapture::PlannedBytesOfGuesses(*contender.model->config, needs) +
+  int64_t attention = StepCapture::PlannedBytesOfLast(*contender.model->caches, needs) +
+                      StepCapture::PlannedBytesOfGuesses(*contender.model->caches, needs) +
                       needs.step_window * shape.query_heads * WholePages(held) * 4 + weights;
   if (needs.step_attention) {
     const int64_t of_layer = shape.query_heads * WholePages(held) * 4;
@@ -317,7 +317,7 @@ int64_t LaneBytes(const PlannedContender& contender, const std::vector<StorePlan
     // Rows of a question count in running scores.
     if (options.compress_at == CompressAt::kContext) {
       attention +=
-          QuestionRows::kMostRows * of_layer + QuestionRows::PlannedBytes(*contender.model->config);
+          QuestionRows::kMostRows * of_layer + QuestionRows::PlannedBytes(*contender.model->caches);
     }
   }
   return copies * (LaneCacheBytes(*contender.method, shape, stores, kept, shape.EntriesOf(held),
@@ -332,7 +332,7 @@ int64_t LastRowBytes(const std::set<const PlannedModel*>& models,
   int64_t bytes = 0;
   for (const PlannedModel* model : models) {
     for (const SampleLength& length : lengths) {
-      bytes = std::max(bytes, model->config->layer_count() * model->config->query_heads *
+      bytes = std::max(bytes, model->caches->layer_count() * model->config->query_heads *
                                   length.prefill * SizeOf(DType::kF32));
     }
   }
@@ -544,7 +544,7 @@ Result<MemoryPlan> PlanMemory(std::span<const PlannedContender> contenders,
   const bool layered = DevicesOf(*contenders[0].model->ops).size() > 1;
   for (const PlannedContender& contender : contenders) {
     if (!layered) break;
-    KVG_TRY(CheckLayered(*contender.method, contender.model->config->layer_count(),
+    KVG_TRY(CheckLayered(*contender.method, contender.model->caches->layer_count(),
                          contender.model->shape));
   }
   MemoryPlan plan;
@@ -607,7 +607,8 @@ Result<MemoryPlan> Engine::PlanMemory(std::span<const EngineSample> samples) con
       KVG_TRY(CheckSample(sample, options_.compress_at, contender.model->config()));
     }
     for (const Model* model : {contender.model, OriginalOf(contender)}) {
-      models[model] = {.config = &model->cache_config(),
+      models[model] = {.config = &model->config(),
+                       .caches = &model->cache_config(),
                        .shape = model->shape(),
                        .checkpoint_shape = model->checkpoint_shape(),
                        .weight_bytes = model->weight_bytes(),
