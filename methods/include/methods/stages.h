@@ -250,6 +250,13 @@ class Reader : public Stage {
     // Bytes of the reader's index.
     virtual int64_t bytes() const = 0;
   };
+  // At most the bytes() of a layer's State while each of its heads holds up to so many entries,
+  // which a plan of memory counts. `shape` is the model's. A reader that does not say is planned as
+  // none.
+  virtual int64_t MostBytes(const ModelShape& /*shape*/, int64_t /*layer*/,
+                            int64_t /*entries*/) const {
+    return 0;
+  }
   // Behind a prompt, or a turn, the view has the signals of its prefill that needs() declares; it
   // is then not decoding().
   virtual std::unique_ptr<State> Begin(LayerView& view) const = 0;
