@@ -96,6 +96,7 @@ class CapacityTest : public ::testing::Test {
       CapacityCase probe = of;
       probe.memory_bytes = int64_t{1} << 40;
       const PlannedModel planned = {.config = &tiny_.model->config(),
+                                    .caches = &tiny_.model->cache_config(),
                                     .shape = tiny_.model->shape(),
                                     .checkpoint_shape = tiny_.model->checkpoint_shape(),
                                     .weight_bytes = tiny_.model->weight_bytes(),

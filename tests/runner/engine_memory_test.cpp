@@ -93,8 +93,11 @@ TEST_F(EngineTest, PlansTheScratchOfRowsAsAFileRoundsThem) {
   ops.memory = std::make_unique<Asked>();
   const PassSize& asked = static_cast<const Asked&>(*ops.memory).asked;
   ModelConfig config = model_.config();
-  PlannedModel planned = {
-      .config = &config, .shape = model_.shape(), .checkpoint_shape = model_.shape(), .ops = &ops};
+  PlannedModel planned = {.config = &config,
+                          .caches = &config,
+                          .shape = model_.shape(),
+                          .checkpoint_shape = model_.shape(),
+                          .ops = &ops};
   const PlannedContender contender = {
       .method = &full_, .budget = {}, .model = &planned, .original = &planned};
   const SampleLength length = LengthOf(Sample(40, 1), CompressAt::kPrompt);

@@ -21,7 +21,7 @@ namespace kvgauge {
 class ViewMemory {
  public:
   static constexpr int64_t kChunkBytes = 256 << 10;
-  // Of pieces that steps on a device keep, where each should find its memory there.
+  // Steps on a device keep pieces of up to so much, so that the next finds its memory there.
   static constexpr int64_t kMostKeptOnDevice = 4 << 20;
   // Pieces larger than that are given back.
   explicit ViewMemory(int64_t most_kept_bytes = kChunkBytes) : most_kept_bytes_(most_kept_bytes) {}
