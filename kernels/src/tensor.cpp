@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "core/strings.h"
+#include "kernels/buffer_bytes.h"
 
 namespace kvgauge {
 namespace {
@@ -122,10 +123,14 @@ class OutOfHostMemory final : public std::bad_alloc {
 
 }  // namespace
 
+int64_t HostBufferBytes(int64_t size_bytes) {
+  return (size_bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
 Buffer HostBuffer(int64_t size_bytes) {
   KVG_CHECK(size_bytes >= 0, "negative buffer size");
   if (size_bytes == 0) return {};
-  const int64_t rounded = (size_bytes + kAlignment - 1) / kAlignment * kAlignment;
+  const int64_t rounded = HostBufferBytes(size_bytes);
   if (rounded >= kMapFrom) {
     void* data = mmap(nullptr, static_cast<size_t>(rounded), PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

@@ -10,6 +10,7 @@
 // and heads are read until the next question, with what is in none.
 #include <algorithm>
 
+#include "kernels/buffer_bytes.h"
 #include "methods/entry_blocks.h"
 #include "methods/joining_reader.h"
 #include "methods/question_reader.h"
@@ -47,6 +48,15 @@ class PositionAgnostic final : public QuestionReader, public RepeatingReader {
     int64_t end() const { return blocks.first + blocks.entries(); }
     int64_t bytes() const override { return blocks.bytes() + entries.size_bytes(); }
   };
+
+  int64_t MostBytes(const ModelShape& shape, int64_t layer, int64_t entries) const override {
+    const ModelShape own = shape.OfLayer(layer);
+    const int64_t pages = (entries + page_ - 1) / page_;
+    if (PicksOf(pages) >= pages) return 0;
+    // A picture may end anywhere, so all that is before its end may be read.
+    return HostBufferBytes(pages * own.kv_heads * own.key_dim * SizeOf(DType::kF32)) +
+           HostBufferBytes(entries * SizeOf(DType::kI32));
+  }
 
   std::unique_ptr<State> Begin(LayerView& view) const override {
     auto pages = std::make_unique<Pages>();

@@ -8,6 +8,7 @@
 // heads of a KV head too, and the best `tokens` are read until the next time.
 #include <algorithm>
 
+#include "kernels/buffer_bytes.h"
 #include "methods/attention.h"
 #include "methods/copied_reader.h"
 #include "methods/joining_reader.h"
@@ -37,6 +38,13 @@ class LoopServeReads final : public Reader, public CopiedReader, public Repeatin
 
     int64_t bytes() const override { return queries.size_bytes() + entries.size_bytes(); }
   };
+
+  int64_t MostBytes(const ModelShape& shape, int64_t layer, int64_t entries) const override {
+    const ModelShape own = shape.OfLayer(layer);
+    const int64_t read = std::max<int64_t>(own.kv_heads * std::min(entries, tokens_), 1);
+    return HostBufferBytes(steps_ * own.query_heads * own.key_dim * SizeOf(DType::kF32)) +
+           HostBufferBytes(read * SizeOf(DType::kI32));
+  }
 
   std::unique_ptr<State> Begin(LayerView& view) const override {
     const ModelShape& shape = view.shape();

@@ -10,6 +10,7 @@
 // among them.
 #include <algorithm>
 
+#include "kernels/buffer_bytes.h"
 #include "methods/attention.h"
 #include "methods/copied_reader.h"
 #include "methods/page_bounds.h"
@@ -46,6 +47,13 @@ class LServePages final : public Reader, public CopiedReader, public RepeatingRe
       return sum;
     }
   };
+
+  int64_t MostBytes(const ModelShape& shape, int64_t layer, int64_t entries) const override {
+    const ModelShape own = shape.OfLayer(layer);
+    const int64_t pages = (entries + logical_ - 1) / logical_;
+    const int64_t chosen = own.group() * PagesRead(entries) * SizeOf(DType::kI32);
+    return own.kv_heads * (pages * PageBounds::BytesOfPage(own) + HostBufferBytes(chosen));
+  }
 
   std::unique_ptr<State> Begin(LayerView& view) const override {
     auto index = std::make_unique<Index>();
@@ -120,6 +128,11 @@ class LServePages final : public Reader, public CopiedReader, public RepeatingRe
   static constexpr int64_t kLeastPages = 3;
 
   int64_t Pages(int64_t length) const { return (length + page_ - 1) / page_; }
+  // Of a head that holds so many entries; 0: it reads everything.
+  int64_t PagesRead(int64_t length) const {
+    const int64_t newest = Pages(length) - 1, most = std::max(kLeastPages, tokens_ / page_);
+    return length - 1 <= tokens_ || most > newest ? 0 : most;
+  }
 
   // All pages, for each of the group: [group, pages] i32, one row.
   static Tensor Everything(LayerView& view, int64_t pages) {
@@ -141,10 +154,10 @@ class LServePages final : public Reader, public CopiedReader, public RepeatingRe
               const Tensor& limits, Choice& choice) const {
     Ops& ops = view.ops();
     const int64_t group = q.shape[0], length = view.lengths()[head];
-    const int64_t newest = Pages(length) - 1, most = std::max(kLeastPages, tokens_ / page_);
+    const int64_t newest = Pages(length) - 1;
     choice.tokens = view.tokens();
     choice.pages = newest + 1;
-    choice.count = length - 1 <= tokens_ || most > newest ? 0 : most;
+    choice.count = PagesRead(length);
     if (choice.count == 0) return;
 
     const Tensor products = bounds.RoomyProducts(view, q, limits);

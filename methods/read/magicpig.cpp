@@ -12,6 +12,7 @@
 #include <numbers>
 
 #include "core/rng.h"
+#include "kernels/buffer_bytes.h"
 #include "methods/attention.h"
 #include "methods/joining_reader.h"
 #include "methods/registry.h"
@@ -54,6 +55,17 @@ class MagicPig final : public JoiningReader {
       return sum;
     }
   };
+
+  int64_t MostBytes(const ModelShape& shape, int64_t layer, int64_t entries) const override {
+    const int64_t members = entries - sinks_ - local_;
+    if (IsDense(layer) || members <= 0) return 0;
+    const ModelShape own = shape.OfLayer(layer);
+    const auto floats = [](int64_t count) { return HostBufferBytes(count * SizeOf(DType::kF32)); };
+    return own.kv_heads *
+           (floats(bits_ * tables_ * own.key_dim) + floats(own.key_dim) + floats(members) +
+            HostBufferBytes(members * tables_ * SizeOf(DType::kF16)) +
+            floats(own.group() * members));
+  }
 
   std::unique_ptr<State> Begin(LayerView& view) const override {
     auto index = std::make_unique<Index>();

@@ -7,6 +7,7 @@
 // head, and the `tokens` best entries are what is read of the past in the steps between.
 #include <algorithm>
 
+#include "kernels/buffer_bytes.h"
 #include "methods/attention.h"
 #include "methods/copied_reader.h"
 #include "methods/joining_reader.h"
@@ -32,6 +33,10 @@ class Recycled final : public Reader, public CopiedReader, public RepeatingReade
 
     int64_t bytes() const override { return entries.size_bytes(); }
   };
+
+  int64_t MostBytes(const ModelShape& shape, int64_t layer, int64_t) const override {
+    return HostBufferBytes(shape.OfLayer(layer).kv_heads * tokens_ * SizeOf(DType::kI32));
+  }
 
   std::unique_ptr<State> Begin(LayerView& view) const override {
     auto chosen = std::make_unique<Chosen>();

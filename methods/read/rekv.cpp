@@ -12,6 +12,7 @@
 // before them, were the entries just before what follows.
 #include <algorithm>
 
+#include "kernels/buffer_bytes.h"
 #include "methods/entry_blocks.h"
 #include "methods/joining_reader.h"
 #include "methods/question_reader.h"
@@ -51,6 +52,14 @@ class ReKv final : public QuestionReader, public RepeatingReader {
       return blocks.bytes() + entries.size_bytes() + places.size_bytes();
     }
   };
+
+  int64_t MostBytes(const ModelShape& shape, int64_t layer, int64_t entries) const override {
+    // Pictures may be of one token each.
+    if (entries <= picks_) return 0;
+    const ModelShape own = shape.OfLayer(layer);
+    return HostBufferBytes(entries * own.query_heads * own.key_dim * SizeOf(DType::kF32)) +
+           2 * HostBufferBytes(entries * SizeOf(DType::kI32));
+  }
 
   std::unique_ptr<State> Begin(LayerView& view) const override {
     auto frames = std::make_unique<Frames>();

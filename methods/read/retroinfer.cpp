@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/buffer_bytes.h"
 #include "methods/attention.h"
 #include "methods/joining_reader.h"
 #include "methods/registry.h"
@@ -64,6 +65,16 @@ class RetroInfer final : public JoiningReader, public TurnTakingReader {
       return std::all_of(heads.begin(), heads.end(), none);
     }
   };
+
+  int64_t MostBytes(const ModelShape& shape, int64_t layer, int64_t entries) const override {
+    const ModelShape own = shape.OfLayer(layer);
+    const int64_t members = std::max<int64_t>(0, entries - sinks_ - local_);
+    // Segments of a head with fewer entries may have more clusters together, never more than these.
+    const int64_t clusters = std::min(members, std::max(Segments(entries), Spans(entries)));
+    const auto each = [&](int64_t count) { return HostBufferBytes(4 * count); };
+    return own.kv_heads * (each(clusters * own.key_dim) + each(clusters * own.value_dim) +
+                           each(clusters) + each(members) + each(own.group() * clusters));
+  }
 
   std::unique_ptr<State> Begin(LayerView& view) const override {
     auto index = std::make_unique<Index>();
@@ -135,10 +146,13 @@ class RetroInfer final : public JoiningReader, public TurnTakingReader {
         std::nearbyint(static_cast<double>(length) / static_cast<double>(segment_));
     return std::max<int64_t>(1, static_cast<int64_t>(segments));
   }
+  int64_t Spans(int64_t length) const {
+    const double spans = std::nearbyint(static_cast<double>(length) / static_cast<double>(span_));
+    return static_cast<int64_t>(spans);
+  }
   int64_t ClustersOfSegment(int64_t length, int64_t members) const {
-    const double count = std::nearbyint(static_cast<double>(length) / static_cast<double>(span_));
     const int64_t segments = Segments(length);
-    const int64_t wanted = std::max<int64_t>(1, static_cast<int64_t>(count) / segments);
+    const int64_t wanted = std::max<int64_t>(1, Spans(length) / segments);
     return std::min(wanted, std::max<int64_t>(1, members / segments));
   }
   static int64_t ShareOf(double share, int64_t count) {

@@ -26,6 +26,11 @@ class RocketKv final : public Reader, public RepeatingReader {
   explicit RocketKv(const Params& params)
       : page_(params.Int("page")), rank_(params.Int("rank")), tokens_(params.Int("tokens")) {}
 
+  int64_t MostBytes(const ModelShape& shape, int64_t layer, int64_t entries) const override {
+    const ModelShape own = shape.OfLayer(layer);
+    return own.kv_heads * ((entries + page_ - 1) / page_) * PageBounds::BytesOfPage(own);
+  }
+
   std::unique_ptr<State> Begin(LayerView& view) const override {
     auto index = std::make_unique<PageIndex>();
     index->Begin(view, page_);

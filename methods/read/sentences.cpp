@@ -9,6 +9,7 @@
 // `sinks` and the last `local` entries of the prompt and all that is decoded are always read.
 #include <algorithm>
 
+#include "kernels/buffer_bytes.h"
 #include "methods/attention.h"
 #include "methods/copied_reader.h"
 #include "methods/registry.h"
@@ -49,6 +50,14 @@ class Sentences final : public Reader, public CopiedReader {
       return sum;
     }
   };
+
+  int64_t MostBytes(const ModelShape& shape, int64_t layer, int64_t entries) const override {
+    if (entries <= sinks_ + local_ + tokens_) return 0;
+    // Every token may be one of punctuation.
+    const ModelShape own = shape.OfLayer(layer);
+    return own.kv_heads * (HostBufferBytes(entries * own.key_dim * SizeOf(DType::kF32)) +
+                           2 * HostBufferBytes(entries * SizeOf(DType::kI32)));
+  }
 
   std::unique_ptr<State> Begin(LayerView& view) const override {
     auto index = std::make_unique<Index>();

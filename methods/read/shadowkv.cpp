@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "kernels/buffer_bytes.h"
 #include "methods/attention.h"
 #include "methods/registry.h"
 #include "methods/repeating_reader.h"
@@ -47,6 +48,13 @@ class ShadowKv final : public Reader, public RepeatingReader {
       return sum;
     }
   };
+
+  int64_t MostBytes(const ModelShape& shape, int64_t layer, int64_t entries) const override {
+    const ModelShape own = shape.OfLayer(layer);
+    const int64_t chunks = std::max<int64_t>(0, entries / chunk_ - local_);
+    return own.kv_heads * (HostBufferBytes(chunks * own.key_dim * SizeOf(own.cache_dtype)) +
+                           HostBufferBytes(std::min(outliers_, chunks) * SizeOf(DType::kI32)));
+  }
 
   std::unique_ptr<State> Begin(LayerView& view) const override {
     auto index = std::make_unique<Index>();

@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <array>
 
+#include "kernels/buffer_bytes.h"
 #include "methods/attention.h"
 #include "methods/largest_channels.h"
 #include "methods/registry.h"
@@ -52,6 +53,11 @@ class SparQ final : public Reader, public RepeatingReader {
       return two[0].entries == entries ? two[0] : two[1];
     }
   };
+
+  int64_t MostBytes(const ModelShape& shape, int64_t layer, int64_t) const override {
+    const ModelShape own = shape.OfLayer(layer);
+    return HostBufferBytes(2 * own.kv_heads * own.value_dim * SizeOf(DType::kF32)) / 2;
+  }
 
   std::unique_ptr<State> Begin(LayerView& view) const override {
     const ModelShape& shape = view.shape();

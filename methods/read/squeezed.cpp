@@ -13,6 +13,7 @@
 #include <cmath>
 #include <optional>
 
+#include "kernels/buffer_bytes.h"
 #include "methods/attention.h"
 #include "methods/key_clusters.h"
 #include "methods/registry.h"
@@ -48,13 +49,20 @@ class Squeezed final : public Reader {
     }
   };
 
+  int64_t MostBytes(const ModelShape& shape, int64_t layer, int64_t entries) const override {
+    const ModelShape own = shape.OfLayer(layer);
+    const int64_t members = std::max<int64_t>(0, entries - local_);
+    const int64_t clusters = ClustersOf(members);
+    return own.kv_heads * (HostBufferBytes(clusters * own.key_dim * SizeOf(DType::kF32)) +
+                           HostBufferBytes(clusters * SizeOf(DType::kF32)) +
+                           HostBufferBytes(members * SizeOf(DType::kI32)));
+  }
+
   std::unique_ptr<State> Begin(LayerView& view) const override {
     auto index = std::make_unique<Index>();
     for (int64_t h = 0; h < view.shape().kv_heads; ++h) {
       const int64_t members = std::max<int64_t>(0, view.lengths()[h] - local_);
-      const auto count = static_cast<int64_t>(clusters_ * static_cast<double>(members) + 1e-9);
-      index->heads.push_back(ClusterKeys(
-          view, h, 0, members, std::min(members, std::max<int64_t>(count, 1)), iterations_));
+      index->heads.push_back(ClusterKeys(view, h, 0, members, ClustersOf(members), iterations_));
     }
     if (!view.decoding() && !index->empty()) {
       index->threshold = Threshold(view, *index, view.WindowQueries(local_));
@@ -118,6 +126,11 @@ class Squeezed final : public Reader {
   }
 
  private:
+  int64_t ClustersOf(int64_t members) const {
+    const auto count = static_cast<int64_t>(clusters_ * static_cast<double>(members) + 1e-9);
+    return std::min(members, std::max<int64_t>(count, 1));
+  }
+
   static void MarkAll(LayerView& view, const Tensor& entries, int64_t length, const Tensor& words) {
     if (length == 0) return;
     view.ops().select->MarkRuns(entries.Reshape({1, entries.shape[0]}), 1, length, words);

@@ -13,6 +13,7 @@
 #include <string>
 
 #include "core/strings.h"
+#include "kernels/buffer_bytes.h"
 #include "methods/attention.h"
 #include "methods/calibration.h"
 #include "methods/compactor_scores.h"
@@ -71,6 +72,13 @@ class Subspace final : public Reader, public RepeatingReader {
       return bytes;
     }
   };
+
+  int64_t MostBytes(const ModelShape& shape, int64_t layer, int64_t entries) const override {
+    const ModelShape own = shape.OfLayer(layer);
+    const int64_t rank = RankOf(own);
+    return own.kv_heads * (entries * rank * SizeOf(own.cache_dtype) +
+                           HostBufferBytes(rank * own.key_dim * SizeOf(DType::kF32)));
+  }
 
   std::unique_ptr<State> Begin(LayerView& view) const override {
     const ModelShape& shape = view.shape();

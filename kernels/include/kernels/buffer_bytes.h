@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+// What memory takes that is asked for, for plans of it.
+#pragma once
+
+#include <cstdint>
+
+namespace kvgauge {
+
+// The size_bytes() of a HostBuffer of so many bytes. Memory of a device that is asked for as many
+// has no more.
+int64_t HostBufferBytes(int64_t size_bytes);
+
+}  // namespace kvgauge
