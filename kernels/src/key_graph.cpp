@@ -113,6 +113,11 @@ int64_t KeyGraph::Walk::bytes() const {
   return static_cast<int64_t>(seen_.size() * sizeof(uint64_t) + held_.capacity() * sizeof(Reached));
 }
 
+int64_t KeyGraph::Walk::BytesOf(int64_t keys, int64_t beam) {
+  return (keys + 63) / 64 * static_cast<int64_t>(sizeof(uint64_t)) +
+         (std::min(keys, beam) + 1) * static_cast<int64_t>(sizeof(Reached));
+}
+
 void KeyGraph::Walk::Begin(int64_t keys, int64_t beam) {
   seen_.assign(static_cast<size_t>((keys + 63) / 64), 0);
   held_.clear();
@@ -367,6 +372,12 @@ std::span<const int32_t> KeyGraph::Links(int64_t key) const {
 
 int64_t KeyGraph::bytes() const {
   return static_cast<int64_t>((first_.size() + links_.size()) * sizeof(int32_t));
+}
+
+int64_t KeyGraph::MostBytes(int64_t keys, Rule rule) {
+  // No key is linked to itself, nor twice to another.
+  const int64_t links = std::min(keys - 1, 2 * rule.degree);
+  return keys == 0 ? 0 : (keys + 1 + keys * links) * static_cast<int64_t>(sizeof(int32_t));
 }
 
 }  // namespace kvgauge

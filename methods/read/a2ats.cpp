@@ -13,6 +13,7 @@
 #include <cmath>
 
 #include "core/strings.h"
+#include "kernels/buffer_bytes.h"
 #include "methods/calibration.h"
 #include "methods/registry.h"
 #include "methods/repeating_reader.h"
@@ -180,6 +181,16 @@ class A2ats final : public Reader, public RepeatingReader {
     }
   };
 
+  int64_t MostBytes(const ModelShape& shape, int64_t layer, int64_t entries) const override {
+    const ModelShape own = shape.OfLayer(layer);
+    const int64_t count = calibration_ == nullptr ? Learned(entries) : codewords_;
+    const auto rows = [&](int64_t n) {
+      return HostBufferBytes(n * own.key_dim * SizeOf(DType::kF32));
+    };
+    return HostBufferBytes(own.rotary_dim * SizeOf(DType::kF32)) +
+           own.kv_heads * (rows(own.key_dim) + 2 * rows(count) + entries * SizeOf(DType::kI32));
+  }
+
   std::unique_ptr<State> Begin(LayerView& view) const override {
     auto index = std::make_unique<Index>();
     index->heads.resize(static_cast<size_t>(view.shape().kv_heads));
@@ -280,6 +291,10 @@ class A2ats final : public Reader, public RepeatingReader {
   int64_t Picks(int64_t length) const {
     return static_cast<int64_t>(share_ * static_cast<double>(length) + 1e-9);
   }
+  // How many codewords so many keys of a prompt give.
+  int64_t Learned(int64_t length) const {
+    return std::min(codewords_, std::max<int64_t>(1, length / kRowsOfWord));
+  }
   Result<Tensor> Words(const ModelShape& shape, int64_t layer) const {
     const int64_t sizes[] = {shape.kv_heads, codewords_, shape.key_dim};
     return calibration_->Find(FarWordsName(layer), sizes);
@@ -315,7 +330,7 @@ class A2ats final : public Reader, public RepeatingReader {
              Book& book) const {
     Ops& ops = view.ops();
     const int64_t dim = view.shape().key_dim;
-    book.count = std::min(codewords_, std::max<int64_t>(1, length / kRowsOfWord));
+    book.count = Learned(length);
     Room(view, dim, book);
     std::vector<double> moment(static_cast<size_t>(dim * dim));
     if (view.decoding()) {

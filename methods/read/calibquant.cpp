@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "kernels/buffer_bytes.h"
 #include "methods/attention.h"
 #include "methods/joining_reader.h"
 #include "methods/registry.h"
@@ -45,6 +46,12 @@ class LoweredPictures final : public JoiningReader, public RepeatingReader {
       return sum;
     }
   };
+
+  int64_t MostBytes(const ModelShape& shape, int64_t layer, int64_t entries) const override {
+    // Two lists may each have a part of a line of memory more.
+    return shape.OfLayer(layer).kv_heads *
+           (HostBufferBytes(entries * SizeOf(DType::kI32)) + HostBufferBytes(1));
+  }
 
   std::unique_ptr<State> Begin(LayerView& view) const override {
     auto index = std::make_unique<Index>();

@@ -46,6 +46,13 @@ class ClusterKv final : public Reader, public TurnTakingReader, public Repeating
     }
   };
 
+  int64_t MostBytes(const ModelShape& shape, int64_t layer, int64_t entries) const override {
+    if (layer < dense_layers_ || entries <= tokens_) return 0;
+    const ModelShape own = shape.OfLayer(layer);
+    const int64_t members = std::max<int64_t>(0, entries - sinks_);
+    return own.kv_heads * KeyClusters::MostBytes(ClustersOf(members), members, own.key_dim);
+  }
+
   std::unique_ptr<State> Begin(LayerView& view) const override {
     auto index = std::make_unique<Index>();
     const auto fits = [this](int64_t length) { return length <= tokens_; };
@@ -56,7 +63,7 @@ class ClusterKv final : public Reader, public TurnTakingReader, public Repeating
     for (int64_t h = 0; h < view.shape().kv_heads; ++h) {
       const int64_t members = std::max<int64_t>(0, view.lengths()[h] - sinks_);
       KeyClusters clusters =
-          ClusterKeys(view, h, sinks_, members, (members + span_ - 1) / span_, iterations_);
+          ClusterKeys(view, h, sinks_, members, ClustersOf(members), iterations_);
       clusters.sizes = Buffer();  // which nothing reads
       index->heads.push_back(std::move(clusters));
     }
@@ -101,6 +108,8 @@ class ClusterKv final : public Reader, public TurnTakingReader, public Repeating
   }
 
  private:
+  int64_t ClustersOf(int64_t members) const { return (members + span_ - 1) / span_; }
+
   // Entries that each of the group reads: [group, read or more] i32; -1: none. q: [group, key_dim]
   Tensor Choose(LayerView& view, int64_t head, const KeyClusters& clusters, const Tensor& q,
                 int64_t length) const {

@@ -135,6 +135,14 @@ class EmLlm final : public FarReader {
   // All heads of a layer read the same entries, by their places in the prompt.
   bool shares_choices() const override { return true; }
 
+  int64_t MostBytes(const ModelShape& shape, int64_t layer, int64_t entries) const override {
+    const ModelShape own = shape.OfLayer(layer);
+    const int64_t among = std::max<int64_t>(0, entries - rule_.sinks - rule_.local);
+    // Surprises may end every event as soon as they may.
+    return EntryBlocks::KeyBytes(own, own.query_heads, among / rule_.least) +
+           EntryBlocks::PlaceBytes(own, among);
+  }
+
   std::unique_ptr<State> Begin(LayerView& view) const override {
     auto index = std::make_unique<EntryBlocks>();
     if (view.decoding()) return index;

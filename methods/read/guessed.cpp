@@ -14,6 +14,7 @@
 #include <string>
 
 #include "core/strings.h"
+#include "kernels/buffer_bytes.h"
 #include "methods/attention.h"
 #include "methods/calibration.h"
 #include "methods/directions.h"
@@ -90,6 +91,15 @@ class Guessed final : public Reader {
       return bytes;
     }
   };
+
+  int64_t MostBytes(const ModelShape& shape, int64_t layer, int64_t entries) const override {
+    if (layer < dense_layers_) return 0;
+    const ModelShape own = shape.OfLayer(layer);
+    // Queries and keys may be largest in other columns.
+    const int64_t columns = std::min(own.key_dim, 2 * ColumnsOf(own.key_dim));
+    return own.kv_heads * (entries * columns * SizeOf(own.cache_dtype) +
+                           HostBufferBytes(columns * own.key_dim * SizeOf(DType::kF32)));
+  }
 
   std::unique_ptr<State> Begin(LayerView& view) const override {
     const ModelShape& shape = view.shape();
@@ -187,6 +197,11 @@ class Guessed final : public Reader {
   }
 
  private:
+  // Kept by queries, and by keys.
+  int64_t ColumnsOf(int64_t dim) const {
+    return std::max<int64_t>(1, static_cast<int64_t>(columns_ * static_cast<double>(dim)));
+  }
+
   Result<Tensor> Table(const ModelShape& shape, int64_t layer) const {
     return calibration_->Find(SkewName(layer),
                               std::array{shape.kv_heads, shape.key_dim, shape.key_dim});
@@ -273,8 +288,7 @@ class Guessed final : public Reader {
     const Tensor keys = view.Keys(head);
     const Tensor own = asked ? QueriesOfGroup(view, head, queries) : keys;
     const Tensor skew = Skew(view, head, own);
-    const auto count =
-        std::max<int64_t>(1, static_cast<int64_t>(columns_ * static_cast<double>(dim)));
+    const int64_t count = ColumnsOf(dim);
     const Tensor is_kept = view.Scratch(DType::kF32, {dim});
     for (const Tensor& rows : {own, keys}) {
       const int64_t n = rows.shape[0];

@@ -38,6 +38,14 @@ class InfLlm final : public FarReader {
   // All heads of a layer read the same entries, by their places in the prompt.
   bool shares_choices() const override { return true; }
 
+  int64_t MostBytes(const ModelShape& shape, int64_t layer, int64_t entries) const override {
+    const ModelShape own = shape.OfLayer(layer);
+    const int64_t blocks = std::max<int64_t>(0, entries - sinks_ - local_) / block_;
+    if (blocks <= picks_) return 0;
+    return EntryBlocks::KeyBytes(own, own.query_heads, blocks) +
+           EntryBlocks::PlaceBytes(own, blocks * block_);
+  }
+
   std::unique_ptr<State> Begin(LayerView& view) const override {
     auto index = std::make_unique<EntryBlocks>();
     if (view.decoding()) return index;

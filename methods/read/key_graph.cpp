@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/buffer_bytes.h"
 #include "methods/joining_reader.h"
 #include "methods/registry.h"
 #include "methods/state_fields.h"
@@ -52,13 +53,22 @@ class KeyGraphReader final : public Reader {
     }
   };
 
+  int64_t MostBytes(const ModelShape& shape, int64_t layer, int64_t entries) const override {
+    const ModelShape own = shape.OfLayer(layer);
+    const int64_t members = std::max<int64_t>(0, entries - sinks_ - local_);
+    if (members <= tokens_ || SeesWindow(own, layer)) return 0;
+    return own.kv_heads * HostBufferBytes(members * own.key_dim * SizeOf(DType::kF32)) +
+           own.query_heads *
+               (KeyGraph::MostBytes(members, rule_) + KeyGraph::Walk::BytesOf(members, beam_));
+  }
+
   std::unique_ptr<State> Begin(LayerView& view) const override {
     auto index = std::make_unique<Index>();
     for (const int64_t length : view.lengths()) {
       index->members.push_back(std::max<int64_t>(0, length - sinks_ - local_));
     }
     const auto most = std::max_element(index->members.begin(), index->members.end());
-    if (*most <= tokens_ || SeesWindow(view)) return index;
+    if (*most <= tokens_ || SeesWindow(view.shape(), view.layer())) return index;
     FetchKeys(view, *index);
     Link(view, *index);
     return index;
@@ -153,8 +163,8 @@ class KeyGraphReader final : public Reader {
     return {};
   }
 
-  static bool SeesWindow(const LayerView& view) {
-    return view.shape().windows[static_cast<size_t>(view.layer())] > 0;
+  static bool SeesWindow(const ModelShape& shape, int64_t layer) {
+    return shape.windows[static_cast<size_t>(layer)] > 0;
   }
   // About: products of some links of each key that a search passes.
   double SearchCost_ns(int64_t dim) const {

@@ -11,6 +11,7 @@
 #include <charconv>
 
 #include "core/strings.h"
+#include "kernels/buffer_bytes.h"
 #include "methods/attention.h"
 #include "methods/registry.h"
 #include "methods/repeating_reader.h"
@@ -75,6 +76,12 @@ class LeadLayers final : public Reader, public TurnTakingReader, public Repeatin
     int64_t bytes() const override { return words.size_bytes(); }
   };
 
+  int64_t MostBytes(const ModelShape& shape, int64_t layer, int64_t entries) const override {
+    if (!Leads(layer) || entries <= tokens_) return 0;
+    // The words have room for as many again as were there when it was made.
+    return HostBufferBytes(2 * shape.query_heads * ((entries + 63) / 64) * SizeOf(DType::kI64));
+  }
+
   std::unique_ptr<State> Begin(LayerView& view) const override {
     auto choice = std::make_unique<Choice>();
     choice->begun = view.width();
@@ -94,8 +101,7 @@ class LeadLayers final : public Reader, public TurnTakingReader, public Repeatin
 
   bool Select(LayerView& view, State& state, const Tensor& q, Tensor words) const override {
     auto& choice = static_cast<Choice&>(state);
-    const bool leads = std::binary_search(layers_.begin(), layers_.end(), view.layer());
-    if (!leads) {
+    if (!Leads(view.layer())) {
       if (choice.partial) view.ops().memory->Copy(Words(choice, words), words);
       return choice.partial;
     }
@@ -112,6 +118,10 @@ class LeadLayers final : public Reader, public TurnTakingReader, public Repeatin
   }
 
  private:
+  bool Leads(int64_t layer) const {
+    return std::binary_search(layers_.begin(), layers_.end(), layer);
+  }
+
   // What was chosen at this step, of the shape of `like`.
   static Tensor Words(const Choice& choice, const Tensor& like) {
     return choice.words.As(DType::kI64, {choice.words.size_bytes() / SizeOf(DType::kI64)})

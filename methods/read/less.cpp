@@ -37,6 +37,11 @@ void ToMagnitudes(RowOps& rows, const Tensor& x, const Tensor& spare) {
   rows.Combine(x, spare, Binary::kMax, x);
 }
 
+// Those of H and z.
+int64_t SumNumbers(int64_t kv_heads, int64_t rank, int64_t value_dim) {
+  return kv_heads * rank * (value_dim + 1);
+}
+
 class Less final : public AbsorbingReader, public RepeatingReader {
  public:
   explicit Less(const Params& params)
@@ -72,7 +77,7 @@ class Less final : public AbsorbingReader, public RepeatingReader {
     bool any = false;  // something has left
     Buffer memory;     // H, then z
 
-    int64_t numbers() const { return kv_heads * rank * (value_dim + 1); }
+    int64_t numbers() const { return SumNumbers(kv_heads, rank, value_dim); }
     int64_t bytes() const override { return numbers() * SizeOf(DType::kF32); }
     Tensor All() const { return memory.As(DType::kF32, {numbers()}); }
     Tensor H() const {  // [kv_heads, rank, value_dim]
@@ -82,6 +87,11 @@ class Less final : public AbsorbingReader, public RepeatingReader {
       return All().Slice(kv_heads * rank * value_dim, numbers()).Reshape({kv_heads, rank});
     }
   };
+
+  int64_t MostBytes(const ModelShape& shape, int64_t layer, int64_t) const override {
+    const ModelShape own = shape.OfLayer(layer);
+    return SumNumbers(own.kv_heads, rank_, own.value_dim) * SizeOf(DType::kF32);
+  }
 
   std::unique_ptr<State> Begin(LayerView& view) const override {
     const ModelShape& shape = view.shape();

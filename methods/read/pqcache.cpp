@@ -10,6 +10,7 @@
 #include <algorithm>
 
 #include "core/strings.h"
+#include "kernels/buffer_bytes.h"
 #include "methods/attention.h"
 #include "methods/registry.h"
 #include "methods/repeating_reader.h"
@@ -53,6 +54,14 @@ class PqCache final : public Reader, public RepeatingReader {
       return sum;
     }
   };
+
+  int64_t MostBytes(const ModelShape& shape, int64_t layer, int64_t entries) const override {
+    const ModelShape own = shape.OfLayer(layer);
+    const int64_t members = std::max<int64_t>(0, entries - sinks_);
+    const int64_t words = std::min(int64_t{1} << bits_, members), sub = own.key_dim / parts_;
+    return own.kv_heads * parts_ *
+           (HostBufferBytes(words * sub * SizeOf(DType::kF32)) + members * SizeOf(DType::kI32));
+  }
 
   std::unique_ptr<State> Begin(LayerView& view) const override {
     auto index = std::make_unique<Index>();

@@ -28,6 +28,10 @@ class Quest final : public Reader, public TurnTakingReader, public RepeatingRead
         floor_below_(params.Text("below") == "floor"),
         last_page_(params.Bool("last_page")) {}
 
+  int64_t MostBytes(const ModelShape& shape, int64_t layer, int64_t entries) const override {
+    return layer < dense_layers_ ? 0 : PageIndex::MostBytes(shape.OfLayer(layer), page_, entries);
+  }
+
   std::unique_ptr<State> Begin(LayerView& view) const override {
     auto index = std::make_unique<PageIndex>();
     if (view.layer() >= dense_layers_) index->Begin(view, page_);

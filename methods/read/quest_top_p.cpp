@@ -23,6 +23,10 @@ class QuestTopP final : public Reader {
         share_(static_cast<float>(params.Real("share"))),
         dense_layers_(params.Int("dense_layers")) {}
 
+  int64_t MostBytes(const ModelShape& shape, int64_t layer, int64_t entries) const override {
+    return layer < dense_layers_ ? 0 : PageIndex::MostBytes(shape.OfLayer(layer), page_, entries);
+  }
+
   std::unique_ptr<State> Begin(LayerView& view) const override {
     auto index = std::make_unique<PageIndex>();
     if (view.layer() >= dense_layers_) index->Begin(view, page_);

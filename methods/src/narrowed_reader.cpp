@@ -23,6 +23,9 @@ class NarrowedReader final : public Reader {
     KVG_TRY(read_->Check(shape));
     return narrow_->Check(shape);
   }
+  int64_t MostBytes(const ModelShape& shape, int64_t layer, int64_t entries) const override {
+    return read_->MostBytes(shape, layer, entries);
+  }
   std::unique_ptr<State> Begin(LayerView& view) const override { return read_->Begin(view); }
   void Append(LayerView& view, std::span<const int64_t> first, State& state) const override {
     read_->Append(view, first, state);

@@ -41,6 +41,8 @@ class KeyGraph {
       return (seen_[static_cast<size_t>(key / 64)] >> (key % 64) & 1) != 0;
     }
     int64_t bytes() const;
+    // The bytes() of a walk of that size.
+    static int64_t BytesOf(int64_t keys, int64_t beam);
 
    private:
     friend class KeyGraph;
@@ -77,6 +79,8 @@ class KeyGraph {
   std::span<const int32_t> Links(int64_t key) const;
   std::span<const int32_t> links() const { return links_; }  // of all keys, one after the other
   int64_t bytes() const;
+  // At most the bytes() of what Build makes of so many keys.
+  static int64_t MostBytes(int64_t keys, Rule rule);
 
  private:
   class Builder;

@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "kernels/buffer_bytes.h"
 #include "methods/stages.h"
 
 namespace kvgauge {
@@ -29,6 +30,16 @@ struct EntryBlocks final : Reader::State {
 
   int64_t bytes() const override {
     return keys.size_bytes() + block_of.size_bytes() + turn.size_bytes();
+  }
+  // At most those of keys of so many heads, `shape` having the layer's own.
+  static int64_t KeyBytes(const ModelShape& shape, int64_t heads, int64_t blocks) {
+    return HostBufferBytes(blocks * heads * shape.key_dim * SizeOf(DType::kF32));
+  }
+  // At most those that Stand adds for so many entries of blocks.
+  static int64_t PlaceBytes(const ModelShape& shape, int64_t entries) {
+    if (entries == 0) return 0;
+    return HostBufferBytes(entries * SizeOf(DType::kI32)) +
+           HostBufferBytes(shape.rotary_dim * SizeOf(DType::kF32));
   }
   int64_t count() const { return static_cast<int64_t>(ends.size()); }
   int64_t entries() const { return ends.empty() ? 0 : ends.back(); }

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "core/result.h"
+#include "kernels/buffer_bytes.h"
 #include "methods/layer_view.h"
 #include "methods/state_fields.h"
 
@@ -20,6 +21,12 @@ struct KeyClusters {
   Tensor Means(int64_t dim) const { return means.As(DType::kF32, {count, dim}); }
   Tensor Sizes() const { return sizes.As(DType::kF32, {count}); }
   Tensor Assignment() const { return assignment.As(DType::kI32, {members}); }
+
+  // At most those of means and assignment.
+  static int64_t MostBytes(int64_t count, int64_t members, int64_t dim) {
+    return HostBufferBytes(count * dim * SizeOf(DType::kF32)) +
+           HostBufferBytes(members * SizeOf(DType::kI32));
+  }
 
   // As Reader::Fields, of `most` members at most. Sizes follow from the assignment.
   Status Fields(LayerView& view, int64_t most, StateFields& fields);

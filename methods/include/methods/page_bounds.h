@@ -56,6 +56,10 @@ struct PageIndex : Reader::State {
   // As Reader::Append. Nothing happens before Begin.
   void Append(LayerView& view, std::span<const int64_t> first);
   int64_t bytes() const override;
+  // At most that of a layer that has the heads of `shape`, with so many entries each.
+  static int64_t MostBytes(const ModelShape& shape, int64_t page, int64_t entries) {
+    return shape.kv_heads * ((entries + page - 1) / page) * PageBounds::BytesOfPage(shape);
+  }
   Status Fields(LayerView& view, StateFields& fields);  // as Reader::Fields
 
  private:
