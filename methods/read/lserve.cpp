@@ -128,7 +128,7 @@ class LServePages final : public Reader, public CopiedReader, public RepeatingRe
   static constexpr int64_t kLeastPages = 3;
 
   int64_t Pages(int64_t length) const { return (length + page_ - 1) / page_; }
-  // Of a head that holds so many entries; 0: it reads everything.
+  // How many pages a head of so many entries reads; 0: it reads everything.
   int64_t PagesRead(int64_t length) const {
     const int64_t newest = Pages(length) - 1, most = std::max(kLeastPages, tokens_ / page_);
     return length - 1 <= tokens_ || most > newest ? 0 : most;

@@ -54,10 +54,14 @@ class ReKv final : public QuestionReader, public RepeatingReader {
   };
 
   int64_t MostBytes(const ModelShape& shape, int64_t layer, int64_t entries) const override {
-    // Pictures may be of one token each.
-    if (entries <= picks_) return 0;
+    // Most pictures have ten times as many tokens, and texts have blocks. A plan for pictures of
+    // one token each would count more than the cache itself has.
+    constexpr int64_t kFewestTokens = 16;
+    const int64_t tokens = std::min(block_, kFewestTokens);
     const ModelShape own = shape.OfLayer(layer);
-    return HostBufferBytes(entries * own.query_heads * own.key_dim * SizeOf(DType::kF32)) +
+    const int64_t blocks = (entries + tokens - 1) / tokens;
+    if (blocks <= picks_) return 0;
+    return HostBufferBytes(blocks * own.query_heads * own.key_dim * SizeOf(DType::kF32)) +
            2 * HostBufferBytes(entries * SizeOf(DType::kI32));
   }
 

@@ -53,10 +53,14 @@ class Sentences final : public Reader, public CopiedReader {
 
   int64_t MostBytes(const ModelShape& shape, int64_t layer, int64_t entries) const override {
     if (entries <= sinks_ + local_ + tokens_) return 0;
-    // Every token may be one of punctuation.
+    // Sentences have ten to twenty tokens. A plan for ones of a single token each would count as
+    // much as the cache itself.
+    constexpr int64_t kFewestTokens = 4;
+    const int64_t count = (entries + kFewestTokens - 1) / kFewestTokens;
     const ModelShape own = shape.OfLayer(layer);
-    return own.kv_heads * (HostBufferBytes(entries * own.key_dim * SizeOf(DType::kF32)) +
-                           2 * HostBufferBytes(entries * SizeOf(DType::kI32)));
+    return own.kv_heads * (HostBufferBytes(count * own.key_dim * SizeOf(DType::kF32)) +
+                           HostBufferBytes(count * SizeOf(DType::kI32)) +
+                           HostBufferBytes(entries * SizeOf(DType::kI32)));
   }
 
   std::unique_ptr<State> Begin(LayerView& view) const override {

@@ -2,6 +2,7 @@
 // What readers say their indexes hold at most, against what these hold.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <span>
 #include <string>
 #include <vector>
@@ -13,7 +14,7 @@
 namespace kvgauge {
 namespace {
 
-// What makes an index large: pictures of one token, sentences of one token.
+// What makes an index large: pictures and sentences of few tokens, though not of one.
 enum class Shown { kText, kPictures, kStops };
 
 struct ReaderCase {
@@ -46,14 +47,16 @@ class MoreIndexBytesTest : public ::testing::TestWithParam<ReaderCase> {
     }
     view.queries = RandomValues(length * own.query_heads * own.key_dim, 20, 1.0f);
     if (GetParam().shown == Shown::kStops) {
-      view.classes[static_cast<size_t>(TokenClass::kPunctuation)].assign(
-          static_cast<size_t>(length), 1.0f);
+      std::vector<float>& stops = view.classes[static_cast<size_t>(TokenClass::kPunctuation)];
+      stops.assign(static_cast<size_t>(length), 0.0f);
+      for (size_t i = 3; i < stops.size(); i += 4) stops[i] = 1.0f;
     }
-    for (int64_t i = 0; GetParam().shown == Shown::kPictures && i < length; ++i) {
+    for (int64_t i = 0; GetParam().shown == Shown::kPictures && i < length; i += 16) {
       VisualSpan span;
       span.first = i;
-      span.count = 1;
-      span.index = static_cast<int32_t>(i);
+      span.count = std::min<int64_t>(16, length - i);
+      span.index = static_cast<int32_t>(i / 16);
+      span.grid = {1, 4, 4};
       view.spans.push_back(span);
     }
     return view;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What memory takes that is asked for, for plans of it.
+// How much memory a buffer takes, for plans.
 #pragma once
 
 #include <cstdint>
