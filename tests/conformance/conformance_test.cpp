@@ -299,13 +299,14 @@ int64_t HeldBytes(const Subject& subject, const KvCache& cache) {
          BytesOfStates(subject.shape(), cache);
 }
 
-// What was planned for a contender is enough for what it holds at the end.
+// What was planned for a contender is enough for what it holds at the end, a reader's index with
+// it.
 TEST_P(Conformance, HoldsNoMoreThanPlanned) {
   for (const auto& subject : Subjects(GetParam())) {
     int64_t held_bytes = 0;
     EngineOptions options;
-    options.inspect = [&](const CellResult&, const KvCache& cache, Compressor&) {
-      held_bytes = HeldBytes(*subject, cache);
+    options.inspect = [&](const CellResult&, const KvCache& cache, Compressor& compressor) {
+      held_bytes = HeldBytes(*subject, cache) + compressor.reader_bytes();
     };
     Engine engine({subject->contender()}, options);
     const EngineSample sample = Sample(kPromptTokens, 8);
@@ -394,8 +395,9 @@ TEST_P(Conformance, ReadsPromptsInChunks) {
         .compress_at = CompressAt::kChunk,
         .chunk_tokens = kChunk,
         .max_pool_lanes = 3,
-        .inspect = [&](const CellResult& cell, const KvCache& cache, Compressor&) {
-          held_bytes[{cell.sample, cell.contender}] = HeldBytes(*subject, cache);
+        .inspect = [&](const CellResult& cell, const KvCache& cache, Compressor& compressor) {
+          held_bytes[{cell.sample, cell.contender}] =
+              HeldBytes(*subject, cache) + compressor.reader_bytes();
         }};
     const Outcomes alone = RunContenders({subject->contender()}, {a, b}, options);
     const Result<MemoryPlan> plan =

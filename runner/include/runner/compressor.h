@@ -71,9 +71,10 @@ struct CompressionRecord {
   int64_t nominal_bytes = 0;  // what the budget, or the codec's name, promises
   // The same number of tokens uncompressed, with the checkpoint's own heads.
   int64_t full_bytes = 0;
-  KvBytes bytes;             // after compression; logical() and resident()
-  KvBytes final_bytes;       // now
-  int64_t reader_bytes = 0;  // of the reader's index, and of queries that a score looks back from
+  KvBytes bytes;        // after compression; logical() and resident()
+  KvBytes final_bytes;  // now
+  // After compression, of the reader's index, and of queries that a score looks back from.
+  int64_t reader_bytes = 0;
   // What of bytes and reader_bytes lies on the host, where the method places entries there; now;
   // and what a decode step fetches of entries, mean over steps. Counted entry by entry on every
   // backend; devices move whole pages (KvCache::Place).
@@ -167,6 +168,8 @@ class Compressor {
   Status CheckSteps() const;
   // The record up to now.
   CompressionRecord Record() const;
+  // As CompressionRecord::reader_bytes, but now.
+  int64_t reader_bytes() const;
 
   // What the stages know between two decode steps beside the cache, behind `out`. Precondition:
   // CheckSavable, and the sequence has begun.

@@ -21,6 +21,8 @@ class SequencePlan {
   int64_t PrefillBytes(int64_t prompt_tokens) const;
   // From compression on, when `total_tokens` were seen, the prompt's among them.
   int64_t HeldBytes(int64_t prompt_tokens, int64_t total_tokens) const;
+  // What of that a reader knows, beside the cache.
+  int64_t IndexBytes(int64_t prompt_tokens, int64_t total_tokens) const;
   // Entries as they are made, in whole pages.
   int64_t FullBytes(int64_t tokens) const;
   // What a pass takes beside caches, the longest sequence having so many tokens.

@@ -341,7 +341,7 @@ Status Compressor::Impl::Compress(const PromptState& state, const PromptScores* 
     return Place(During::kPrompt);
   });
   if (!done.ok()) return done.error().Wrap(method_.id);
-  recorder_.RecordCompressed(cache, counted, reads_.index_bytes() + step_.bytes_of_last());
+  recorder_.RecordCompressed(cache, counted, reader_bytes());
   return {};
 }
 
@@ -652,6 +652,7 @@ int64_t Compressor::most_question_rows() const { return impl_->most_question_row
 Status Compressor::AfterRows() { return impl_->AfterRows(); }
 Status Compressor::CheckSteps() const { return impl_->CheckSteps(); }
 CompressionRecord Compressor::Record() const { return impl_->Record(); }
+int64_t Compressor::reader_bytes() const { return impl_->reader_bytes(); }
 PhaseSeconds& Compressor::seconds() { return impl_->seconds(); }
 
 }  // namespace kvgauge

@@ -124,9 +124,7 @@ Status Compressor::Impl::CompressChunk(const PromptState& state, int64_t prompt_
     return Place(During::kPrompt);
   });
   if (!done.ok()) return done.error().Wrap(method_.id);
-  if (last) {
-    recorder_.RecordCompressed(cache, nullptr, reads_.index_bytes() + step_.bytes_of_last());
-  }
+  if (last) recorder_.RecordCompressed(cache, nullptr, reader_bytes());
   return {};
 }
 

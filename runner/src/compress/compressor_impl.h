@@ -70,6 +70,7 @@ class Compressor::Impl final : public LayerHook {
   CompressionRecord Record() const {
     return recorder_.Record(*cache_, reads_, head_budget_.entries);
   }
+  int64_t reader_bytes() const { return reads_.index_bytes() + step_.bytes_of_last(); }
   PhaseSeconds& seconds() { return recorder_.seconds(); }
   Status SaveState(std::string& out);
   Status GoOn(const Prompt& prompt, std::string_view state, KvCache& cache);

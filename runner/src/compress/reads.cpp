@@ -274,7 +274,8 @@ double StepReads::read() const {
 
 int64_t StepReads::index_bytes() const {
   int64_t bytes = 0;
-  for (const auto& state : states_) bytes += state->bytes();
+  // Where memory ran out while an index was made, some layers have none.
+  for (const auto& state : states_) bytes += state != nullptr ? state->bytes() : 0;
   return bytes;
 }
 

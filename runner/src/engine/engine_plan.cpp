@@ -115,6 +115,19 @@ int64_t LaneCacheBytes(const Method& method, const ModelShape& shape,
   return std::max(bytes, FullCacheBytes(shape, WholePages(kept) + kKvPageEntries));
 }
 
+// Entries that a head holds of a prompt.
+int64_t KeptEntries(const PlannedContender& contender, const SampleLength& length) {
+  return HeadBudgetFor(*contender.method, contender.model->checkpoint_shape, contender.budget,
+                       length.prefill)
+      .entries;
+}
+
+// Tokens that a sequence has entries of at most, from compression on.
+int64_t HeldTokens(const PlannedContender& contender, const SampleLength& length) {
+  return KeptEntries(contender, length) + length.total - length.prefill +
+         MostLinkTokens(*contender.method);
+}
+
 // Whether a contender has its prefill for itself, read in chunks.
 bool HasChunks(const PlannedContender& contender, const EngineOptions& options) {
   return options.compress_at == CompressAt::kChunk && ReducesPrompts(*contender.method);
@@ -126,9 +139,7 @@ int64_t ChunkBytes(const PlannedContender& contender, const SampleLength& length
                    const EngineOptions& options) {
   const PlannedModel& model = *contender.model;
   const ModelShape& shape = model.shape;
-  const int64_t kept = HeadBudgetFor(*contender.method, contender.model->checkpoint_shape,
-                                     contender.budget, length.prefill)
-                           .entries;
+  const int64_t kept = KeptEntries(contender, length);
   const int64_t behind = MakePipeline(*contender.method).score->rows_behind_chunks();
   const int64_t held =
       std::min(length.prefill, kept + LongestChunk(length.prefill, options.chunk_tokens)) + behind;
@@ -283,15 +294,27 @@ int64_t KeptStepBytes(const PlannedContender& contender, const Stage& reader, in
   return std::ssize(DevicesOf(ops)) * ViewMemory::PlannedBytes(contender.model->shape, held);
 }
 
-// The most of a device that a contender's sequence holds: its caches, and the attention of its
-// steps.
+// What a reader knows of these entries. Where a method places it on the host, that is accounting:
+// it stays where it was made.
+int64_t IndexBytes(const PlannedContender& contender, const SampleLength& length) {
+  if (!contender.method->read) return 0;
+  const ModelShape& shape = contender.model->shape;
+  const std::unique_ptr<Stage> stage = MakeStage(*contender.method->read);
+  const auto& reader = static_cast<const Reader&>(*stage);
+  const int64_t entries = shape.EntriesOf(HeldTokens(contender, length));
+  int64_t bytes = 0;
+  for (int64_t layer = 0; layer < shape.layers; ++layer) {
+    bytes += reader.MostBytes(shape, layer, entries);
+  }
+  return bytes;
+}
+
+// The most of a device that a contender's sequence holds: its caches, what a reader knows of them,
+// and the attention of its steps.
 int64_t LaneBytes(const PlannedContender& contender, const std::vector<StorePlan>& stores,
                   const SampleLength& length, const EngineOptions& options) {
   const ModelShape& shape = contender.model->shape;
-  const int64_t kept = HeadBudgetFor(*contender.method, contender.model->checkpoint_shape,
-                                     contender.budget, length.prefill)
-                           .entries;
-  const int64_t held = kept + length.total - length.prefill + MostLinkTokens(*contender.method);
+  const int64_t kept = KeptEntries(contender, length), held = HeldTokens(contender, length);
   // A question comes in one pass; a context that is returned to is held as well.
   const bool prompts = AsksApart(options.compress_at);
   const int64_t fresh = prompts ? 1 : length.total - length.prefill;
@@ -322,7 +345,8 @@ int64_t LaneBytes(const PlannedContender& contender, const std::vector<StorePlan
   }
   return copies * (LaneCacheBytes(*contender.method, shape, stores, kept, shape.EntriesOf(held),
                                   shape.EntriesOf(fresh)) -
-                   PlacedBytes(contender, stores, held, fresh) + shape.state_bytes) +
+                   PlacedBytes(contender, stores, held, fresh) + IndexBytes(contender, length) +
+                   shape.state_bytes) +
          EncodedBytes(contender, length.prefill) + attention + steps;
 }
 
@@ -435,6 +459,10 @@ int64_t SequencePlan::PrefillBytes(int64_t prompt_tokens) const {
 int64_t SequencePlan::HeldBytes(int64_t prompt_tokens, int64_t total_tokens) const {
   return LaneBytes(state_->contender, state_->stores,
                    {.prefill = prompt_tokens, .total = total_tokens}, state_->options);
+}
+
+int64_t SequencePlan::IndexBytes(int64_t prompt_tokens, int64_t total_tokens) const {
+  return kvgauge::IndexBytes(state_->contender, {.prefill = prompt_tokens, .total = total_tokens});
 }
 
 int64_t SequencePlan::FullBytes(int64_t tokens) const {
