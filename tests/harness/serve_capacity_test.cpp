@@ -352,6 +352,33 @@ TEST_F(CapacityTest, MemoryIsNeverExceeded) {
   }
 }
 
+// A reader's index lies beside the pools: it is planned, and the peak has it.
+TEST_F(CapacityTest, WhatReadersKnowIsPlannedAndCounted) {
+  GeneratedTrace mix = MixOf(24);
+  mix.prompts = *LengthMix::Parse("320", "--prompt-tokens");
+  mix.answers = *LengthMix::Parse("80", "--answer-tokens");
+  const Trace trace = GenerateTrace(mix);
+  const ChosenMethod full = ChooseFor("full", "none");
+  const Result<CapacityResult> plain = Measure(full, "fcfs", trace, 12, 0);
+  const Result<CapacityResult> fits = Measure(full, "fcfs", trace, 24, 2500000);
+  ASSERT_TRUE(plain.ok() && fits.ok());
+  for (const char* id : {"double_sparsity", "magicpig"}) {
+    SCOPED_TRACE(id);
+    const ChosenMethod reads = ChooseFor(id, "none");
+    const Result<CapacityResult> free = Measure(reads, "fcfs", trace, 12, 0);
+    ASSERT_TRUE(free.ok()) << free.error().message;
+    ASSERT_EQ(free->outcome.most_held, 12);
+    const double index = free->sequence_bytes - plain->sequence_bytes;
+    EXPECT_GT(index, 0);
+    EXPECT_GE(static_cast<double>(free->peak_bytes - plain->peak_bytes), 0.9 * 12 * index);
+    const Result<CapacityResult> result = Measure(reads, "fcfs", trace, 24, 2500000);
+    ASSERT_TRUE(result.ok()) << result.error().message;
+    ExpectServed(*result);
+    EXPECT_GE(result->planned_held, 1);
+    EXPECT_LT(result->planned_held, fits->planned_held);
+  }
+}
+
 TEST_F(CapacityTest, CompressionHoldsMoreSequences) {
   GeneratedTrace mix = MixOf(24);
   mix.prompts = *LengthMix::Parse("512", "--prompt-tokens");

@@ -20,6 +20,10 @@ namespace kvgauge {
 
 namespace {
 
+// Readers are asked how much they know each time that so many passes were made: their indexes grow
+// slowly, and only where entries leave meanwhile is less held at the end.
+constexpr int64_t kCountedPasses = 64;
+
 int64_t SumOf(CachePools& pools, int64_t (BlockPool::*bytes)() const) {
   int64_t sum = 0;
   for (const Tier tier : {Tier::kDevice, Tier::kHost, Tier::kDisk}) {
@@ -74,7 +78,16 @@ ServeModel::~ServeModel() {
 double ServeModel::now_s() { return NowSeconds(); }
 
 int64_t ServeModel::peak_bytes() const {
-  return std::max(captured_peak_bytes_, SumOf(pools_, &BlockPool::peak_bytes));
+  return std::max(counted_peak_bytes_, SumOf(pools_, &BlockPool::peak_bytes));
+}
+
+void ServeModel::CountHeld(int64_t more) {
+  int64_t held = more + SumOf(pools_, &BlockPool::resident_bytes);
+  // Those that moved to the host have left their indexes behind.
+  for (const auto& [request, s] : sequences_) {
+    if (s.compressor != nullptr) held += s.compressor->reader_bytes();
+  }
+  counted_peak_bytes_ = std::max(counted_peak_bytes_, held);
 }
 
 uint64_t ServeModel::SeedOf(int64_t request) const {
@@ -185,6 +198,7 @@ std::vector<Status> ServeModel::Pass(std::span<const ServeStep> steps) {
     targets.push_back(&results[i]);
   }
   if (!ready.empty()) Forward(ready, passed, targets);
+  if (++passes_ % kCountedPasses == 0) CountHeld();
   return results;
 }
 
@@ -261,8 +275,7 @@ Status ServeModel::ReadApart(const ServeStep& step) {
 Status ServeModel::EndPrompt(int64_t request, int32_t best) {
   Sequence& s = sequences_.at(request);
   KVG_TRY(s.capture->status());
-  captured_peak_bytes_ = std::max(captured_peak_bytes_,
-                                  s.capture->bytes() + SumOf(pools_, &BlockPool::resident_bytes));
+  CountHeld(s.capture->bytes());
   if (options_.shares) s.read = std::make_shared<KvCache>(s.cache->Fork());
   PromptState state = {s.cache.get(), s.capture.get(), SeedOf(request), &s.prompt, false};
   state.next = best;
@@ -270,6 +283,7 @@ Status ServeModel::EndPrompt(int64_t request, int32_t best) {
   const Method* method = options_.method;
   if (ProbesPrompt(*method)) scores = PromptScores::Compute(model_, state, {&method, 1});
   KVG_TRY(s.compressor->Compress(state, scores ? &*scores : nullptr, *s.cache));
+  CountHeld(s.capture->bytes());
   s.capture.reset();
   std::vector<int32_t>& answer = answers_[static_cast<size_t>(request)];
   const int64_t replayed = s.prompt.size() - s.prompt_tokens;
@@ -309,10 +323,14 @@ Result<ServeWorker::Payload> ServeModel::Cut(const Payload& payload, int64_t tok
   return Payload(std::move(cut));
 }
 
-void ServeModel::Drop(int64_t request) { sequences_.erase(request); }
+void ServeModel::Drop(int64_t request) {
+  CountHeld();
+  sequences_.erase(request);
+}
 
 Result<int64_t> ServeModel::Save(int64_t request) {
   Sequence& s = sequences_.at(request);
+  CountHeld();
   KVG_ASSIGN(s.saved, s.cache->Serialize());
   // The compressor goes on with the same object.
   *s.cache = NewCache(request, s.prompt_tokens);
@@ -331,6 +349,7 @@ Status ServeModel::Restore(int64_t request) {
 Result<int64_t> ServeModel::Finish(int64_t request, bool keep) {
   const auto at = sequences_.find(request);
   if (at == sequences_.end()) return int64_t{0};
+  CountHeld();
   Sequence& s = at->second;
   int64_t kept = 0;
   const Status ended = Guarded([&]() -> Status {
@@ -338,7 +357,8 @@ Result<int64_t> ServeModel::Finish(int64_t request, bool keep) {
     KVG_TRY(s.compressor->CheckSteps());
     const CompressionRecord record = s.compressor->Record();
     ++finished_;
-    resident_sum_ += static_cast<double>(record.final_bytes.resident() + record.reader_bytes);
+    resident_sum_ +=
+        static_cast<double>(record.final_bytes.resident() + s.compressor->reader_bytes());
     if (record.engagement == Engagement::kNotEngaged) {
       ++not_engaged_;
       because_ = record.reason;

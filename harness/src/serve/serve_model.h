@@ -69,7 +69,8 @@ class ServeModel final : public ServeWorker {
   int64_t not_engaged() const { return not_engaged_; }
   const std::string& not_engaged_because() const { return because_; }
   double mean_resident_bytes() const { return resident_sum_ / std::max<int64_t>(finished_, 1); }
-  // The most that caches and the captures of a prompt have held together.
+  // The most that caches, what readers know of them and the captures of a prompt have held
+  // together, as seen where sequences begin to decode, where they go, and now and then between.
   int64_t peak_bytes() const;
 
  private:
@@ -102,6 +103,8 @@ class ServeModel final : public ServeWorker {
   Status EndPrompt(int64_t request, int32_t best);
   Status EndStep(const ServeStep& step, int32_t best);
   uint64_t SeedOf(int64_t request) const;
+  // What is held now counts, and `more` beside it.
+  void CountHeld(int64_t more = 0);
 
   Model& model_;
   const Trace& trace_;
@@ -116,7 +119,8 @@ class ServeModel final : public ServeWorker {
   int64_t finished_ = 0, not_engaged_ = 0;
   double resident_sum_ = 0;
   std::string because_;
-  int64_t captured_peak_bytes_ = 0;  // at the ends of prompts
+  int64_t counted_peak_bytes_ = 0;  // by CountHeld
+  int64_t passes_ = 0;
 };
 
 }  // namespace kvgauge
