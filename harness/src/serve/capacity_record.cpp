@@ -16,6 +16,8 @@ namespace {
 
 // Raised when the same case would get other numbers from another version of the loop.
 constexpr int kCapacityVersion = 1;
+// The same for methods with a reader. 2: its index is planned, and part of the peak.
+constexpr int kReaderVersion = 2;
 
 // Whether two rows answer the same requests with the same method and numbers, whatever the memory.
 bool SameQuestions(const CapacityRow& a, const CapacityRow& b) {
@@ -40,17 +42,18 @@ CapacityRow CapacityRowOf(const CapacitySubject& subject, const ChosenMethod& ch
   row.memory_bytes = subject.memory_bytes;
   row.host_memory_bytes = subject.host_memory_bytes;
   row.repetition = repetition;
-  row.identity = CanonicalJson({{"capacity", kCapacityVersion},
-                                {"model", subject.model.fingerprint},
-                                {"dtype", subject.dtype},
-                                {"numerics", {{"backend", subject.backend}, {"isa", subject.isa}}},
-                                {"method", chosen.method.ToJson()},
-                                {"budget", row.budget},
-                                {"workload", subject.workload},
-                                {"policy", policy},
-                                {"batch", batch},
-                                {"memory_bytes", subject.memory_bytes},
-                                {"host_memory_bytes", subject.host_memory_bytes}});
+  row.identity =
+      CanonicalJson({{"capacity", chosen.method.read ? kReaderVersion : kCapacityVersion},
+                     {"model", subject.model.fingerprint},
+                     {"dtype", subject.dtype},
+                     {"numerics", {{"backend", subject.backend}, {"isa", subject.isa}}},
+                     {"method", chosen.method.ToJson()},
+                     {"budget", row.budget},
+                     {"workload", subject.workload},
+                     {"policy", policy},
+                     {"batch", batch},
+                     {"memory_bytes", subject.memory_bytes},
+                     {"host_memory_bytes", subject.host_memory_bytes}});
   return row;
 }
 
