@@ -5,6 +5,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <map>
+#include <vector>
+
 #include "core/clock.h"
 #include "core/strings.h"
 #include "src/serve/serve_estimate.h"
@@ -121,6 +125,93 @@ TEST_F(ServeLoopTest, QueuesGetOnWhereManyWait) {
   EXPECT_LT(outcome.passes, kMostPasses);
   EXPECT_EQ(outcome.prompt_rows, 2000 * 4000) << "what was read is not read again";
   EXPECT_LE(outcome.planned_peak_bytes, 1'700'000);
+}
+
+// Counts what is held: 100 bytes of a token while its cache is here, and what its reader knows of a
+// prompt that was read, which stays when the cache moves to the host.
+class LeavingWorker final : public ServeWorker {
+ public:
+  static constexpr int64_t kLeft = 20'000;
+
+  explicit LeavingWorker(const Trace& trace) : trace_(trace) {}
+
+  double now_s() override { return static_cast<double>(passes_); }
+  Status Start(int64_t request, std::span<const TokenRun>, const Payload&, int64_t, bool) override {
+    held_[request] = {};
+    return {};
+  }
+  std::vector<Status> Pass(std::span<const ServeStep> steps) override {
+    ++passes_;
+    for (const ServeStep& step : steps) held_.at(step.request).tokens += step.rows;
+    int64_t bytes = 0;
+    for (const auto& [request, of] : held_) {
+      const bool read = of.tokens >= trace_.requests[static_cast<size_t>(request)].prompt_tokens;
+      bytes += (of.saved ? 0 : of.tokens * 100) + (read ? kLeft : 0);
+    }
+    most_ = std::max(most_, bytes);
+    return std::vector<Status>(steps.size());
+  }
+  Payload TakePrompt(int64_t) override { return nullptr; }
+  Payload TakeWhole(int64_t) override { return nullptr; }
+  Result<Payload> Cut(const Payload& payload, int64_t) override { return payload; }
+  void Drop(int64_t request) override {
+    dropped_saved_ += held_.at(request).saved ? 1 : 0;
+    held_.erase(request);
+  }
+  Result<int64_t> Save(int64_t request) override {
+    ++saves_;
+    held_.at(request).saved = true;
+    return held_.at(request).tokens * 100;
+  }
+  Status Restore(int64_t request) override {
+    held_.at(request).saved = false;
+    return {};
+  }
+  Result<int64_t> Finish(int64_t request, bool) override {
+    held_.erase(request);
+    return int64_t{0};
+  }
+  Status MoveKeptToDisk(int64_t) override { return {}; }
+  void DropKept(int64_t) override {}
+
+  int64_t most() const { return most_; }
+  int64_t saves() const { return saves_; }
+  int64_t dropped_saved() const { return dropped_saved_; }
+
+ private:
+  struct Held {
+    int64_t tokens = 0;
+    bool saved = false;
+  };
+  const Trace& trace_;
+  std::map<int64_t, Held> held_;
+  int64_t passes_ = 0, most_ = 0, saves_ = 0, dropped_saved_ = 0;
+};
+
+// Where too many have left something behind for the first to go on, some are read again.
+TEST_F(ServeLoopTest, WhatMovedCachesLeaveBehindHasItsRoom) {
+  constexpr int64_t kLeft = LeavingWorker::kLeft;
+  for (int64_t i = 0; i < 6; ++i) Add(0, 100, 700);
+  ServeBytes bytes;
+  bytes.prefill = bytes.full = [](int64_t tokens) { return tokens * 100; };
+  bytes.held = [](int64_t, int64_t total) { return total * 100 + kLeft; };
+  bytes.left = [](int64_t, int64_t) { return kLeft; };
+  for (const std::string policy : {"swap", "queues"}) {
+    SCOPED_TRACE(policy);
+    constexpr int64_t kMemory = 130'000;
+    LeavingWorker worker(trace_);
+    const ServePolicy chosen = *FindServePolicy(policy);
+    ServeLoop loop(trace_, chosen, {.cache_bytes = kMemory, .max_batch = 4}, bytes, worker);
+    int64_t asked = 0;
+    const Result<ServeOutcome> outcome = loop.Run([&] { return ++asked > kMostPasses; });
+    ASSERT_TRUE(outcome.ok()) << outcome.error().message;
+    for (const ServedRequest& request : outcome->requests) EXPECT_TRUE(request.served);
+    EXPECT_LE(outcome->planned_peak_bytes, kMemory);
+    EXPECT_LE(worker.most(), kMemory);
+    EXPECT_GT(worker.saves(), 0);
+    EXPECT_GT(worker.dropped_saved(), 0);
+    EXPECT_GE(outcome->host_peak_bytes, 0);
+  }
 }
 
 // What has no room on the host is dropped and made again, and yet all end.

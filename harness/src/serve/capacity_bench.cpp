@@ -81,6 +81,9 @@ class PlannedBytes {
       const std::pair<int64_t, int64_t> key = {prompt, Pages(total)};
       return Known(held_, key, [&] { return plan_.HeldBytes(prompt, Pages(total)); });
     };
+    bytes.left = [this](int64_t prompt, int64_t total) {
+      return plan_.IndexBytes(prompt, Pages(total));
+    };
     bytes.full = [this](int64_t tokens) {
       return Known(full_, Pages(tokens), [&] { return plan_.FullBytes(tokens); });
     };

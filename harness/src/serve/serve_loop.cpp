@@ -279,63 +279,13 @@ bool ServeLoop::Reserve(int64_t r, int64_t bytes, int64_t covers) {
   return true;
 }
 
-// A prompt that queues have begun to read is read to its end: what was read would be lost, again
-// and again where many wait. For the same reason a cache that would be dropped stays until it has
-// brought the tokens that room was made for as it began.
-bool ServeLoop::MayGo(int64_t r) const {
-  const Sequence& s = sequences_[static_cast<size_t>(r)];
-  if (s.chosen || policy_.order != ServePolicy::Order::kQueues) return !s.chosen;
-  return !s.reading() && (s.generated >= s.stays || HostHasRoom(s));
-}
-
-bool ServeLoop::HostHasRoom(const Sequence& s) const {
-  return limits_.host_bytes == 0 || host_used_ + s.reserved <= limits_.host_bytes;
-}
-
-// The same, at the cost of others that come after it.
-bool ServeLoop::ReserveOver(int64_t r, int64_t bytes, int64_t covers) {
-  while (!Reserve(r, bytes, covers)) {
-    if (policy_.preempt == ServePolicy::Preempt::kNone) return false;
-    auto victim = live_.rbegin();
-    while (victim != live_.rend() && (victim->second == r || !MayGo(victim->second))) ++victim;
-    if (victim == live_.rend() || victim->first <= Of(r).key) return false;
-    broken_ = Preempt(victim->second);
-    if (!broken_.ok()) return false;
-  }
-  return true;
-}
-
-Status ServeLoop::Preempt(int64_t r) {
-  Sequence& s = Of(r);
-  ++ResultOf(r).preemptions;
-  bool saved = false;
-  // What has no room on the host is read again.
-  if (policy_.preempt == ServePolicy::Preempt::kSwap && !s.reading() && HostHasRoom(s)) {
-    const Result<int64_t> host = worker_.Save(r);
-    saved = host.ok();
-    if (saved) {
-      s.host = *host;
-      CountHost(s.host);
-    }
-  }
-  if (!saved) {
-    worker_.Drop(r);
-    s.read = s.fed = s.target = 0;
-  }
-  Release(r, 0);
-  Unpin(r);
-  Place(r, saved ? State::kSaved : State::kWaiting);
-  ++changes_;
-  return {};
-}
-
 Status ServeLoop::Admit(int64_t r, bool* admitted) {
   Sequence& s = Of(r);
   const bool over = policy_.order == ServePolicy::Order::kQueues;
   *admitted = false;
   const auto reserve = [&] {
     const int64_t covers = CoverOf(s, r), need = NeedOf(s, r, covers);
-    return over ? ReserveOver(r, need, covers) : Reserve(r, need, covers);
+    return over || live_.empty() ? ReserveOver(r, need, covers) : Reserve(r, need, covers);
   };
   if (s.state == State::kSaved) {
     if (!reserve()) return broken_;

@@ -34,6 +34,8 @@ struct ServeBytes {
   std::function<int64_t(int64_t prompt)> prefill;              // while its prompt is read
   std::function<int64_t(int64_t prompt, int64_t total)> held;  // afterwards
   std::function<int64_t(int64_t tokens)> full;                 // entries as they are made
+  // What of `held` stays where a cache moves to the host: what a reader knows of it. None: nothing.
+  std::function<int64_t(int64_t prompt, int64_t total)> left = {};
   // Entries stay as they are made, in the memory where they were: nothing is copied after a prompt,
   // and what a prefix shares is not held again.
   bool unchanged = false;
@@ -196,6 +198,7 @@ class ServeLoop {
   bool HostHasRoom(const Sequence& s) const;
   bool ReserveOver(int64_t r, int64_t bytes, int64_t covers);
   void Release(int64_t r, int64_t bytes);
+  bool DropSaved(int64_t r);
   Status Preempt(int64_t r);
   Status Admit(int64_t r, bool* admitted);
   Result<std::vector<ServeStep>> Choose();
@@ -224,7 +227,7 @@ class ServeLoop {
   std::set<std::pair<Key, int64_t>> waiting_, live_, saved_;
   size_t next_ = 0;  // of the trace
   int64_t ended_ = 0;
-  int64_t reserved_ = 0;  // of all live sequences
+  int64_t reserved_ = 0;  // of all live sequences, and what saved ones left behind
   int64_t host_used_ = 0;
   double idle_s_ = 0;
   int64_t stamp_ = 0;
