@@ -527,7 +527,7 @@ class CapacityBench {
     CapacityRow row;
     std::string refused;
     if (recorder_ != nullptr) {
-      row = CapacityRowOf(subject_, m.line->chosen, m.policy->name, batch, m.repetition);
+      row = CapacityRowOf(subject_, m.line->chosen, *m.policy, batch, m.repetition);
       const CapacityRow* known = options_.again ? nullptr : recorder_->Find(row);
       if (known != nullptr) refused = known->refused;
       if (known != nullptr && refused.empty()) {

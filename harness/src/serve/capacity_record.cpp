@@ -14,10 +14,13 @@
 namespace kvgauge {
 namespace {
 
-// Raised when the same case would get other numbers from another version of the loop.
-constexpr int kCapacityVersion = 1;
-// The same for methods with a reader. 2: its index is planned, and part of the peak.
-constexpr int kReaderVersion = 2;
+// Raised when the same case would get other numbers from another version of the loop. 2: a reader's
+// index is planned and part of the peak, and `max` are those that begin where a policy preempts. No
+// other case has changed.
+int VersionOf(const Method& method, const ServePolicy& policy, int64_t batch) {
+  const bool most = batch == 0 && policy.preempt != ServePolicy::Preempt::kNone;
+  return method.read || most ? 2 : 1;
+}
 
 // Whether two rows answer the same requests with the same method and numbers, whatever the memory.
 bool SameQuestions(const CapacityRow& a, const CapacityRow& b) {
@@ -29,7 +32,7 @@ bool SameQuestions(const CapacityRow& a, const CapacityRow& b) {
 }  // namespace
 
 CapacityRow CapacityRowOf(const CapacitySubject& subject, const ChosenMethod& chosen,
-                          const std::string& policy, int64_t batch, int64_t repetition) {
+                          const ServePolicy& policy, int64_t batch, int64_t repetition) {
   CapacityRow row;
   row.model = subject.model;
   row.method = MethodRowOf(chosen.method, subject.variant);
@@ -37,23 +40,22 @@ CapacityRow CapacityRowOf(const CapacitySubject& subject, const ChosenMethod& ch
   row.budget_kind = NameOf(chosen.budget.kind);
   row.budget_value = chosen.budget.value;
   row.workload = subject.workload;
-  row.policy = policy;
+  row.policy = policy.name;
   row.batch = batch;
   row.memory_bytes = subject.memory_bytes;
   row.host_memory_bytes = subject.host_memory_bytes;
   row.repetition = repetition;
-  row.identity =
-      CanonicalJson({{"capacity", chosen.method.read ? kReaderVersion : kCapacityVersion},
-                     {"model", subject.model.fingerprint},
-                     {"dtype", subject.dtype},
-                     {"numerics", {{"backend", subject.backend}, {"isa", subject.isa}}},
-                     {"method", chosen.method.ToJson()},
-                     {"budget", row.budget},
-                     {"workload", subject.workload},
-                     {"policy", policy},
-                     {"batch", batch},
-                     {"memory_bytes", subject.memory_bytes},
-                     {"host_memory_bytes", subject.host_memory_bytes}});
+  row.identity = CanonicalJson({{"capacity", VersionOf(chosen.method, policy, batch)},
+                                {"model", subject.model.fingerprint},
+                                {"dtype", subject.dtype},
+                                {"numerics", {{"backend", subject.backend}, {"isa", subject.isa}}},
+                                {"method", chosen.method.ToJson()},
+                                {"budget", row.budget},
+                                {"workload", subject.workload},
+                                {"policy", policy.name},
+                                {"batch", batch},
+                                {"memory_bytes", subject.memory_bytes},
+                                {"host_memory_bytes", subject.host_memory_bytes}});
   return row;
 }
 

@@ -28,7 +28,7 @@ struct CapacitySubject {
 
 // The row of a case before it is measured: all that says which case it is.
 CapacityRow CapacityRowOf(const CapacitySubject& subject, const ChosenMethod& chosen,
-                          const std::string& policy, int64_t batch, int64_t repetition);
+                          const ServePolicy& policy, int64_t batch, int64_t repetition);
 // Adds what was measured.
 void FillCapacityRow(const CapacityResult& result, CapacityRow& row);
 // The same back, without single requests and answers.

@@ -19,7 +19,7 @@ bool ServeLoop::HostHasRoom(const Sequence& s) const {
   return limits_.host_bytes == 0 || host_used_ + s.reserved <= limits_.host_bytes;
 }
 
-// The same, at the cost of others that come after it.
+// As Reserve, at the cost of others that come after it.
 bool ServeLoop::ReserveOver(int64_t r, int64_t bytes, int64_t covers) {
   while (!Reserve(r, bytes, covers)) {
     if (policy_.preempt == ServePolicy::Preempt::kNone) return false;

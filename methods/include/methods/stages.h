@@ -251,8 +251,8 @@ class Reader : public Stage {
     virtual int64_t bytes() const = 0;
   };
   // At most the bytes() of a layer's State while each of its heads holds up to so many entries,
-  // which a plan of memory counts. `shape` is the model's. A reader that does not say is planned as
-  // none.
+  // which a plan of memory counts; where it hangs on the text, in all but strange texts, as the
+  // reader's file says. `shape` is the model's. A reader that does not say is planned as none.
   virtual int64_t MostBytes(const ModelShape& /*shape*/, int64_t /*layer*/,
                             int64_t /*entries*/) const {
     return 0;
